@@ -1,0 +1,1 @@
+"""The science: one package per application."""

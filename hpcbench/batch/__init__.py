@@ -1,0 +1,1 @@
+"""Job specification to job script, and submission."""

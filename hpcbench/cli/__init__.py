@@ -1,0 +1,1 @@
+"""Command line: parsing only, each command a thin call."""

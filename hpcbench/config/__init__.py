@@ -1,0 +1,1 @@
+"""Dataclasses of a run and how they are resolved; imports no torch."""

@@ -1,0 +1,180 @@
+"""The configuration of a run: plain dataclasses, composed into one ``RunConfig``. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed", "64-true"]
+OptimizerName = Literal["sgd", "adam", "adamw"]
+
+
+@dataclass
+class DataConfig:
+    """Where the samples are and how they are read."""
+
+    root: str = ""
+    """Folder of the dataset, as published (``train/``, ``validation/``)."""
+    train_samples: int | None = None
+    """Use the first N training samples (after sorting names); all when unset."""
+    validation_samples: int | None = None
+    """Use the first N validation samples; all when unset."""
+    workers: int | None = None
+    """Reader processes per rank; unset chooses 0 where a rank has at most four cores, else four."""
+    loader: Literal["torch", "dali"] = "torch"
+    """The library that feeds the loop."""
+    last_batch: Literal["keep", "drop"] = "keep"
+    """The last, smaller batch of an epoch: kept (every sample exactly once) or dropped."""
+
+
+@dataclass
+class StagingConfig:
+    """Copying the dataset to node-local storage before training."""
+
+    destination: str = ""
+    """Node-local folder to copy the dataset to; empty trains from ``data.root``."""
+    threads: int = 4
+    """Copying threads per rank."""
+    timed: bool = True
+    """Inside the scored time (rules 0.7 to 2.0) or before it, in the initialisation (allowed since 3.0)."""
+
+
+@dataclass
+class OptimConfig:
+    """The optimizer. ``lr`` is always the peak of the schedule."""
+
+    name: OptimizerName = "sgd"
+    """One of the registered optimizers."""
+    lr: float = 0.001
+    """Peak learning rate."""
+    momentum: float = 0.9
+    """Momentum of SGD."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Decay rates of the two moments of Adam and AdamW."""
+    eps: float = 1e-6
+    """Term added to the denominator of Adam and AdamW."""
+    weight_decay: float = 0.0
+    """Weight decay; CosmoFlow applies it as an L2 loss on its first two dense kernels, as published."""
+
+
+@dataclass
+class ScheduleConfig:
+    """The learning rate as a function of the step; every length below is in ``unit``."""
+
+    unit: Literal["epoch", "step"] = "epoch"
+    """What warm-up, milestones and t_max count; with ``epoch`` the rate is constant within an epoch."""
+    shape: Literal["constant", "multistep", "cosine"] = "constant"
+    """What follows the warm-up."""
+    warmup: int = 0
+    """Length of the linear warm-up."""
+    warmup_start_lr: float = 0.0
+    """Learning rate at the start of the warm-up."""
+    milestones: list[int] = field(default_factory=list)
+    """Where the rate drops (multistep). In epochs they count from the start, in steps from the end of warm-up."""
+    factors: list[float] = field(default_factory=list)
+    """Rate after each milestone as a fraction of the peak."""
+    t_max: int = 0
+    """Half period of the cosine."""
+    eta_min: float = 0.0
+    """Lowest rate of the cosine."""
+    reference_quirks: bool = False
+    """Repeat the published references' slips (see docs/schedules.md) instead of the intended form."""
+
+
+@dataclass
+class TrainConfig:
+    """The loop."""
+
+    max_epochs: int = 10
+    """Give up (exit code 3) after this many epochs."""
+    target: float | None = None
+    """Validation metric at which training stops; unset trains for ``max_epochs``."""
+    local_batch_size: int = 2
+    """Samples per rank and micro-batch."""
+    accumulation: int = 1
+    """Micro-batches per optimizer step."""
+    eval_batch_size: int | None = None
+    """Samples per rank in evaluation; unset uses ``local_batch_size``."""
+    precision: Precision = "auto"
+    """auto is bf16-mixed on an accelerator or a processor with AMX or AVX512-BF16, else 32-true."""
+    channels_last: bool = True
+    """Memory layout of activations and kernels."""
+    compile: bool = False
+    """torch.compile the model."""
+    cuda_graph: bool = False
+    """Capture the step in a CUDA graph."""
+    seed: int | None = None
+    """Seed of every random draw; unset takes one from the operating system and logs it."""
+    checkpoint_every: int = 1
+    """Epochs between checkpoints; 0 writes none."""
+    keep_checkpoints: int = 2
+    """How many of the newest checkpoints stay."""
+
+
+@dataclass
+class ParallelConfig:
+    """Ranks and threads."""
+
+    devices: int | None = None
+    """Start this many ranks on this machine; unset means what mpiexec, torchrun or srun started."""
+    threads: int | None = None
+    """Compute threads per rank; unset shares the allowed cores among the ranks of the node."""
+    accelerator: Literal["auto", "cpu"] = "auto"
+    """auto uses the accelerator that torch finds, and the CPU where there is none."""
+    bucket_bytes: int = 25 * 2**20
+    """Gradients are reduced in pieces of about this size while the backward pass goes on."""
+    timeout_s: int = 1800
+    """How long a collective operation may wait for another rank."""
+
+
+@dataclass
+class SubmissionConfig:
+    """What an official log says of its submission."""
+
+    org: str = "unnamed"
+    """Submitting organisation."""
+    platform: str = ""
+    """Name of the system; the host's name when unset."""
+    division: Literal["open", "closed"] = "open"
+    """closed keeps the published model, data and rules."""
+    status: Literal["research", "onprem", "cloud", "preview"] = "research"
+    """Availability category."""
+    ruleset: Literal["1.0.0", "2.0.0", "3.0.0"] = "3.0.0"
+    """Rules that the run follows and the checker applies."""
+    clear_cache: bool = False
+    """Drop the dataset's pages from the operating system's cache before the clock starts."""
+
+
+@dataclass
+class SimulateConfig:
+    """How large a simulated dataset is; applications add their physics."""
+
+    train_samples: int = 64
+    """Samples in the training split."""
+    validation_samples: int = 16
+    """Samples in the validation split."""
+    seed: int = 2019
+    """Seed of the simulated dataset."""
+
+
+@dataclass
+class RunConfig:
+    """Everything that decides a run. An application subclasses it with its own data, model and simulation."""
+
+    preset: str = ""
+    """Name of the preset that this configuration started from."""
+    data: DataConfig = field(default_factory=DataConfig)
+    model: Any = None
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
+    staging: StagingConfig = field(default_factory=StagingConfig)
+    submission: SubmissionConfig = field(default_factory=SubmissionConfig)
+    simulate: SimulateConfig = field(default_factory=SimulateConfig)
+
+    def validate(self) -> None:
+        """Raise ``InputError`` for a combination that cannot run; touches no file."""
+        from hpcbench.config.validate import validate_run
+
+        validate_run(self)

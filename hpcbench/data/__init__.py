@@ -1,0 +1,1 @@
+"""Samplers, loaders and the simulation harness over the readers in staging.formats."""

@@ -1,0 +1,1 @@
+"""mllog, FLOPs, system description."""

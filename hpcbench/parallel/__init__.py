@@ -1,0 +1,1 @@
+"""Ranks, process groups, gradient reduction and launch geometry."""

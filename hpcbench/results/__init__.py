@@ -1,0 +1,1 @@
+"""Run folders, comparison, plots and the report."""

@@ -1,0 +1,56 @@
+"""What a scientific problem tells the training loop: batch preparation, loss, per-sample scores, metrics, log keys."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+
+class Task(ABC):
+    """The problem that a model is trained on.
+
+    ``metric`` names the entry of ``metrics()`` that is compared with ``train.target`` and ``better`` its direction;
+    ``metric_key`` is its key in an official log. ``columns`` names the columns of ``score``.
+    """
+
+    metric: str
+    metric_key: Literal["eval_error", "eval_accuracy"]
+    better: Literal["lower", "higher"]
+    columns: tuple[str, ...]
+
+    def load(self) -> None:
+        """Read what the task needs from the dataset, such as statistics. Called once, inside the timed region."""
+
+    def prepare(self, inputs: Tensor, targets: Tensor, keys: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Turn a batch as stored into what model and loss expect, on the device.
+
+        ``inputs`` and ``targets`` are batches of what the dataset returns. ``keys`` (batch,) int64 on the CPU are
+        random bits that depend only on seed, epoch and sample (for augmentation); ``None`` in evaluation.
+        """
+        return inputs, targets
+
+    @abstractmethod
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """Mean loss over the batch, a scalar."""
+
+    @abstractmethod
+    def score(self, output: Tensor, target: Tensor) -> Tensor:
+        """Scores of each sample, (batch, len(columns)) float64: whatever ``metrics`` needs of it."""
+
+    @abstractmethod
+    def metrics(self, scores: Tensor) -> dict[str, float]:
+        """Metrics of the whole set from the scores of all samples, (samples, len(columns)) float64, in sample order."""
+
+    def parameter_groups(self, model: nn.Module) -> list[dict[str, Any]]:
+        """Optimizer groups; a group may set its own ``weight_decay``."""
+        return [{"params": [p for p in model.parameters() if p.requires_grad]}]
+
+    def log_keys(self, steps_per_epoch: int) -> dict[str, Any]:
+        """Hyperparameters that an official log of this benchmark must hold, by key."""
+        return {}
+
+    def example(self, inputs: Tensor, output: Tensor, target: Tensor) -> dict[str, Tensor]:
+        """What to keep of a few validation samples for the report's pictures, by name; batch first."""
+        return {}

@@ -1,0 +1,1 @@
+"""Moves datasets to node-local storage and reads them: files, formats, MPI and threads; no torch."""

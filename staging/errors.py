@@ -1,0 +1,14 @@
+"""The one error type that a user sees: a single line that says what is wrong and what to change."""
+
+
+class InputError(Exception):
+    """Bad input. The message is one line: what, the value, the bound, and what to change. Exit code 2."""
+
+
+class DataError(InputError):
+    """A file of a dataset is missing, damaged, or not in the form that was asked for."""
+
+    def __init__(self, path: object, problem: str, change: str = "") -> None:
+        super().__init__(f"{path}: {problem}" + (f"; {change}" if change else ""))
+        self.path = path
+        self.problem = problem

@@ -1,0 +1,88 @@
+"""Configuration of CosmoFlow runs; imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hpcbench.config.schema import DataConfig, RunConfig, SimulateConfig
+from staging.errors import InputError
+
+PARAMETERS = ("omega_m", "sigma_8", "n_s", "h_0")
+"""The four targets, in the order of the published labels."""
+
+
+@dataclass
+class CosmoFlowData(DataConfig):
+    """CosmoFlow samples: int16 particle counts (size, size, size, channels) and four labels in [-1, 1]."""
+
+    format: Literal["tfrecord", "hdf5", "npy"] = "tfrecord"
+    """On-disk form of a sample."""
+    compression: Literal["none", "gzip"] = "gzip"
+    """Whole-file compression of TFRecords; the v0.7 set has none, later ones gzip."""
+    sample_size: int = 128
+    """Cells along an edge of a sample."""
+    channels: int = 4
+    """Redshift snapshots of a sample."""
+    apply_log: bool = True
+    """Input is ln(1 + count); otherwise count over the sample's mean."""
+    augment: bool = False
+    """Draw one of the 48 symmetries of the cube for every sample and epoch (open division)."""
+
+
+@dataclass
+class CosmoFlowModel:
+    """The CosmoFlow network: convolution blocks, each halving the volume, and a dense head."""
+
+    conv_layers: int = 5
+    """Convolution blocks."""
+    base_channels: int = 32
+    """Channels of the first block; every further block doubles them."""
+    kernel_size: Literal[2, 3] = 3
+    """3 is v1.0 and later, 2 is v0.7."""
+    dropout: float = 0.5
+    """Dropout rate after the two hidden dense layers."""
+
+
+@dataclass
+class CosmoFlowSimulate(SimulateConfig):
+    """Simulated universes: Gaussian initial conditions, Lagrangian perturbation theory, particle counts."""
+
+    universe_size: int = 128
+    """Cells along an edge of a universe, a multiple of ``data.sample_size``; cut into sub-volumes as published."""
+    cell_mpc_h: float = 4.0
+    """Edge of a cell in Mpc/h."""
+    redshifts: list[float] = field(default_factory=lambda: [3.0, 1.5, 0.5, 0.0])
+    """Redshift of each channel."""
+    particles_per_cell: int = 1
+    """Mean number of particles in a cell, a cube number (1, 8, 27, ...)."""
+
+
+@dataclass
+class Config(RunConfig):
+    """A CosmoFlow run."""
+
+    data: CosmoFlowData = field(default_factory=CosmoFlowData)
+    model: CosmoFlowModel = field(default_factory=CosmoFlowModel)
+    simulate: CosmoFlowSimulate = field(default_factory=CosmoFlowSimulate)
+
+    def validate(self) -> None:
+        super().validate()
+        smallest = 2**self.model.conv_layers
+        if self.data.sample_size % smallest:
+            raise InputError(
+                f"data.sample_size ({self.data.sample_size}) must be a multiple of {smallest}, because each of the "
+                f"{self.model.conv_layers} blocks halves it; change it or model.conv_layers"
+            )
+        if self.simulate.universe_size % self.data.sample_size:
+            raise InputError(
+                f"simulate.universe_size ({self.simulate.universe_size}) must be a multiple of data.sample_size "
+                f"({self.data.sample_size}), so that a universe is cut into whole samples"
+            )
+        if len(self.simulate.redshifts) != self.data.channels:
+            raise InputError(
+                f"simulate.redshifts has {len(self.simulate.redshifts)} entries but data.channels is "
+                f"{self.data.channels}; give one redshift per channel"
+            )
+        if not 0 <= self.model.dropout < 1:
+            raise InputError(f"model.dropout ({self.model.dropout}) must be at least 0 and below 1")

@@ -1,0 +1,77 @@
+"""Configuration of DeepCAM runs; imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hpcbench.config.schema import DataConfig, RunConfig, SimulateConfig
+from staging.errors import InputError
+
+CLASSES = ("background", "tropical_cyclone", "atmospheric_river")
+"""The three classes, by label value."""
+
+CHANNELS = (
+    "TMQ", "U850", "V850", "UBOT", "VBOT", "QREFHT", "PS", "PSL",
+    "T200", "T500", "PRECT", "TS", "TREFHT", "Z1000", "Z200", "ZBOT",
+)  # fmt: skip
+"""The sixteen variables, in the order of the published files."""
+
+
+@dataclass
+class DeepCAMData(DataConfig):
+    """DeepCAM samples: sixteen float32 fields (height, width, 16) and a class per pixel (height, width)."""
+
+    format: Literal["hdf5", "npy"] = "hdf5"
+    """On-disk form of a sample."""
+    height: int = 768
+    """Rows (latitude), a multiple of 16."""
+    width: int = 1152
+    """Columns (longitude), a multiple of 16."""
+    channels: list[int] = field(default_factory=lambda: list(range(16)))
+    """Which of the sixteen variables the model sees."""
+
+
+@dataclass
+class DeepCAMModel:
+    """DeepLabv3+ on a modified aligned Xception; smaller models keep the structure."""
+
+    width_factor: float = 1.0
+    """Factor on every channel count of the published model."""
+    middle_blocks: int = 16
+    """Blocks in the middle flow of the encoder."""
+
+
+@dataclass
+class DeepCAMSimulate(SimulateConfig):
+    """Simulated climate: a climatology with weather, cyclones and atmospheric rivers, labelled by a detector."""
+
+    cyclones_per_sample: float = 2.5
+    """Mean number of tropical cyclones in a global sample."""
+    rivers_per_sample: float = 4.0
+    """Mean number of atmospheric rivers in a global sample."""
+
+
+@dataclass
+class Config(RunConfig):
+    """A DeepCAM run."""
+
+    data: DeepCAMData = field(default_factory=DeepCAMData)
+    model: DeepCAMModel = field(default_factory=DeepCAMModel)
+    simulate: DeepCAMSimulate = field(default_factory=DeepCAMSimulate)
+
+    def validate(self) -> None:
+        super().validate()
+        for name in ("height", "width"):
+            value = getattr(self.data, name)
+            if value < 16 or value % 16:
+                raise InputError(f"data.{name} ({value}) must be a multiple of 16, the stride of the encoder")
+        for channel in self.data.channels:
+            if not 0 <= channel < len(CHANNELS):
+                raise InputError(
+                    f"data.channels holds {channel}; channels are numbered 0 to {len(CHANNELS) - 1}"
+                )
+        if len(set(self.data.channels)) != len(self.data.channels) or not self.data.channels:
+            raise InputError(
+                f"data.channels ({self.data.channels}) must name at least one channel, each once"
+            )

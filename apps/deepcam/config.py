@@ -68,10 +68,6 @@ class Config(RunConfig):
                 raise InputError(f"data.{name} ({value}) must be a multiple of 16, the stride of the encoder")
         for channel in self.data.channels:
             if not 0 <= channel < len(CHANNELS):
-                raise InputError(
-                    f"data.channels holds {channel}; channels are numbered 0 to {len(CHANNELS) - 1}"
-                )
+                raise InputError(f"data.channels holds {channel}; channels are numbered 0 to {len(CHANNELS) - 1}")
         if len(set(self.data.channels)) != len(self.data.channels) or not self.data.channels:
-            raise InputError(
-                f"data.channels ({self.data.channels}) must name at least one channel, each once"
-            )
+            raise InputError(f"data.channels ({self.data.channels}) must name at least one channel, each once")

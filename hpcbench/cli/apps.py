@@ -1,0 +1,29 @@
+"""``hpcbench apps``: which applications and presets are installed."""
+
+from __future__ import annotations
+
+import argparse
+
+from hpcbench.application import applications
+
+HELP = "list applications and their presets"
+DESCRIPTION = """\
+List the installed applications, what they learn, and their presets.
+
+Applications are found through the entry-point group `hpcbench.apps`, so that another
+package can add one; `hpcbench app new NAME` writes such a package.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """This command has no options."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print one paragraph per application."""
+    for application in applications().values():
+        print(f"{application.name:12} {application.title}")
+        for name, path in application.presets().items():
+            first = path.read_text(encoding="utf-8").splitlines()[0]
+            print(f"  {name:10} {first.removeprefix('#').strip()}")
+    return 0

@@ -1,0 +1,87 @@
+"""Command lines of the suite: argparse with one-line errors, and dotted overrides of a configuration."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from hpcbench.application import Application, suggest
+from hpcbench.config.schema import RunConfig
+from staging.errors import InputError
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line."""
+
+    def __init__(self, prog: str, description: str) -> None:
+        super().__init__(
+            prog=prog,
+            description=description,
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message}; see {self.prog} --help")
+
+    def parse_strictly(self, argv: Sequence[str]) -> argparse.Namespace:
+        """Parse a command line that has no dotted overrides; an unknown option gets a suggestion."""
+        args, rest = self.parse_known_args(list(argv))
+        if rest:
+            raise InputError(f"{self.prog}: unknown argument '{rest[0]}'; {suggest(rest[0], self.options())}")
+        return args
+
+    def options(self) -> list[str]:
+        """All options of this command."""
+        return [option for action in self._actions for option in action.option_strings]
+
+
+def split_overrides(tokens: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Take dotted settings, wherever they stand, out of a command line.
+
+    ``["app", "--optim.lr", "0.1", "--train.compile"]`` gives ``["app"]`` and
+    ``{"optim.lr": "0.1", "train.compile": "true"}``.
+    """
+    rest: list[str] = []
+    overrides: dict[str, str] = {}
+    position = 0
+    while position < len(tokens):
+        token = tokens[position]
+        name, equals, value = token.removeprefix("--").partition("=")
+        position += 1
+        if not token.startswith("--") or "." not in name:
+            rest.append(token)
+            continue
+        if not equals:
+            alone = position == len(tokens) or tokens[position].startswith("--")
+            value = "true" if alone else tokens[position]
+            position += 0 if alone else 1
+        overrides[name] = value
+    return rest, overrides
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Options that select the configuration of a run."""
+    parser.add_argument("app", metavar="APP", help="application; `hpcbench apps` lists them")
+    parser.add_argument("--preset", default="smoke", help="smoke, laptop, node, mlperf, ... (default: smoke)")
+    parser.add_argument(
+        "--config", action="append", default=[], type=Path, metavar="FILE", help="YAML file of settings; repeatable"
+    )
+    parser.add_argument("--seed", type=int, help="seed of every random draw")
+    parser.add_argument("--samples", type=int, metavar="N", help="number of training samples")
+
+
+def resolve_arguments(
+    application: Application, args: argparse.Namespace, dotted: Mapping[str, str], prefix: str
+) -> RunConfig:
+    """The configuration that a command line asks for; ``--seed`` and ``--samples`` set keys of group ``prefix``."""
+    from hpcbench.config.resolve import resolve
+
+    overrides: dict[str, str | int] = dict(dotted)
+    if args.samples is not None:
+        overrides["simulate.train_samples" if prefix == "simulate" else "data.train_samples"] = args.samples
+    if args.seed is not None:
+        overrides["simulate.seed" if prefix == "simulate" else "train.seed"] = args.seed
+    return resolve(application, args.preset, args.config, overrides)

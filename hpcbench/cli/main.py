@@ -1,0 +1,78 @@
+"""``hpcbench``: finds the command, runs it, and turns errors into one line and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from types import ModuleType
+
+from hpcbench import __version__
+from hpcbench.application import suggest
+from hpcbench.cli.arguments import Parser, split_overrides
+from hpcbench.exits import Aborted
+from staging.errors import InputError
+
+COMMANDS = ("demo", "apps", "app", "data", "train", "check", "report", "doctor")
+
+HEADER = """\
+usage: hpcbench COMMAND [options]
+
+A benchmark suite for scientific deep learning on supercomputers: simulate or bring
+the data, stage it, train to a stated quality, and report time to solution.
+
+commands:
+"""
+
+FOOTER = """
+Start with `hpcbench demo`. `hpcbench COMMAND --help` explains a command.
+Exit codes: 0 done, 1 aborted, 2 bad input, 3 target not reached, 128+n ended by signal n.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line; returns the exit code."""
+    tokens = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return dispatch(tokens)
+    except InputError as error:
+        print(f"hpcbench: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except Aborted as error:
+        print(f"hpcbench: aborted: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("hpcbench: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 141
+
+
+def dispatch(tokens: list[str]) -> int:
+    """Hand the command line to its command."""
+    if not tokens or tokens[0] in ("-h", "--help", "help"):
+        print(HEADER + "\n".join(f"  {name:8} {command(name).HELP}" for name in COMMANDS) + "\n" + FOOTER, end="")
+        return 0
+    if tokens[0] == "--version":
+        print(f"hpcbench {__version__}")
+        return 0
+    name, *rest = tokens
+    if name not in COMMANDS:
+        raise InputError(f"unknown command '{name}'; {suggest(name, list(COMMANDS))}")
+    module = command(name)
+    parser = Parser(f"hpcbench {name}", module.DESCRIPTION)
+    module.add_arguments(parser)
+    if hasattr(module, "run_with_overrides"):
+        rest, overrides = split_overrides(rest)
+        return int(module.run_with_overrides(parser.parse_strictly(rest), overrides))
+    return int(module.run(parser.parse_strictly(rest)))
+
+
+def command(name: str) -> ModuleType:
+    """The module of a command; importing it is cheap."""
+    return import_module(f"hpcbench.cli.{name}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

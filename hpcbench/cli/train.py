@@ -1,0 +1,63 @@
+"""``hpcbench train``: train an application to its target."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from hpcbench.application import find_application
+from hpcbench.cli.arguments import add_run_options, resolve_arguments
+from staging.errors import InputError
+
+HELP = "train an application until its target quality"
+DESCRIPTION = """\
+Train an application to its target and leave a run folder with logs and a report.
+
+  hpcbench train cosmoflow --preset laptop --data.root data/cosmoflow
+  hpcbench train deepcam --preset laptop --data.root data/deepcam --optim.lr 0.002
+  mpiexec -n 4 hpcbench train cosmoflow --preset laptop --data.root data/cosmoflow
+  hpcbench train cosmoflow --preset laptop --run-dir runs/mine --resume
+
+Every setting has a dotted name, such as --train.local_batch_size 4; `--list` shows them
+all with their values. Defaults < preset < --config < dotted settings, in any order.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command; dotted settings come on top."""
+    add_run_options(parser)
+    parser.add_argument("--run-dir", type=Path, help="folder of the run (default: runs/APP-PRESET-TIME)")
+    parser.add_argument("--resume", action="store_true", help="continue the run in --run-dir from its last checkpoint")
+    parser.add_argument("--list", action="store_true", help="print every setting, its value and meaning, and stop")
+
+
+def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> int:
+    """Resolve the configuration and train, here or on several ranks started here."""
+    application = find_application(args.app)
+    config = resolve_arguments(application, args, overrides, "train")
+    if args.list:
+        from hpcbench.cli.settings import settings_table
+
+        print(settings_table(config))
+        return 0
+    if args.resume and args.run_dir is None:
+        raise InputError("--resume needs --run-dir, the folder of the run to continue")
+    devices = config.parallel.devices
+    if devices is not None and devices > 1 and "HPCBENCH_SPAWNED" not in os.environ:
+        return spawn_ranks(args, application.name, config.preset, devices)
+    from hpcbench.train.run import run_training
+
+    return run_training(application, config, args.run_dir, resume=args.resume)
+
+
+def spawn_ranks(args: argparse.Namespace, application: str, preset: str, devices: int) -> int:
+    """Start the same command once per rank; the run folder is chosen here so that all ranks agree."""
+    from hpcbench.parallel.spawn import spawn
+    from hpcbench.results.run_folder import default_path
+
+    argv = sys.argv[1:]
+    if args.run_dir is None:
+        argv = [*argv, "--run-dir", str(default_path(application, preset))]
+    return spawn(argv, devices, os.environ)

@@ -1,0 +1,140 @@
+"""From defaults, preset, files and overrides to one checked configuration; a later source wins, wherever it stood."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hpcbench.application import Application, suggest
+from hpcbench.config.schema import RunConfig
+from staging.errors import InputError
+
+Tree = dict[str, Any]
+
+
+def resolve(
+    application: Application,
+    preset: str | None = None,
+    files: list[Path] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> RunConfig:
+    """The configuration of a run: defaults < preset < files < overrides (dotted keys).
+
+    Raises ``InputError`` in one line for an unknown preset or key (with the nearest right one), a value of the wrong
+    type, and a combination that cannot run.
+    """
+    kind = application.config_class()
+    tree: Tree = {}
+    if preset is not None:
+        merge(tree, read_preset(application, preset), kind, f"preset '{preset}'")
+        tree["preset"] = preset
+    for path in files or []:
+        merge(tree, read_yaml(path), kind, str(path))
+    for key, value in (overrides or {}).items():
+        merge(tree, nest(key, value), kind, "the command line")
+    config = build(kind, tree)
+    config.validate()
+    return config
+
+
+def read_preset(application: Application, preset: str) -> Tree:
+    """The values that a preset sets."""
+    presets = application.presets()
+    if preset not in presets:
+        raise InputError(f"{application.name} has no preset '{preset}'; {suggest(preset, list(presets))}")
+    return read_yaml(presets[preset])
+
+
+def read_yaml(path: Path) -> Tree:
+    """A YAML file that holds a mapping; values stay text where YAML leaves them so, and are typed later."""
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot read the configuration ({error}); give an existing YAML file") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from None
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise InputError(f"{path}: holds a {type(tree).__name__}, but a configuration is a mapping of keys to values")
+    return tree
+
+
+def nest(key: str, value: Any) -> Tree:
+    """``nest("a.b", 1)`` is ``{"a": {"b": 1}}``."""
+    tree: Any = value
+    for part in reversed(key.split(".")):
+        tree = {part: tree}
+    return typing.cast("Tree", tree)
+
+
+def merge(tree: Tree, new: Tree, kind: type, source: str, prefix: str = "") -> None:
+    """Put the values of ``new`` into ``tree``; keys must be fields of the dataclass ``kind``."""
+    fields = typing.get_type_hints(kind)
+    for key, value in new.items():
+        dotted = f"{prefix}{key}"
+        if key not in fields:
+            raise InputError(f"{source}: unknown key '{dotted}'; {nearest_key(str(key), kind, prefix)}")
+        group = fields[key]
+        if dataclasses.is_dataclass(group):
+            if not isinstance(value, dict):
+                raise InputError(f"{source}: '{dotted}' is a group of keys, not a value; set for example {dotted}.KEY")
+            merge(tree.setdefault(key, {}), value, typing.cast("type", group), source, f"{dotted}.")
+        else:
+            tree[key] = value
+
+
+def nearest_key(wrong: str, kind: type, prefix: str) -> str:
+    """The nearest key beside the wrong one, or anywhere if it stands in no group."""
+    siblings = [f"{prefix}{field.name}" for field in dataclasses.fields(kind)]
+    return suggest(f"{prefix}{wrong}", siblings)
+
+
+def build(kind: type[RunConfig], tree: Tree) -> RunConfig:
+    """Type-check the values and build the dataclasses."""
+    parser = typed_parser(kind)
+    try:
+        parsed = parser.parse_object({"run": tree})
+    except argparse.ArgumentError as error:
+        raise InputError(one_line(str(error))) from None
+    config: RunConfig = parser.instantiate_classes(parsed).run
+    return config
+
+
+def typed_parser(kind: type[RunConfig]) -> Any:
+    """The jsonargparse parser that knows the types, defaults and descriptions of a configuration."""
+    from jsonargparse import ArgumentParser
+
+    parser = ArgumentParser(exit_on_error=False, add_help=False)
+    parser.add_class_arguments(kind, "run")
+    return parser
+
+
+def one_line(message: str) -> str:
+    """Turn jsonargparse's message about a value into one line in our words."""
+    words = " ".join(message.split()).replace("'run.", "'").replace('"run.', '"').replace("typing.", "")
+    return words.replace("Parser key ", "").replace("<class '", "").replace("'>", "")
+
+
+def known_keys(kind: type, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every dotted key of a configuration with its default value."""
+    defaults = kind()
+    for field in dataclasses.fields(kind):
+        value = getattr(defaults, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from known_keys(type(value), f"{prefix}{field.name}.")
+        else:
+            yield f"{prefix}{field.name}", value
+
+
+def as_tree(config: RunConfig) -> Tree:
+    """The configuration as plain lists and mappings, as it is written to ``config.yaml``."""
+    tree = dataclasses.asdict(config)
+    tree["optim"]["betas"] = list(tree["optim"]["betas"])
+    return tree

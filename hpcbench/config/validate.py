@@ -1,0 +1,69 @@
+"""Combinations of settings that cannot run, found before any file is touched."""
+
+from __future__ import annotations
+
+from hpcbench.config.schema import RunConfig, ScheduleConfig
+from staging.errors import InputError
+
+
+def validate_run(config: RunConfig) -> None:
+    """Check the parts that every application shares. Raises ``InputError``."""
+    at_least("data.train_samples", config.data.train_samples, 1)
+    at_least("data.validation_samples", config.data.validation_samples, 1)
+    at_least("data.workers", config.data.workers, 0)
+    at_least("train.max_epochs", config.train.max_epochs, 1)
+    at_least("train.local_batch_size", config.train.local_batch_size, 1)
+    at_least("train.eval_batch_size", config.train.eval_batch_size, 1)
+    at_least("train.accumulation", config.train.accumulation, 1)
+    at_least("train.checkpoint_every", config.train.checkpoint_every, 0)
+    at_least("train.keep_checkpoints", config.train.keep_checkpoints, 1)
+    at_least("train.seed", config.train.seed, 0)
+    at_least("parallel.devices", config.parallel.devices, 1)
+    at_least("parallel.threads", config.parallel.threads, 1)
+    at_least("parallel.bucket_bytes", config.parallel.bucket_bytes, 1)
+    at_least("parallel.timeout_s", config.parallel.timeout_s, 1)
+    at_least("staging.threads", config.staging.threads, 1)
+    at_least("simulate.train_samples", config.simulate.train_samples, 1)
+    at_least("simulate.validation_samples", config.simulate.validation_samples, 1)
+    at_least("simulate.seed", config.simulate.seed, 0)
+    at_least("optim.weight_decay", config.optim.weight_decay, 0)
+    at_least("optim.lr", config.optim.lr, 0)
+    for beta in config.optim.betas:
+        if not 0 <= beta < 1:
+            raise InputError(f"optim.betas ({list(config.optim.betas)}) must be at least 0 and below 1")
+    if not 0 <= config.optim.momentum < 1:
+        raise InputError(f"optim.momentum ({config.optim.momentum}) must be at least 0 and below 1")
+    validate_schedule(config.schedule, config.optim.lr)
+    if config.submission.ruleset != "3.0.0" and config.staging.destination and not config.staging.timed:
+        raise InputError(
+            f"staging.timed is false, but rules {config.submission.ruleset} count staging in the scored time; "
+            "set staging.timed true or submission.ruleset 3.0.0"
+        )
+    if config.train.cuda_graph and config.data.last_batch == "keep":
+        raise InputError("train.cuda_graph needs batches of one size; set data.last_batch drop")
+
+
+def validate_schedule(schedule: ScheduleConfig, peak: float) -> None:
+    """Check the shape of the learning-rate schedule."""
+    at_least("schedule.warmup", schedule.warmup, 0)
+    if schedule.warmup and schedule.warmup_start_lr > peak:
+        raise InputError(
+            f"schedule.warmup_start_lr ({schedule.warmup_start_lr}) must be at most the peak, optim.lr ({peak})"
+        )
+    if len(schedule.milestones) != len(schedule.factors):
+        raise InputError(
+            f"schedule.milestones has {len(schedule.milestones)} entries and schedule.factors "
+            f"{len(schedule.factors)}; give one factor per milestone"
+        )
+    if sorted(set(schedule.milestones)) != schedule.milestones:
+        raise InputError(f"schedule.milestones ({schedule.milestones}) must grow from one to the next")
+    if schedule.shape == "multistep" and not schedule.milestones:
+        raise InputError("schedule.shape multistep needs schedule.milestones and schedule.factors")
+    if schedule.shape == "cosine" and schedule.t_max < 1:
+        raise InputError(f"schedule.t_max ({schedule.t_max}) must be at least 1 for schedule.shape cosine")
+
+
+def at_least(key: str, value: float | None, bound: float) -> None:
+    """Refuse a value below its bound; an unset value is fine."""
+    if value is not None and value < bound:
+        raise InputError(f"{key} ({value}) must be at least {bound}")

@@ -1,0 +1,37 @@
+"""Says what files of a dataset hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hpcbench.application import Application
+from staging.errors import InputError
+
+SUFFIXES = (".tfrecord", ".h5", ".hdf5", ".npy")
+
+
+def describe(application: Application, path: Path) -> str:
+    """A paragraph per file: the file itself, or for a folder its splits with their counts and first files."""
+    if not path.exists():
+        raise InputError(f"{path} does not exist; name a file or folder of a dataset")
+    if path.is_file():
+        return paragraph(application, path)
+    found = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and not file.name.startswith("."))
+    if not found:
+        raise InputError(f"{path} holds no dataset file ({', '.join(SUFFIXES)}); name another folder")
+    folders: dict[Path, list[Path]] = {}
+    for file in found:
+        folders.setdefault(file.parent, []).append(file)
+    parts = []
+    for folder, files in folders.items():
+        total = sum(file.stat().st_size for file in files)
+        parts.append(f"{folder}: {len(files)} files, {total / 1e6:,.1f} MB; the first:")
+        parts.append(paragraph(application, files[0]))
+    return "\n".join(parts)
+
+
+def paragraph(application: Application, path: Path) -> str:
+    """What one file holds, one property a line."""
+    facts: dict[str, str] = application.module("data").inspect_file(path)
+    width = max(len(key) for key in facts)
+    return "\n".join([str(path), *(f"  {key:{width}}  {value}" for key, value in facts.items())])

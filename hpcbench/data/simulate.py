@@ -1,0 +1,172 @@
+"""Writes a simulated dataset with many processes; an interrupted one continues, a foreign folder is left alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from hpcbench.application import Application
+from hpcbench.config.resolve import as_tree
+from hpcbench.config.schema import RunConfig
+from hpcbench.exits import Aborted
+from staging.atomic import replacing
+from staging.errors import InputError
+from staging.progress import Progress
+
+MANIFEST = "simulated.json"
+SPLITS = ("train", "validation")
+Job = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a simulation left on disk."""
+
+    samples: dict[str, int]
+    new_calls: int
+    bytes: int
+
+    def summary(self) -> str:
+        """One line for people."""
+        counts = ", ".join(f"{count} {split}" for split, count in self.samples.items())
+        return f"{counts} samples, {self.bytes / 1e6:,.1f} MB"
+
+
+def simulate_dataset(
+    application: Application,
+    config: RunConfig,
+    root: Path,
+    processes: int | None = None,
+    *,
+    device: str = "cpu",
+    quiet: bool = False,
+) -> Written:
+    """Write the training and validation split of ``config.simulate`` below ``root``.
+
+    The same configuration and seed give the same bytes whatever the number of processes. Files that exist are kept,
+    so that an interrupted simulation continues; a folder with another dataset is refused.
+    """
+    claim(root, manifest(application, config))
+    simulator = application.module("simulate")
+    jobs = [job for job in all_jobs(simulator, config) if not is_written(simulator, config, root, job)]
+    per_call = simulator.samples_per_call(config)
+    workers = min(processes or len(os.sched_getaffinity(0)), max(1, len(jobs)))
+    with Progress(len(jobs) * per_call, f"simulate {application.name}", "samples", enabled=not quiet) as progress:
+        for _ in write_all(application, config, root, jobs, workers, device):
+            progress.advance(per_call)
+    simulator.finish(config, root)
+    return describe(simulator, config, root, len(jobs))
+
+
+def all_jobs(simulator: Any, config: RunConfig) -> Iterator[Job]:
+    """Every call of the simulator that the dataset needs; a call may write several samples."""
+    per_call = simulator.samples_per_call(config)
+    for split in SPLITS:
+        wanted = getattr(config.simulate, f"{split}_samples")
+        if wanted % per_call:
+            raise InputError(
+                f"simulate.{split}_samples ({wanted}) must be a multiple of {per_call}, the samples that one "
+                f"simulation gives; take {max(1, wanted // per_call) * per_call}"
+            )
+        yield from ((split, index) for index in range(wanted // per_call))
+
+
+def is_written(simulator: Any, config: RunConfig, root: Path, job: Job) -> bool:
+    """Whether all files of a call exist; files appear under their name only when complete."""
+    return all(path.exists() for path in simulator.expected_files(config, root, *job))
+
+
+def write_all(
+    application: Application, config: RunConfig, root: Path, jobs: list[Job], workers: int, device: str
+) -> Iterable[None]:
+    """Run the jobs, each on one thread, over ``workers`` processes; on an accelerator, in this process."""
+    if device != "cpu" or workers == 1:
+        for job in jobs:
+            write_one(application.package, config, root, job, device)
+            yield
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("forkserver")) as pool:
+        futures = [pool.submit(write_one, application.package, config, root, job, device) for job in jobs]
+        try:
+            for future in as_completed(futures):
+                future.result()
+                yield
+        except BrokenProcessPool:
+            raise Aborted("a simulation process was killed (out of memory?); take fewer --processes") from None
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def write_one(package: str, config: RunConfig, root: Path, job: Job, device: str) -> None:
+    """Write the sample or samples of one call, on one thread so that the bytes don't depend on the machine's size."""
+    from importlib import import_module
+
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.device(device):
+            import_module(f"{package}.simulate").write_sample(config, root, *job)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def manifest(application: Application, config: RunConfig) -> dict[str, Any]:
+    """What decides the bytes of a simulated dataset, beside its size."""
+    tree = as_tree(config)
+    shape = {key: value for key, value in tree["data"].items() if key not in base_data_keys()}
+    physics = {key: value for key, value in tree["simulate"].items() if not key.endswith("_samples")}
+    return {"schema": 1, "application": application.name, "data": shape, "simulate": physics}
+
+
+def base_data_keys() -> set[str]:
+    """Settings that say how data are read, not what they are."""
+    from hpcbench.config.schema import DataConfig
+
+    return {field.name for field in dataclasses.fields(DataConfig)} | {"channels", "apply_log", "augment"}
+
+
+def claim(root: Path, wanted: dict[str, Any]) -> None:
+    """Take an empty folder, or continue one with the same manifest; anything else is an ``InputError``."""
+    path = root / MANIFEST
+    if path.exists():
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            raise InputError(f"{path}: damaged; remove the folder or choose another --out") from None
+        differing = [
+            f"{group}.{key} is {found.get(group, {}).get(key)!r} there, {value!r} here"
+            for group in ("data", "simulate")
+            for key, value in wanted[group].items()
+            if found.get(group, {}).get(key) != value
+        ]
+        if found.get("application") != wanted["application"]:
+            differing.insert(0, f"it holds {found.get('application')} data")
+        if differing:
+            raise InputError(f"{root} holds another simulated dataset: {differing[0]}; choose another --out")
+        return
+    if root.exists() and (not root.is_dir() or any(root.iterdir())):
+        raise InputError(f"{root} is not empty and holds no simulated dataset; choose another --out")
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            temporary.write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{root}: cannot write there ({error.strerror}); choose another --out") from None
+
+
+def describe(simulator: Any, config: RunConfig, root: Path, new_calls: int) -> Written:
+    """Count what is on disk."""
+    per_call = simulator.samples_per_call(config)
+    counts = {split: getattr(config.simulate, f"{split}_samples") // per_call * per_call for split in SPLITS}
+    files = [path for job in all_jobs(simulator, config) for path in simulator.expected_files(config, root, *job)]
+    return Written(counts, new_calls, sum(path.stat().st_size for path in files))

@@ -1,0 +1,91 @@
+"""The CosmoFlow network (MLPerf HPC reference, mlcommons/hpc): 3-D convolution blocks and a dense head."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from apps.cosmoflow.config import PARAMETERS, Config
+from hpcbench.train.dropout import SampleDropout
+
+SLOPE = 0.3
+"""Negative slope of every LeakyReLU, the default of Keras."""
+OUTPUT_SCALE = 1.2
+"""The last layer is OUTPUT_SCALE * tanh, a little wider than the labels' range [-1, 1]."""
+HIDDEN = (128, 64)
+"""Units of the two hidden dense layers."""
+
+
+class Block(nn.Module):
+    """Convolution, max pooling by 2 and LeakyReLU.
+
+    Published is LeakyReLU before the pooling. It never decreases, so that it commutes with a maximum exactly; after
+    the pooling it touches an eighth of the elements and works in place.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: int) -> None:
+        super().__init__()
+        # TensorFlow's SAME pads an even kernel on the far side only, which a symmetric convolution cannot express.
+        self.far_side_padding = 1 if kernel_size == 2 else 0
+        padding = (kernel_size - 1) // 2
+        self.conv = nn.Conv3d(in_channels, out_channels, kernel_size, padding=padding)
+        self.pool = nn.MaxPool3d(2)
+        self.activation = nn.LeakyReLU(SLOPE, inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, in, d, h, w) to (batch, out, d/2, h/2, w/2)."""
+        if self.far_side_padding:
+            x = functional.pad(x, (0, self.far_side_padding) * 3)
+        activated: Tensor = self.activation(self.pool(self.conv(x)))
+        return activated
+
+
+class CosmoFlow(nn.Module):
+    """Four cosmological parameters from the particle counts of a cube.
+
+    Input (batch, channels, size, size, size), output (batch, 4) in [-1.2, 1.2]. The features are flattened with the
+    channel last, as published; with channels-last activations that is a view.
+    """
+
+    def __init__(
+        self, size: int, channels: int, conv_layers: int, base_channels: int, kernel_size: int, dropout: float
+    ) -> None:
+        super().__init__()
+        widths = [channels] + [base_channels * 2**layer for layer in range(conv_layers)]
+        self.blocks = nn.Sequential(
+            *(Block(before, after, kernel_size) for before, after in zip(widths, widths[1:], strict=False))
+        )
+        self.dense1 = nn.Linear(widths[-1] * (size // 2**conv_layers) ** 3, HIDDEN[0])
+        self.dense2 = nn.Linear(HIDDEN[0], HIDDEN[1])
+        self.output = nn.Linear(HIDDEN[1], len(PARAMETERS))
+        self.dropout1 = SampleDropout(dropout, stream=1)
+        self.dropout2 = SampleDropout(dropout, stream=2)
+        self.apply(_initialize)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scaled parameters of each sample."""
+        features = self.blocks(x).permute(0, 2, 3, 4, 1).flatten(1)
+        hidden = self.dropout1(functional.leaky_relu(self.dense1(features), SLOPE))
+        hidden = self.dropout2(functional.leaky_relu(self.dense2(hidden), SLOPE))
+        return OUTPUT_SCALE * torch.tanh(self.output(hidden))
+
+
+def build_model(config: Config) -> CosmoFlow:
+    """The network that ``config`` describes, initialized from torch's global generator."""
+    return CosmoFlow(
+        size=config.data.sample_size,
+        channels=config.data.channels,
+        conv_layers=config.model.conv_layers,
+        base_channels=config.model.base_channels,
+        kernel_size=config.model.kernel_size,
+        dropout=config.model.dropout,
+    )
+
+
+def _initialize(module: nn.Module) -> None:
+    """Glorot-uniform kernels and zero biases, the defaults of Keras."""
+    if isinstance(module, nn.Conv3d | nn.Linear):
+        nn.init.xavier_uniform_(module.weight)
+        assert module.bias is not None
+        nn.init.zeros_(module.bias)

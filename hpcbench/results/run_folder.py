@@ -1,0 +1,210 @@
+"""The folder that a run leaves behind: its files, how they are written safely, and how they are read."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import errno
+import io
+import json
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpcbench.results.summary import Summary, finite
+from staging.errors import DataError, InputError
+
+if TYPE_CHECKING:
+    import pandas
+
+RESERVE = ".reserve"
+RESERVE_BYTES = 256 * 1024
+
+
+class RunFolder:
+    """One run's folder. ``docs/architecture.md`` lists its files."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Name the files of the folder ``path``; use ``create`` or ``open`` to touch it."""
+        self.path = Path(path)
+        self.config = self.path / "config.yaml"
+        self.system = self.path / "system.json"
+        self.environment = self.path / "environment.json"
+        self.mllog = self.path / "mllog.txt"
+        self.steps = self.path / "steps.csv"
+        self.epochs = self.path / "epochs.csv"
+        self.summary = self.path / "summary.json"
+        self.staging = self.path / "staging.json"
+        self.examples = self.path / "examples.npz"
+        self.scores = self.path / "scores.npz"
+        self.checkpoints = self.path / "checkpoints"
+        self.report = self.path / "report.html"
+
+    @classmethod
+    def create(cls, path: str | Path) -> RunFolder:
+        """Make a new folder. ``InputError`` when it holds something already or cannot be made."""
+        folder = cls(path)
+        try:
+            folder.path.mkdir(parents=True, exist_ok=True)
+            if any(folder.path.iterdir()):
+                raise InputError(
+                    f"run folder {path} exists and is not empty; add --resume to continue it, or give another --run-dir"
+                )
+            folder.reserve()
+        except OSError as error:
+            raise InputError(f"run folder {path} cannot be made ({error.strerror}); give another --run-dir") from error
+        return folder
+
+    @classmethod
+    def open(cls, path: str | Path, needs: Sequence[str] = ("config.yaml", "mllog.txt")) -> RunFolder:
+        """A folder that a run wrote. ``InputError`` names what is missing of the files ``needs``."""
+        folder = cls(path)
+        if not folder.path.is_dir():
+            raise InputError(f"run folder {path} does not exist; give the folder that 'hpcbench train' printed")
+        if missing := [name for name in needs if not (folder.path / name).exists()]:
+            raise InputError(
+                f"{path} is not a complete run folder: it lacks {' and '.join(missing)}; "
+                "give the folder that 'hpcbench train' printed"
+            )
+        return folder
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        """Write the resolved configuration as YAML."""
+        import yaml
+
+        write_atomic(self.config, yaml.safe_dump(dict(config), sort_keys=False))
+
+    def write_json(self, name: str, values: Mapping[str, Any]) -> None:
+        """Write ``values`` as the JSON file ``name``; numbers that are not finite become null."""
+        write_atomic(self.path / name, json.dumps(finite(dict(values)), indent=2) + "\n")
+
+    def write_summary(self, summary: Summary) -> None:
+        """Write ``summary.json``."""
+        write_atomic(self.summary, summary.to_json())
+
+    def append_rows(self, name: str, rows: Sequence[Mapping[str, object]]) -> None:
+        """Append ``rows`` to the table ``name``, such as ``steps.csv``; the first row ever written fixes the columns.
+
+        Raises ``ValueError`` for a row with other columns.
+        """
+        if not rows:
+            return
+        path = self.path / name
+        header = _header(path)
+        columns = header or list(rows[0])
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns, lineterminator="\n", extrasaction="raise")
+        if not header:
+            writer.writeheader()
+        for row in rows:
+            if set(row) != set(columns):
+                raise ValueError(f"{name} has the columns {columns}, the row has {list(row)}")
+            writer.writerow(row)
+        with path.open("a", encoding="utf-8", newline="") as file:
+            file.write(text.getvalue())
+
+    def truncate_rows(self, name: str, step: int) -> None:
+        """Drop the rows of the table ``name`` after optimizer step ``step``: a resumed run writes them again.
+
+        A last line that was cut off, for example by a full disk, is dropped too.
+        """
+        path = self.path / name
+        if not path.exists():
+            return
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        if not lines or not lines[0].endswith("\n"):
+            path.unlink()
+            return
+        column = lines[0].strip().split(",").index("step")
+        kept = [line for line in lines[1:] if line.endswith("\n") and int(line.split(",")[column]) <= step]
+        write_atomic(path, lines[0] + "".join(kept))
+
+    def read_summary(self) -> Summary:
+        """The run's summary. Raises ``DataError``."""
+        return Summary.from_json(self._text(self.summary), self.summary)
+
+    def read_epochs(self) -> pandas.DataFrame:
+        """One row per epoch. Raises ``DataError``."""
+        return self._table(self.epochs)
+
+    def read_steps(self) -> pandas.DataFrame:
+        """One row per optimizer step. Raises ``DataError``."""
+        return self._table(self.steps)
+
+    def reserve(self) -> None:
+        """Keep a little space, so that a run that fills the disk can still write why it ended."""
+        (self.path / RESERVE).write_bytes(b"\0" * RESERVE_BYTES)
+
+    def release(self) -> None:
+        """Give the reserved space back, at the end of a run."""
+        release_reserve(self.path)
+
+    def _text(self, path: Path) -> str:
+        try:
+            return path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise DataError(path, f"cannot be read ({error.strerror})", "the run may not have finished") from error
+
+    def _table(self, path: Path) -> pandas.DataFrame:
+        import pandas
+
+        text = self._text(path)
+        try:
+            return pandas.read_csv(io.StringIO(text))
+        except ValueError as error:
+            raise DataError(path, f"is not a table ({error})", "the run may not have finished") from error
+
+
+def default_path(application: str, preset: str, root: str | Path = "runs") -> Path:
+    """A run folder's name not yet taken: ``runs/<application>-<preset>-<UTC time>``, then with ``-2``, ``-3``, ..."""
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    first = Path(root) / f"{application}-{preset}-{stamp}"
+    path, count = first, 1
+    while path.exists():
+        count += 1
+        path = first.with_name(f"{first.name}-{count}")
+    return path
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Write ``text`` under a temporary name, then rename; on a full disk once more, from the folder's reserve."""
+    try:
+        _write_and_rename(path, text)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not release_reserve(path.parent):
+            raise
+        _write_and_rename(path, text)
+
+
+def release_reserve(folder: Path) -> bool:
+    """Delete the reserve of a run folder; whether there was one."""
+    try:
+        (folder / RESERVE).unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _write_and_rename(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _header(path: Path) -> list[str]:
+    try:
+        with path.open(encoding="utf-8") as file:
+            line = file.readline().strip()
+    except FileNotFoundError:
+        return []
+    return line.split(",") if line else []

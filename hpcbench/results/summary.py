@@ -1,0 +1,130 @@
+"""The summary of a run: what ``summary.json`` holds, with its types."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from staging.errors import DataError
+
+SCHEMA = 1
+
+Status = Literal["success", "target_not_reached", "aborted"]
+
+PHASES = (
+    "init",
+    "staging",
+    "input_wait",
+    "compute",
+    "communication",
+    "optimizer",
+    "evaluation",
+    "checkpoint",
+    "other",
+)
+"""Exclusive phases of a run, in the order in which they are shown."""
+
+
+@dataclass
+class Summary:
+    """One run in numbers. Times are in seconds, rates in samples per second, sizes in bytes."""
+
+    application: str
+    title: str
+    preset: str
+    status: Status = "aborted"
+    reason: str = ""
+    """Why the run ended as it did, in words."""
+    seed: int = 0
+    metric: str = ""
+    better: Literal["lower", "higher"] = "lower"
+    target: float | None = None
+    best: float | None = None
+    """Best value of the metric over all evaluations."""
+    epochs: int = 0
+    steps: int = 0
+    """Optimizer steps."""
+    samples: int = 0
+    """Training samples seen, over all epochs and ranks."""
+    epochs_to_target: int | None = None
+    time_to_solution_s: float = 0.0
+    """From run_start to run_stop."""
+    wall_s: float = 0.0
+    """Of the process; ``phases_s`` adds up to it."""
+    phases_s: dict[str, float] = field(default_factory=dict)
+    world_size: int = 1
+    nodes: int = 1
+    ranks_per_node: int = 1
+    threads: int = 1
+    """Compute threads per rank."""
+    device: str = "cpu"
+    precision: str = "32-true"
+    channels_last: bool = True
+    local_batch_size: int = 0
+    accumulation: int = 1
+    global_batch_size: int = 0
+    train_samples: int = 0
+    validation_samples: int = 0
+    samples_per_s: float | None = None
+    """Median of training over the epochs after the first; unset for a single epoch."""
+    parameters: int = 0
+    flops_forward_per_sample: int = 0
+    flops_training_per_sample: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Of the last evaluation."""
+    baselines: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Metrics of each baseline on the same validation set."""
+    peak_memory_bytes: int = 0
+    """Largest over ranks: of the accelerator, or of the process where there is none."""
+    resumed: int = 0
+    """How often the run was resumed."""
+    started: str = ""
+    """ISO 8601 time in UTC."""
+    division: str = "open"
+    ruleset: str = "3.0.0"
+    schema: int = SCHEMA
+
+    def to_json(self) -> str:
+        """The summary as JSON text; numbers that are not finite become null."""
+        return json.dumps(finite(asdict(self)), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, path: str | Path = "summary.json") -> Summary:
+        """Read a summary; ``path`` only names it in errors.
+
+        Raises ``DataError`` for text that is not JSON, another schema, or missing keys. Unknown keys are left out.
+        """
+        try:
+            values = json.loads(text)
+        except ValueError as error:
+            raise DataError(path, f"is not JSON ({error})", "the run that wrote it may still be going on") from error
+        if not isinstance(values, dict) or "schema" not in values:
+            raise DataError(path, "has no key 'schema', so it is not the summary of a run")
+        if values["schema"] != SCHEMA:
+            raise DataError(
+                path, f"has schema {values['schema']}, this version reads {SCHEMA}", "use the hpcbench that wrote it"
+            )
+        needed = [f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING]
+        if missing := [name for name in needed if name not in values]:
+            raise DataError(path, f"lacks the keys {', '.join(missing)}")
+        known = {f.name for f in fields(cls)}
+        summary = cls(**{key: value for key, value in values.items() if key in known})
+        summary.metrics = _numbers(summary.metrics)
+        summary.baselines = {name: _numbers(metrics) for name, metrics in summary.baselines.items()}
+        return summary
+
+
+def finite(value: Any) -> Any:
+    """``value`` with every float that is not finite replaced by ``None``, since JSON has no such number."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _numbers(metrics: dict[str, Any]) -> dict[str, float]:
+    return {key: math.nan if value is None else float(value) for key, value in metrics.items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -53,9 +55,7 @@ class CosmoFlow(nn.Module):
     ) -> None:
         super().__init__()
         widths = [channels] + [base_channels * 2**layer for layer in range(conv_layers)]
-        self.blocks = nn.Sequential(
-            *(Block(before, after, kernel_size) for before, after in zip(widths, widths[1:], strict=False))
-        )
+        self.blocks = nn.Sequential(*(Block(before, after, kernel_size) for before, after in pairwise(widths)))
         self.dense1 = nn.Linear(widths[-1] * (size // 2**conv_layers) ** 3, HIDDEN[0])
         self.dense2 = nn.Linear(HIDDEN[0], HIDDEN[1])
         self.output = nn.Linear(HIDDEN[1], len(PARAMETERS))

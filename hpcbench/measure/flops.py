@@ -47,11 +47,11 @@ def count_flops(model: nn.Module, *inputs: Tensor) -> FlopCount:
     return FlopCount(forward, counter.flops)
 
 
-class _Counter(TorchDispatchMode):
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Adds up the operations of every product that is dispatched."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.flops = 0
 
     def __torch_dispatch__(
@@ -65,14 +65,18 @@ class _Counter(TorchDispatchMode):
 
 
 def _convolution(args: tuple[Any, ...], result: Tensor) -> int:
-    x, weight, transposed = args[0], args[1], args[6]
+    x: Tensor = args[0]
+    weight: Tensor = args[1]
+    transposed: bool = args[6]
     # weight is (out, in / groups, kernel...), or (in, out / groups, kernel...) where transposed.
     return 2 * (x if transposed else result).numel() * prod(weight.shape[1:])
 
 
 def _convolution_backward(args: tuple[Any, ...], result: tuple[Tensor | None, ...]) -> int:
-    gradient, x, weight, transposed, (needs_input, needs_weight, _) = args[0], args[1], args[2], args[7], args[10]
-    return (needs_input + needs_weight) * 2 * (x if transposed else gradient).numel() * prod(weight.shape[1:])
+    gradient, x, weight, transposed = args[0], args[1], args[2], args[7]
+    needs_input, needs_weight, _ = args[10]
+    products = int(needs_input) + int(needs_weight)
+    return products * 2 * int((x if transposed else gradient).numel()) * prod(weight.shape[1:])
 
 
 def _matrix_product(left: int) -> Callable[[tuple[Any, ...], Tensor], int]:

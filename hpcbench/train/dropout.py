@@ -15,6 +15,8 @@ class SampleDropout(nn.Module):
     ``set_sample_keys``; training with ``p > 0`` without them raises ``RuntimeError``. Identity in evaluation.
     """
 
+    keys: Tensor | None
+
     def __init__(self, p: float, stream: int) -> None:
         super().__init__()
         if not 0 <= p < 1:

@@ -33,8 +33,8 @@ def uniform(keys: Tensor, stream: int, count: int) -> Tensor:
     """
     base = _mix(keys ^ _signed(_mix_number((stream + 1) * GOLDEN)))
     counter = _steps(torch.arange(count, dtype=torch.int64, device=keys.device))
-    bits = _shift_right(_mix(base[:, None] + counter), 40)
-    return bits.float() * 2.0**-24
+    bits = _shift_right(_mix(base[:, None] + counter), 40).float()
+    return bits * 2.0**-24
 
 
 def _steps(counter: Tensor) -> Tensor:

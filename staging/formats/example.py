@@ -1,0 +1,165 @@
+"""The protocol buffer tf.train.Example, encoded and decoded without TensorFlow and without copying byte values.
+
+``Example{1: Features{1: map<string, Feature>}}`` with ``Feature{1: BytesList | 2: FloatList | 3: Int64List}``, each
+list ``{1: repeated value}``, as in TensorFlow's ``example.proto`` and ``feature.proto``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from staging.errors import DataError
+from staging.formats.compression import Buffer
+
+Feature = list[memoryview] | npt.NDArray[Any]
+
+BYTES, FLOAT, INT64 = 1, 2, 3
+VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
+
+
+def encode_example(features: Mapping[str, Buffer | Sequence[Buffer] | npt.NDArray[Any]]) -> bytes:
+    """Encode features by name: bytes (or a list of them), a float32 array or an int64 array, flattened in C order.
+
+    Names are sorted, so that equal features give equal bytes. Raises ``TypeError`` for an array of another type.
+    """
+    entries: list[Buffer] = []
+    for name in sorted(features):
+        key = name.encode()
+        entry = _delimited(1, [key]) + _delimited(2, _feature(features[name]))
+        entries += _delimited(1, entry)
+    return b"".join(_delimited(1, entries))
+
+
+def decode_example(data: Buffer, path: object = "tf.train.Example") -> dict[str, Feature]:
+    """Decode to features by name: a list of memoryviews into ``data``, a float32 (n,) array or an int64 (n,) array.
+
+    Packed and unpacked numbers are read and unknown fields skipped. Raises ``DataError`` naming ``path`` where a
+    length or tag does not fit into what is there. A feature without a value is an empty list.
+    """
+    found: dict[str, Feature] = {}
+    try:
+        for features in _submessages(memoryview(data), 1):
+            for entry in _submessages(features, 1):
+                names = list(_submessages(entry, 1))
+                name = bytes(names[-1]).decode() if names else ""
+                found[name] = _value(list(_submessages(entry, 2)))
+    except (_Malformed, UnicodeDecodeError) as error:
+        raise DataError(path, f"is not a tf.train.Example ({error})", "check what wrote it, or copy it again") from None
+    return found
+
+
+class _Malformed(Exception):  # noqa: N818  # never leaves this module
+    pass
+
+
+def _feature(value: Buffer | Sequence[Buffer] | npt.NDArray[Any]) -> list[Buffer]:
+    if isinstance(value, np.ndarray):
+        if value.dtype == np.float32:
+            packed: Buffer = value.astype("<f4", copy=False).tobytes()
+            return _delimited(FLOAT, _delimited(1, [packed]) if packed else [])
+        if value.dtype == np.int64:
+            packed = b"".join(_varint(int(number) & 0xFFFFFFFFFFFFFFFF) for number in value.flat)
+            return _delimited(INT64, _delimited(1, [packed]) if packed else [])
+        raise TypeError(f"a feature is bytes, float32 or int64, not {value.dtype}")
+    values = [value] if isinstance(value, bytes | bytearray | memoryview) else value
+    return _delimited(BYTES, [part for item in values for part in _delimited(1, [item])])
+
+
+def _delimited(field: int, parts: list[Buffer]) -> list[Buffer]:
+    """Field ``field`` holding the joined ``parts``; they are joined only once, at the end."""
+    return [_varint(field << 3 | DELIMITED) + _varint(sum(memoryview(part).nbytes for part in parts)), *parts]
+
+
+def _varint(number: int) -> bytes:
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def _read_varint(data: memoryview, offset: int) -> tuple[int, int]:
+    """The unsigned 64-bit number at ``offset`` and the offset after it."""
+    number = 0
+    for index in range(10):
+        if offset + index >= len(data):
+            raise _Malformed("a number is cut short")
+        byte = data[offset + index]
+        number |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return number & 0xFFFFFFFFFFFFFFFF, offset + index + 1
+    raise _Malformed("a number has more than ten bytes")
+
+
+def _fields(data: memoryview) -> Iterator[tuple[int, int, memoryview, int]]:
+    """Each field of a message: its number, wire type, bytes, and value where it is a varint."""
+    offset = 0
+    while offset < len(data):
+        tag, offset = _read_varint(data, offset)
+        field, wire = tag >> 3, tag & 7
+        start, number = offset, 0
+        if wire == VARINT:
+            number, offset = _read_varint(data, offset)
+        elif wire == DELIMITED:
+            length, start = _read_varint(data, offset)
+            offset = start + length
+        elif wire in (FIXED32, FIXED64):
+            offset += 4 if wire == FIXED32 else 8
+        else:
+            raise _Malformed(f"wire type {wire} is not known")
+        if not 0 < field < 1 << 29:
+            raise _Malformed(f"field number {field} is not allowed")
+        if offset > len(data):
+            raise _Malformed(f"field {field} says {offset - start} bytes and {len(data) - start} are there")
+        yield field, wire, data[start:offset], number
+
+
+def _submessages(data: memoryview, field: int) -> Iterator[memoryview]:
+    """The length-delimited values of field ``field``."""
+    return (value for number, wire, value, _ in _fields(data) if number == field and wire == DELIMITED)
+
+
+def _value(messages: list[memoryview]) -> Feature:
+    """The value of a Feature; of several kinds the last one counts, and pieces of one kind are joined."""
+    kind, lists = 0, list[memoryview]()
+    for message in messages:
+        for field, wire, value, _ in _fields(message):
+            if field in (BYTES, FLOAT, INT64) and wire == DELIMITED:
+                lists = [*lists, value] if field == kind else [value]
+                kind = field
+    if kind == FLOAT:
+        return _floats(lists)
+    if kind == INT64:
+        return _integers(lists)
+    return [value for part in lists for value in _submessages(part, 1)]
+
+
+def _floats(lists: list[memoryview]) -> npt.NDArray[np.float32]:
+    pieces = []
+    for part in lists:
+        for field, wire, value, _ in _fields(part):
+            if field == 1 and wire in (DELIMITED, FIXED32):
+                if len(value) % 4:
+                    raise _Malformed(f"{len(value)} bytes of floats are not a multiple of 4")
+                pieces.append(np.frombuffer(value, "<f4"))
+    joined = pieces[0] if len(pieces) == 1 else np.concatenate(pieces) if pieces else np.empty(0, np.float32)
+    return joined.astype(np.float32, copy=False)
+
+
+def _integers(lists: list[memoryview]) -> npt.NDArray[np.int64]:
+    numbers = []
+    for part in lists:
+        for field, wire, value, number in _fields(part):
+            if field == 1 and wire == VARINT:
+                numbers.append(number)
+            elif field == 1 and wire == DELIMITED:
+                offset = 0
+                while offset < len(value):
+                    packed, offset = _read_varint(value, offset)
+                    numbers.append(packed)
+    return np.array(numbers, np.uint64).astype(np.int64)

@@ -1,0 +1,74 @@
+"""NumPy's npy files of one array: the header is checked before any data is read, and nothing is unpickled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib import format as npy_format
+
+from staging.atomic import replacing
+from staging.errors import DataError
+
+AGAIN = "copy it again, or remove it from the set"
+
+
+def read_array(path: Path, *, shape: Sequence[int | None], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Read the array of ``path``, of exactly ``shape`` (``None``: any length) and ``dtype``, in C order.
+
+    Raises ``DataError`` for a file that is missing, not npy, of another shape or type, or not of the right size.
+    """
+    try:
+        with path.open("rb") as file:
+            found_shape, fortran, found_dtype = _header(file, path)
+            _check(path, found_shape, fortran, found_dtype, tuple(shape), np.dtype(dtype))
+            array = np.empty(found_shape, found_dtype)
+            start = file.tell()
+            there = file.seek(0, 2) - start
+            if there != array.nbytes:
+                raise DataError(path, f"holds {there} bytes of data where its header says {array.nbytes}", AGAIN)
+            file.seek(start)
+            file.readinto(array.reshape(-1).view(np.uint8).data)
+            return array
+    except OSError as error:
+        raise DataError(path, f"cannot be read ({error.strerror})", "check the path and its permissions") from error
+
+
+def write_array(path: Path, array: npt.NDArray[Any]) -> None:
+    """Write ``array`` in C order, complete or not at all; the same array gives the same bytes."""
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        npy_format.write_array(file, np.asarray(array, order="C"), allow_pickle=False)
+
+
+def _header(file: BinaryIO, path: Path) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    try:
+        version = npy_format.read_magic(file)
+        if version == (1, 0):
+            return npy_format.read_array_header_1_0(file)
+        if version == (2, 0):
+            return npy_format.read_array_header_2_0(file)
+    except (ValueError, TypeError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise DataError(path, f"is not an npy file ({reason})", AGAIN) from None
+    raise DataError(path, f"is an npy file of version {version}, not 1.0 or 2.0", "write it again with numpy.save")
+
+
+def _check(
+    path: Path,
+    found_shape: tuple[int, ...],
+    fortran: bool,
+    found_dtype: np.dtype[Any],
+    shape: tuple[int | None, ...],
+    dtype: np.dtype[Any],
+) -> None:
+    if found_dtype != dtype:
+        raise DataError(path, f"holds {found_dtype} where {dtype} is expected", "check data.format, or write it again")
+    if len(found_shape) != len(shape) or any(
+        want is not None and want != got for want, got in zip(shape, found_shape, strict=True)
+    ):
+        raise DataError(path, f"has shape {found_shape} where {shape} is expected", "set the data sizes to the file's")
+    if fortran and len(found_shape) > 1:
+        raise DataError(path, "is in Fortran order", "write it again in C order")

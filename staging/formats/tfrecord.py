@@ -1,0 +1,122 @@
+"""TFRecord files: records framed by their length and two masked CRC32C values, plain or gzip as a whole.
+
+A record is: length (uint64), masked CRC32C of the length (uint32), payload, masked CRC32C of the payload (uint32),
+all little endian, as in TensorFlow's documentation of the format.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from crc32c import crc32c
+
+from staging.atomic import replacing
+from staging.errors import DataError
+from staging.formats.compression import Buffer, Compression, gunzip, gzip_bytes, refuse_gzip
+
+HEADER = struct.Struct("<QI")
+FOOTER = struct.Struct("<I")
+MASK_DELTA = 0xA282EAD8
+
+
+def masked_crc32c(data: Buffer) -> int:
+    """CRC32C of ``data``, rotated right by 15 bits plus a constant, as the format stores it."""
+    crc = crc32c(data)
+    return (((crc >> 15) | (crc << 17)) + MASK_DELTA) & 0xFFFFFFFF
+
+
+def read_records(path: Path, compression: Compression) -> Iterator[memoryview]:
+    """Yield the payload of each record of ``path``, both CRC32C values verified, without copying it.
+
+    A plain file is read record by record, a gzip file as a whole. Raises ``DataError`` with the number of the record
+    and its byte offset (in the decompressed data) for a file that is missing, cut short, damaged or empty.
+    """
+    try:
+        with path.open("rb") as file:
+            if compression == "gzip":
+                yield from _records(_Memory(gunzip(file.read(), path)), path)
+            else:
+                yield from _records(_Plain(file), path)
+    except OSError as error:
+        raise DataError(path, f"cannot be read ({error.strerror})", "check the path and its permissions") from error
+
+
+def write_records(path: Path, payloads: Iterable[Buffer], compression: Compression, level: int = 6) -> None:
+    """Write ``payloads`` as the records of ``path``, complete or not at all; the same payloads give the same bytes."""
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        if compression == "gzip":
+            file.write(gzip_bytes(b"".join(part for payload in payloads for part in _framed(payload)), level))
+        else:
+            for payload in payloads:
+                file.writelines(_framed(payload))
+
+
+def _framed(payload: Buffer) -> tuple[Buffer, Buffer, Buffer]:
+    length = struct.pack("<Q", len(payload))
+    return length + FOOTER.pack(masked_crc32c(length)), payload, FOOTER.pack(masked_crc32c(payload))
+
+
+class _Source(Protocol):
+    size: int
+
+    def take(self, offset: int, length: int) -> memoryview:
+        """The bytes from ``offset`` on, fewer than ``length`` only at the end."""
+        ...
+
+
+class _Memory:
+    def __init__(self, data: Buffer) -> None:
+        self._view = memoryview(data)
+        self.size = len(data)
+
+    def take(self, offset: int, length: int) -> memoryview:
+        return self._view[offset : offset + length]
+
+
+class _Plain:
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.size = file.seek(0, 2)
+        file.seek(0)
+
+    def take(self, offset: int, length: int) -> memoryview:
+        return memoryview(self._file.read(length))  # records follow each other, so the file stands at offset
+
+
+def _records(source: _Source, path: Path) -> Iterator[memoryview]:
+    offset = index = 0
+    while offset < source.size:
+        payload = _record(source, offset, index, path)
+        yield payload
+        offset += HEADER.size + len(payload) + FOOTER.size
+        index += 1
+    if not index:
+        raise DataError(path, "is empty", "copy it again, or remove it from the set")
+
+
+def _record(source: _Source, offset: int, index: int, path: Path) -> memoryview:
+    where = f"record {index} at byte {offset}"
+    header = source.take(offset, HEADER.size)
+    if len(header) < HEADER.size:
+        raise DataError(
+            path, f"{where} is cut short in its header, {len(header)} of {HEADER.size} bytes are there", AGAIN
+        )
+    length, stored = HEADER.unpack(header)
+    if masked_crc32c(header[:8]) != stored:
+        if offset == 0:
+            refuse_gzip(header, path)
+        raise DataError(path, f"{where} has a length whose CRC32C does not match (damaged, or not a TFRecord)", AGAIN)
+    room = source.size - offset - HEADER.size - FOOTER.size
+    if length > room:
+        raise DataError(path, f"{where} is cut short: it says {length} bytes and {max(room, 0)} are there", AGAIN)
+    body = source.take(offset + HEADER.size, length + FOOTER.size)
+    payload, footer = body[:length], body[length:]
+    if len(footer) < FOOTER.size or masked_crc32c(payload) != FOOTER.unpack(footer)[0]:
+        raise DataError(path, f"{where} is damaged: the CRC32C of its {length} bytes does not match", AGAIN)
+    return payload
+
+
+AGAIN = "copy the file again, or remove it from the set"

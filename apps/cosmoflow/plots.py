@@ -1,0 +1,125 @@
+"""Plots and words for the report of a CosmoFlow run: predictions against truth, and slices of the input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import yaml
+
+from apps.cosmoflow.config import PARAMETERS
+from hpcbench.results import style, units
+from hpcbench.results.plots import Figure
+from hpcbench.results.records import read_arrays
+
+ABOUT = (
+    "A 3-D convolutional network looks at how dark matter is distributed in a box of the universe, at several moments "
+    "of cosmic time, and estimates the four numbers that shaped it: the matter density, the strength of "
+    "clustering, the tilt of the primordial spectrum and the Hubble constant."
+)
+"""What the application is, for a reader who has never heard of it."""
+
+SYMBOLS = {"omega_m": r"$\Omega_m$", "sigma_8": r"$\sigma_8$", "n_s": r"$n_s$", "h_0": r"$H_0$"}
+NAMES = {"omega_m": "Ωm", "sigma_8": "σ8", "n_s": "ns", "h_0": "H0"}
+
+LABELS = {
+    "mae": "mean absolute error (MAE)",
+    "mse": "mean squared error",
+    **{f"mae_{name}": f"MAE of {NAMES[name]}" for name in PARAMETERS},
+}
+"""Metrics in words."""
+
+BASELINE_LABELS = {"mean": "predict the mean", "ridge": "ridge regression on the power spectrum"}
+"""Baselines in words."""
+
+NOTES = (
+    "The labels are scaled so that the range of each parameter is [-1, 1]. Always answering the middle of the range "
+    "has a mean absolute error of 0.5; a perfect network has 0.",
+    "The average hides much: σ8 is written plainly into the clustering of matter, while the spectral index and the "
+    "Hubble constant leave little trace in a single small box. Read the error of each parameter beside its baseline.",
+)
+"""How to read the metrics."""
+
+Array = npt.NDArray[np.float64]
+
+
+def figures(folder: Path) -> list[Figure]:
+    """The figures that the files of the run folder ``folder`` allow.
+
+    Raises ``DataError`` for a damaged ``scores.npz`` or ``examples.npz``.
+    """
+    found: list[Figure] = []
+    if (folder / "scores.npz").exists():
+        arrays = read_arrays(folder / "scores.npz", ("scores", "columns"))
+        columns = {str(name): arrays["scores"][:, i] for i, name in enumerate(arrays["columns"])}
+        if all(f"predicted_{name}" in columns and f"true_{name}" in columns for name in PARAMETERS):
+            found.append(predictions(columns))
+    if (folder / "examples.npz").exists():
+        arrays = read_arrays(folder / "examples.npz", ("slice",))
+        found.append(slices(arrays["slice"], _redshifts(folder, arrays["slice"].shape[1])))
+    return found
+
+
+@style.styled
+def predictions(columns: dict[str, Array]) -> Figure:
+    """Predicted against true for the four parameters; ``columns`` holds ``predicted_*`` and ``true_*``, (samples,)."""
+    figure = style.canvas(2.45)
+    for axes, name in zip(figure.subplots(1, 4, sharex=True, sharey=True), PARAMETERS, strict=True):
+        true, predicted = columns[f"true_{name}"], columns[f"predicted_{name}"]
+        size = float(np.clip(900 / len(true), 2, 14))
+        axes.plot([-1.1, 1.1], [-1.1, 1.1], color=style.INK, linewidth=0.9, zorder=2)
+        axes.axhline(0, color=style.MUTED, linewidth=0.9, linestyle="--", zorder=2)
+        axes.scatter(true, predicted, s=size, color=style.BLUE, alpha=0.55, linewidths=0, zorder=3, rasterized=True)
+        error, by_mean = np.abs(predicted - true).mean(), np.abs(true - true.mean()).mean()
+        axes.set_title(SYMBOLS[name], fontsize=11)
+        axes.text(
+            0.0, 1.025, f"MAE {units.significant(error)}   (mean: {units.significant(by_mean)})",
+            transform=axes.transAxes, fontsize=7.5, color=style.MUTED,
+        )  # fmt: skip
+        axes.title.set_position((0, 1.1))
+        axes.set(xlim=(-1.1, 1.1), ylim=(-1.25, 1.25), xticks=[-1, 0, 1], yticks=[-1, 0, 1], xlabel="true")
+        axes.set_box_aspect(1)
+        if name == PARAMETERS[0]:
+            axes.set_ylabel("predicted")
+    caption = (
+        f"Each dot is one of {len(true):,} validation samples, in labels scaled to [-1, 1]. A perfect network lies "
+        "on the diagonal; one that has learned nothing lies on the dashed line. In brackets: the error of predicting "
+        "the mean."
+    )
+    return Figure("predictions", "Predicted against true parameters", caption, figure)
+
+
+@style.styled
+def slices(maps: npt.NDArray[np.generic], redshifts: list[float] | None) -> Figure:
+    """Slices through up to two input samples, (samples, channels, size, size), a column for each redshift."""
+    rows, channels = min(2, maps.shape[0]), maps.shape[1]
+    shown = maps[:rows].astype(np.float64)
+    figure = style.canvas(0.55 + rows * min(2.0, style.WIDTH / channels - 0.1))
+    panels = figure.subplots(rows, channels, squeeze=False)
+    top = float(np.quantile(shown, 0.998)) or 1.0
+    for row in range(rows):
+        for channel in range(channels):
+            axes = panels[row, channel]
+            image = axes.imshow(shown[row, channel], cmap="magma", vmin=0, vmax=top, interpolation="nearest")
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set_visible(False)
+            axes.grid(visible=False)
+            if row == 0:
+                axes.set_title(f"z = {redshifts[channel]:g}" if redshifts else f"channel {channel}")
+    bar = figure.colorbar(image, ax=panels, shrink=0.8, aspect=28, pad=0.015, extend="max")
+    bar.set_label("input of the network")
+    bar.outline.set_visible(False)
+    caption = (
+        "One plane of cells through each of the first validation samples, as the network sees them; a row is one "
+        "universe. Time runs from left to right: matter falls together into filaments and knots."
+    )
+    return Figure("slices", "What the network sees", caption, figure)
+
+
+def _redshifts(folder: Path, channels: int) -> list[float] | None:
+    """The redshift of each channel, where the run's configuration gives one for each."""
+    path = folder / "config.yaml"
+    config = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else None
+    values = ((config or {}).get("simulate") or {}).get("redshifts") or []
+    return [float(value) for value in values] if len(values) == channels else None

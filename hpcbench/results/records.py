@@ -1,0 +1,114 @@
+"""Runs as records: a run folder read back, and many of them as one DataFrame, on which comparison is arithmetic."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from hpcbench.results.run_folder import RunFolder
+from hpcbench.results.summary import PHASES, Summary
+from staging.errors import DataError
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run that ended: its folder, its summary, and its tables by epoch and by optimizer step."""
+
+    folder: RunFolder
+    summary: Summary
+    epochs: pd.DataFrame
+    steps: pd.DataFrame
+
+    @property
+    def reached(self) -> bool:
+        """Whether training reached its target."""
+        return self.summary.status == "success"
+
+    @property
+    def quality(self) -> float | None:
+        """The metric that is compared with the target: at the end of a run that reached it, else the best epoch's."""
+        last = self.summary.metrics.get(self.summary.metric)
+        return last if self.reached and last is not None else self.summary.best
+
+    @property
+    def lower_is_better(self) -> bool:
+        """The direction of the metric."""
+        return self.summary.better == "lower"
+
+    def baseline_scores(self) -> dict[str, float]:
+        """The run's metric for each baseline that has it, strongest first."""
+        scores = {name: metrics.get(self.summary.metric) for name, metrics in self.summary.baselines.items()}
+        found = {name: value for name, value in scores.items() if value is not None and math.isfinite(value)}
+        return dict(sorted(found.items(), key=lambda item: item[1], reverse=not self.lower_is_better))
+
+    def beats(self, score: float) -> bool:
+        """Whether the run's quality is better than ``score``."""
+        if self.quality is None:
+            return False
+        return self.quality < score if self.lower_is_better else self.quality > score
+
+    def phase_seconds(self) -> dict[str, float]:
+        """Seconds of every phase, in the order in which phases are shown; one that the run did not have is 0."""
+        found = self.summary.phases_s
+        return {name: float(found.get(name) or 0.0) for name in (*PHASES, *(n for n in found if n not in PHASES))}
+
+
+def read_summary(path: str | Path) -> Run:
+    """The run in the folder ``path`` without its tables.
+
+    Raises ``InputError`` where ``path`` is no folder of a run that ended, ``DataError`` where its summary is damaged.
+    """
+    folder = RunFolder.open(path, needs=("summary.json",))
+    return Run(folder, folder.read_summary(), pd.DataFrame(), pd.DataFrame())
+
+
+def read_run(path: str | Path) -> Run:
+    """The run in the folder ``path``; a table is empty where the run ended before its first row."""
+    folder, summary = (run := read_summary(path)).folder, run.summary
+    epochs = folder.read_epochs() if folder.epochs.exists() else pd.DataFrame()
+    steps = folder.read_steps() if folder.steps.exists() else pd.DataFrame()
+    return Run(folder, summary, epochs, steps)
+
+
+def record(run: Run) -> dict[str, Any]:
+    """The run as one flat record.
+
+    ``phases_s.compute`` becomes ``phase_compute_s``, ``metrics.mae`` ``metric_mae`` and ``baselines.mean.mae``
+    ``baseline_mean_mae``. Derived: ``run`` (the folder), ``quality``, ``baseline`` and ``baseline_quality`` (the
+    strongest baseline and its score) and ``beats_baselines`` (all of them).
+    """
+    flat = asdict(run.summary)
+    flat |= {f"phase_{name}_s": seconds for name, seconds in flat.pop("phases_s").items()}
+    flat |= {f"metric_{name}": value for name, value in flat.pop("metrics").items()}
+    for name, metrics in flat.pop("baselines").items():
+        flat |= {f"baseline_{name}_{metric}": value for metric, value in metrics.items()}
+    scores = run.baseline_scores()
+    strongest, score = next(iter(scores.items()), (None, None))
+    beaten = all(run.beats(value) for value in scores.values()) if scores else None
+    derived = {"quality": run.quality, "baseline": strongest, "baseline_quality": score, "beats_baselines": beaten}
+    return {"run": str(run.folder.path)} | flat | derived
+
+
+def load_runs(paths: Iterable[str | Path]) -> pd.DataFrame:
+    """One record (row) per run folder, in the order given."""
+    return pd.DataFrame([record(read_summary(path)) for path in paths])
+
+
+def read_arrays(path: Path, names: Iterable[str]) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of an ``.npz`` file. Raises ``DataError`` where it is damaged or lacks one of ``names``."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise DataError(path, f"cannot be read ({error})", "delete it to report without its plots") from error
+    if missing := [name for name in names if name not in arrays]:
+        raise DataError(path, f"lacks {', '.join(missing)}", "delete it to report without its plots")
+    return arrays

@@ -1,0 +1,134 @@
+"""How every plot looks: one set of fonts, sizes and colours that colour-blind readers can tell apart.
+
+The hues are Okabe and Ito's ("Color Universal Design", 2008); greys carry what is not data.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from functools import cache, wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import matplotlib as mpl
+from matplotlib import font_manager
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure as Canvas
+
+INK, MUTED, FAINT, GRID = "#1b2733", "#5d6b7a", "#9aa6b2", "#e4e8ed"
+BLUE, VERMILLION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
+SKY, PURPLE, YELLOW = "#56B4E9", "#CC79A7", "#F0E442"
+SERIES = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, INK)
+"""Colours of runs and series, in order."""
+
+PHASE_COLORS = {
+    "init": FAINT,
+    "staging": YELLOW,
+    "input_wait": ORANGE,
+    "compute": BLUE,
+    "communication": VERMILLION,
+    "optimizer": SKY,
+    "evaluation": GREEN,
+    "checkpoint": PURPLE,
+    "other": "#d3d9df",
+}
+"""The colour of each phase, the same on every page."""
+
+WIDTH = 8.2
+"""Width of a full figure in inches; a page shows it at 1:1."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@cache
+def _fonts() -> list[str]:
+    wanted = ["Helvetica Neue", "Arial", "Liberation Sans", "DejaVu Sans"]
+    present = set(font_manager.get_font_names())
+    return [name for name in wanted if name in present] or ["sans-serif"]
+
+
+def settings() -> Any:
+    """The rc settings of every plot."""
+    return {
+        "font.family": _fonts(),
+        "font.size": 9,
+        "axes.titlesize": 9.5,
+        "axes.titleweight": "bold",
+        "axes.titlelocation": "left",
+        "axes.titlecolor": INK,
+        "axes.titlepad": 8,
+        "axes.labelsize": 9,
+        "axes.labelcolor": MUTED,
+        "axes.edgecolor": FAINT,
+        "axes.linewidth": 0.7,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.color": GRID,
+        "grid.linewidth": 0.7,
+        "xtick.color": FAINT,
+        "ytick.color": FAINT,
+        "xtick.labelcolor": MUTED,
+        "ytick.labelcolor": MUTED,
+        "xtick.labelsize": 8.5,
+        "ytick.labelsize": 8.5,
+        "xtick.major.width": 0.7,
+        "ytick.major.width": 0.7,
+        "text.color": INK,
+        "lines.linewidth": 1.6,
+        "lines.solid_capstyle": "round",
+        "legend.frameon": False,
+        "legend.fontsize": 8.5,
+        "mathtext.fontset": "custom",
+        "mathtext.rm": _fonts()[0],
+        "mathtext.it": f"{_fonts()[0]}:italic",
+        "svg.fonttype": "none",
+        "figure.facecolor": "white",
+        "savefig.facecolor": "white",
+    }
+
+
+def styled(function: Callable[P, R]) -> Callable[P, R]:
+    """Run ``function`` under the settings above, leaving matplotlib's own as they were."""
+
+    @wraps(function)
+    def inside(*args: P.args, **kwargs: P.kwargs) -> R:
+        with mpl.rc_context(settings()):
+            return function(*args, **kwargs)
+
+    return inside
+
+
+def canvas(height: float, width: float = WIDTH) -> Canvas:
+    """An empty figure of ``width`` x ``height`` inches with constrained layout, not known to pyplot."""
+    figure = Canvas(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+@styled
+def svg(figure: Canvas, name: str) -> str:
+    """The figure as an ``<svg>`` element whose ids start with ``name``, so that many fit into one page."""
+    text = io.StringIO()
+    no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with mpl.rc_context({"svg.hashsalt": name}):
+        figure.savefig(text, format="svg", metadata=no_metadata)
+    element = text.getvalue()
+    element = element[element.index("<svg") :].strip()
+    element = re.sub(r'\bid="', f'id="{name}-', element)
+    return re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", element)
+
+
+@styled
+def save(figure: Canvas, path: Path) -> Path:
+    """Write the figure to ``path`` (``.svg``, ``.png`` at 200 dots per inch) by temporary name and rename."""
+    partial = path.with_name(f".{path.name}.part")
+    figure.savefig(
+        partial, format=path.suffix.lstrip("."), dpi=200, metadata={"Date": None} if path.suffix == ".svg" else None
+    )
+    partial.replace(path)
+    return path

@@ -1,0 +1,85 @@
+"""Plain text tables that fit 100 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from hpcbench.results import units
+from hpcbench.results.summary import PHASES
+
+WIDTH = 100
+GAP = "  "
+NARROWEST = 6
+VERDICT = {"success": "yes", "target_not_reached": "no", "aborted": "aborted"}
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = (), width: int = WIDTH) -> str:
+    """``rows`` under ``headers`` with a rule between; columns named in ``right`` are flush right.
+
+    No line is longer than ``width``: where the cells ask for more, the widest columns are cut, with ``..`` at the end.
+    """
+    lines = [list(headers), *[list(row) for row in rows]]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headers))]
+    while sum(widths) + len(GAP) * (len(widths) - 1) > width and max(widths) > NARROWEST:
+        widths[widths.index(max(widths))] -= 1
+
+    def cell(text: str, column: int) -> str:
+        limit = widths[column]
+        cut = text if len(text) <= limit else text[: limit - 2] + ".."
+        return cut.rjust(limit) if headers[column] in right else cut.ljust(limit)
+
+    ruled = [GAP.join(cell(text, column) for column, text in enumerate(line)).rstrip() for line in lines]
+    return "\n".join([ruled[0], GAP.join("-" * limit for limit in widths), *ruled[1:]])
+
+
+def _text(value: object) -> str:
+    return units.MISSING if value is None or pd.isna(value) else str(value)  # type: ignore[call-overload]
+
+
+def _target(row: pd.Series) -> str:
+    if pd.isna(row.get("target")):
+        return units.MISSING
+    return ("<= " if row["better"] == "lower" else ">= ") + units.score(row["target"])
+
+
+def _baseline(row: pd.Series) -> str:
+    if pd.isna(row.get("baseline_quality")):
+        return units.MISSING
+    return f"{units.score(row['baseline_quality'])} {str(row['baseline']).replace('_', ' ')}"
+
+
+def runs_table(frame: pd.DataFrame) -> str:
+    """One line per record of ``load_runs``: what ran, whether it reached its target, how fast, and how well beside
+    the strongest baseline."""
+    headers = ["application", "preset", "seed", "target", "reached", "epochs", "time", "samples/s", "quality"]
+    headers.append("best baseline")
+    rows = [
+        [
+            _text(row["application"]),
+            _text(row["preset"]),
+            _text(row["seed"]),
+            _target(row),
+            VERDICT.get(str(row["status"]), str(row["status"])),
+            _text(row["epochs"]),
+            units.duration(row.get("time_to_solution_s")),
+            units.significant(row.get("samples_per_s")),
+            units.score(row["quality"]),
+            _baseline(row),
+        ]
+        for _, row in frame.iterrows()
+    ]
+    return table(headers, rows, right=("seed", "epochs", "time", "samples/s", "quality"))
+
+
+def phases_table(frame: pd.DataFrame) -> str:
+    """Seconds of each phase, one line per record; columns whose every value is below 1 ms are left out."""
+    columns = [name for phase in PHASES if (name := f"phase_{phase}_s") in frame and frame[name].max() >= 1e-3]
+    names = [name[len("phase_") : -len("_s")].replace("_", " ") for name in columns]
+    rows = [
+        [_text(row["application"]), units.significant(row.get("wall_s"))]
+        + [units.significant(row[name]) if pd.notna(row[name]) else units.MISSING for name in columns]
+        for _, row in frame.iterrows()
+    ]
+    return table(["application", "wall s", *names], rows, right=("wall s", *names))

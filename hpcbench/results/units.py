@@ -1,0 +1,78 @@
+"""Numbers with units, for tables, plots and pages: sensible digits, one form everywhere."""
+
+from __future__ import annotations
+
+import math
+
+MISSING = "-"
+
+
+def known(value: float | None) -> bool:
+    """Whether ``value`` is a finite number."""
+    return value is not None and math.isfinite(value)
+
+
+def significant(value: float | None, digits: int = 3) -> str:
+    """``value`` to ``digits`` significant digits, without an exponent between 1e-4 and 1e15: 0.0123, 4.56, 1,230."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    if value == 0:
+        return "0"
+    if not 1e-4 <= abs(value) < 1e15:
+        return f"{value:.{digits - 1}e}"
+    rounded = float(f"{value:.{digits - 1}e}")
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
+    return f"{rounded:,.{decimals}f}"
+
+
+def score(value: float | None) -> str:
+    """A quality metric, to four significant digits without trailing zeros: 0.1213, 0.124."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    text = significant(value, 4)
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+
+
+def integer(value: float | None) -> str:
+    """A count with thousands separators: 8,907,556."""
+    return f"{round(value):,}" if value is not None and math.isfinite(value) else MISSING
+
+
+def percent(fraction: float | None) -> str:
+    """A share: 0.0731 is 7.3 %."""
+    return f"{100 * fraction:.1f} %" if fraction is not None and math.isfinite(fraction) else MISSING
+
+
+def duration(seconds: float | None) -> str:
+    """A time span in the units that a reader would use: 83 ms, 4.21 s, 48.3 s, 3 min 12 s, 2 h 05 min."""
+    if seconds is None or not math.isfinite(seconds):
+        return MISSING
+    if seconds < 1:
+        return f"{significant(1000 * seconds, 3)} ms"
+    if seconds < 99.95:
+        return f"{significant(seconds, 3)} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60:,} h {minutes % 60:02d} min"
+
+
+def prefixed(value: float | None, unit: str) -> str:
+    """A quantity with an SI prefix: 68.9 GFLOP."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    for factor, prefix in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= factor:
+            return f"{significant(value / factor)} {prefix}{unit}"
+    return f"{significant(value)} {unit}"
+
+
+def size(n_bytes: float | None) -> str:
+    """Bytes in binary units: 1.42 GiB."""
+    if n_bytes is None or not math.isfinite(n_bytes):
+        return MISSING
+    for factor, unit in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if abs(n_bytes) >= factor:
+            return f"{significant(n_bytes / factor)} {unit}"
+    return f"{n_bytes:.0f} B"

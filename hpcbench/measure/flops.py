@@ -76,7 +76,7 @@ def _convolution_backward(args: tuple[Any, ...], result: tuple[Tensor | None, ..
     gradient, x, weight, transposed = args[0], args[1], args[2], args[7]
     needs_input, needs_weight, _ = args[10]
     products = int(needs_input) + int(needs_weight)
-    return products * 2 * int((x if transposed else gradient).numel()) * prod(weight.shape[1:])
+    return products * 2 * int((x if transposed else gradient).numel()) * int(prod(weight.shape[1:]))
 
 
 def _matrix_product(left: int) -> Callable[[tuple[Any, ...], Tensor], int]:

@@ -49,7 +49,8 @@ def _mix(bits: Tensor) -> Tensor:
 
 def _shift_right(bits: Tensor, by: int) -> Tensor:
     """Logical shift; torch's shift of int64 copies the sign bit."""
-    return (bits >> by) & (2 ** (64 - by) - 1)
+    shifted: Tensor = (bits >> by) & ((1 << (64 - by)) - 1)
+    return shifted
 
 
 def _mix_number(bits: int) -> int:

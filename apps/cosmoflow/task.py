@@ -1,0 +1,120 @@
+"""What CosmoFlow trains: four parameters from particle counts, squared error as loss, absolute error as metric."""
+
+from __future__ import annotations
+
+from itertools import permutations, product
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from apps.cosmoflow.config import PARAMETERS, Config
+from hpcbench.train.randomness import uniform
+from hpcbench.train.task import Task
+
+SYMMETRIES = tuple(product(permutations((0, 1, 2)), product((False, True), repeat=3)))
+"""The 48 symmetries of the cube: an order of the three axes, and for each whether it is reversed."""
+AUGMENTATION_STREAM = 0
+"""Stream of a sample's random numbers; the model's dropout layers use 1 and 2."""
+
+
+class CosmoFlowTask(Task):
+    """Loss, scores and logged settings as in the MLPerf HPC reference (mlcommons/hpc)."""
+
+    metric = "mae"
+    metric_key = "eval_error"
+    better = "lower"
+    columns = tuple(f"{kind}_{name}" for kind in ("error", "predicted", "true") for name in PARAMETERS)
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def prepare(self, inputs: Tensor, targets: Tensor, keys: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Counts (batch, channels, d, h, w) to float32 ln(1 + count), or count over the sample's mean.
+
+        Strides are kept. With ``data.augment`` and ``keys``, each sample is turned by its own symmetry of the cube.
+        """
+        if self.config.data.augment and keys is not None:
+            inputs = augmented(inputs, keys)
+        # A copy also where the input is float32 already, since the next operation works in place.
+        values = inputs.to(torch.float32, copy=True)
+        if self.config.data.apply_log:
+            values.log1p_()
+        else:
+            values.div_(values.mean(dim=(1, 2, 3, 4), keepdim=True))
+        return values, targets.to(torch.float32)
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """Mean squared error over parameters and batch."""
+        return functional.mse_loss(output, target.to(output.dtype))
+
+    def score(self, output: Tensor, target: Tensor) -> Tensor:
+        """Absolute error, prediction and truth of each parameter: (batch, 12) float64."""
+        predicted, true = output.double(), target.double()
+        return torch.cat(((predicted - true).abs(), predicted, true), dim=1)
+
+    def metrics(self, scores: Tensor) -> dict[str, float]:
+        """``mae``, the mean absolute error over samples and parameters, and ``mae_<parameter>``."""
+        errors = scores[:, : len(PARAMETERS)].double().mean(dim=0)
+        return {"mae": float(errors.mean())} | {
+            f"mae_{name}": float(error) for name, error in zip(PARAMETERS, errors, strict=True)
+        }
+
+    def parameter_groups(self, model: nn.Module) -> list[dict[str, Any]]:
+        """The kernels of the two hidden dense layers with the published L2 loss, the rest without.
+
+        The loss term ``l2 * sum(w**2)`` has the gradient ``2 * l2 * w``, which is a weight decay of ``2 * l2``.
+        """
+        parameters = dict(model.named_parameters())
+        decayed = [parameters.pop(name) for name in ("dense1.weight", "dense2.weight")]
+        return [
+            {"params": decayed, "weight_decay": 2 * self.config.optim.weight_decay},
+            {"params": list(parameters.values()), "weight_decay": 0.0},
+        ]
+
+    def log_keys(self, steps_per_epoch: int) -> dict[str, Any]:
+        """Keys of a closed CosmoFlow log. The base learning rate is the peak; epochs are those of the schedule.
+
+        The warm-up factor is peak over start; 1 without a warm-up, and 0 stands for a warm-up from 0.
+        """
+        optim, schedule = self.config.optim, self.config.schedule
+        per_epoch = 1 if schedule.unit == "epoch" else steps_per_epoch
+        shift = 0 if schedule.unit == "epoch" else schedule.warmup
+        start = schedule.warmup_start_lr
+        factor = 1.0 if not schedule.warmup else optim.lr / start if start > 0 else 0.0
+        return {
+            "opt_name": optim.name,
+            "opt_base_learning_rate": optim.lr,
+            "opt_learning_rate_warmup_epochs": schedule.warmup / per_epoch if per_epoch > 1 else schedule.warmup,
+            "opt_learning_rate_warmup_factor": factor,
+            "opt_learning_rate_decay_boundary_epochs": [
+                round((milestone + shift) / per_epoch) for milestone in schedule.milestones
+            ],
+            "opt_learning_rate_decay_factor": list(schedule.factors),
+            "dropout": self.config.model.dropout,
+            "opt_weight_decay": optim.weight_decay,
+        }
+
+    def example(self, inputs: Tensor, output: Tensor, target: Tensor) -> dict[str, Tensor]:
+        """Central slice of every channel as the network sees it, (batch, channels, h, w) float32."""
+        return {"slice": inputs[:, :, inputs.shape[2] // 2].float()}
+
+
+def augmented(inputs: Tensor, keys: Tensor) -> Tensor:
+    """Samples (batch, channels, n, n, n), each turned by the symmetry of the cube that its key chooses.
+
+    ``keys`` (batch,) int64 on the CPU. Memory format and dtype stay as they are.
+    """
+    result = torch.empty_like(inputs)
+    choices = (uniform(keys.cpu(), AUGMENTATION_STREAM, 1)[:, 0] * len(SYMMETRIES)).long().tolist()
+    for sample, turned, choice in zip(inputs, result, choices, strict=True):
+        order, reversals = SYMMETRIES[choice]
+        reversed_axes = [axis + 1 for axis in range(3) if reversals[axis]]
+        turned.copy_(sample.permute(0, *(axis + 1 for axis in order)).flip(reversed_axes))
+    return result
+
+
+def build_task(config: Config) -> CosmoFlowTask:
+    """The task that ``config`` describes."""
+    return CosmoFlowTask(config)

@@ -43,7 +43,7 @@ def read_events(path: str | Path) -> tuple[list[Event], list[str]]:
 
 
 def parse_events(lines: Iterable[str]) -> tuple[list[Event], list[str]]:
-    """As ``read_events``, from lines; what stands before the last ``:::MLLOG`` of a line, such as a rank, is skipped."""
+    """As ``read_events``, from lines. What a line holds before its last ``:::MLLOG``, such as a rank, is skipped."""
     events, problems = [], []
     for number, line in enumerate(lines, 1):
         if MARK not in line:

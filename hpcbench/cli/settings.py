@@ -14,6 +14,8 @@ def settings_table(config: RunConfig) -> str:
     meanings = descriptions(type(config))
     lines = []
     for key, _ in known_keys(type(config)):
+        if key == "preset":
+            continue
         lines.append(f"--{key} {shown(lookup(config, key))}")
         lines += textwrap.wrap(meanings.get(key, ""), 92, initial_indent="      ", subsequent_indent="      ")
     return "\n".join(lines)

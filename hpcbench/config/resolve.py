@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import re
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -80,7 +81,7 @@ def merge(tree: Tree, new: Tree, kind: type, source: str, prefix: str = "") -> N
     for key, value in new.items():
         dotted = f"{prefix}{key}"
         if key not in fields:
-            raise InputError(f"{source}: unknown key '{dotted}'; {nearest_key(str(key), kind, prefix)}")
+            raise InputError(f"{source}: {unknown_key(dotted, value, kind, prefix)}")
         group = fields[key]
         if dataclasses.is_dataclass(group):
             if not isinstance(value, dict):
@@ -90,10 +91,14 @@ def merge(tree: Tree, new: Tree, kind: type, source: str, prefix: str = "") -> N
             tree[key] = value
 
 
-def nearest_key(wrong: str, kind: type, prefix: str) -> str:
-    """The nearest key beside the wrong one, or anywhere if it stands in no group."""
-    siblings = [f"{prefix}{field.name}" for field in dataclasses.fields(kind)]
-    return suggest(f"{prefix}{wrong}", siblings)
+def unknown_key(dotted: str, value: Any, kind: type, prefix: str) -> str:
+    """What to say of an unknown key: the nearest key of its group, or of all where the group itself is wrong."""
+    known = [f"{prefix}{key}" for key, _ in known_keys(kind)]
+    while isinstance(value, dict) and len(value) == 1:
+        (name, value), *_ = value.items()
+        dotted = f"{dotted}.{name}"
+    groups = sorted({key.rsplit(".", 1)[0] for key in known}) if isinstance(value, dict) else []
+    return f"unknown key '{dotted}'; {suggest(dotted, known + groups)}"
 
 
 def build(kind: type[RunConfig], tree: Tree) -> RunConfig:
@@ -103,14 +108,15 @@ def build(kind: type[RunConfig], tree: Tree) -> RunConfig:
         parsed = parser.parse_object({"run": tree})
     except argparse.ArgumentError as error:
         raise InputError(one_line(str(error))) from None
-    config: RunConfig = parser.instantiate_classes(parsed).run
+    config: RunConfig = parser.instantiate(parsed).run
     return config
 
 
 def typed_parser(kind: type[RunConfig]) -> Any:
     """The jsonargparse parser that knows the types, defaults and descriptions of a configuration."""
-    from jsonargparse import ArgumentParser
+    from jsonargparse import ArgumentParser, set_parsing_settings
 
+    set_parsing_settings(docstring_parse_attribute_docstrings=True)
     parser = ArgumentParser(exit_on_error=False, add_help=False)
     parser.add_class_arguments(kind, "run")
     return parser
@@ -118,8 +124,11 @@ def typed_parser(kind: type[RunConfig]) -> Any:
 
 def one_line(message: str) -> str:
     """Turn jsonargparse's message about a value into one line in our words."""
-    words = " ".join(message.split()).replace("'run.", "'").replace('"run.', '"').replace("typing.", "")
-    return words.replace("Parser key ", "").replace("<class '", "").replace("'>", "")
+    words = " ".join(message.split()).replace("typing.", "").replace("<class '", "").replace("'>", "")
+    found = re.search(r'key "run\.(?P<key>[^"]+)": Expected an? (?P<type>.+)\. Got value: (?P<value>.*)', words)
+    if found is None:
+        return words.replace('"run.', '"')
+    return f"{found['key']} ({found['value']}) must be of type {found['type']}"
 
 
 def known_keys(kind: type, prefix: str = "") -> Iterator[tuple[str, Any]]:

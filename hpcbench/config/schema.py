@@ -109,6 +109,8 @@ class TrainConfig:
     """Epochs between checkpoints; 0 writes none."""
     keep_checkpoints: int = 2
     """How many of the newest checkpoints stay."""
+    baselines: bool = True
+    """Compute the application's baselines after training, outside the scored time; they read the whole dataset."""
 
 
 @dataclass

@@ -1,0 +1,40 @@
+"""Loading: batches in the asked order, with the samples' memory layout, inline or by worker processes."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from hpcbench.data.loader import load_batches, stack
+
+
+class Numbered(Dataset[tuple[Tensor, Tensor]]):
+    """Sample i: a volume of i stored channels-last, and the label i."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return torch.full((4, 5, 6, 3), index, dtype=torch.int16).permute(3, 0, 1, 2), torch.tensor([float(index)])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_come_in_the_asked_order(workers: int) -> None:
+    batches = [np.array([3, 1]), np.array([7, 7, 0]), np.array([], dtype=np.int64)]
+    got = list(load_batches(Numbered(), batches, workers, pin=False))
+    assert [targets.flatten().tolist() for _, targets in got] == [[3, 1], [7, 7, 0], []]
+    assert [inputs[:, 0, 0, 0, 0].tolist() for inputs, _ in got] == [[3, 1], [7, 7, 0], []]
+    assert got[2][0].shape == (0, 3, 4, 5, 6)
+
+
+def test_channels_last_samples_make_a_channels_last_batch_without_a_transpose() -> None:
+    inputs, _ = next(load_batches(Numbered(), [np.array([1, 2])], 0, pin=False))
+    assert inputs.shape == (2, 3, 4, 5, 6)
+    assert inputs.is_contiguous(memory_format=torch.channels_last_3d)
+
+
+def test_stack_equals_torch_stack() -> None:
+    parts = [torch.randn(3, 4, 5).permute(2, 0, 1) for _ in range(3)]
+    assert torch.equal(stack(parts), torch.stack(parts))
+    assert torch.equal(stack([torch.tensor(1.0), torch.tensor(2.0)]), torch.tensor([1.0, 2.0]))

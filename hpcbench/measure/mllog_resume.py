@@ -35,7 +35,7 @@ def open_resumed(path: Path, epoch: int | None, write: bool = True) -> OldLog:
     """
     if not path.is_file():
         raise InputError(f"{path} does not exist, so there is no run to resume; leave out --resume")
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     events, _ = parse_events(lines)
     if any(e.key == "run_stop" and e.metadata.get("status") == "success" for e in events):
         raise InputError(f"the run in {path.parent} has reached its target; leave out --resume and use a new --run-dir")

@@ -39,7 +39,7 @@ def read_events(path: str | Path) -> tuple[list[Event], list[str]]:
         text = Path(path).read_text(encoding="latin-1")
     except OSError as error:
         raise DataError(path, f"cannot be read ({error.strerror})", "give a run folder or a log file") from error
-    return parse_events(text.splitlines())
+    return parse_events(text.split("\n"))
 
 
 def parse_events(lines: Iterable[str]) -> tuple[list[Event], list[str]]:

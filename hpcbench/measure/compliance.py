@@ -1,0 +1,185 @@
+"""Checks official logs: with ``mlperf_logging``'s own checker, and for what that checker lets pass."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from hpcbench.measure.log_rules import check_rules, own_target_reached
+from hpcbench.results.events import MARK, Event, parse_events, read_events
+from staging.errors import InputError
+
+RULESETS = ("1.0.0", "2.0.0", "3.0.0")
+"""Rulesets that ``mlperf_logging`` has for HPC; there is none for 0.7."""
+
+DIVISIONS = ("open", "closed")
+QUALITY = re.compile(r"Failed checks for (eval_error|eval_accuracy) :")
+"""The official checker's message for a published target that was not reached."""
+
+Official = Literal["pass", "own target", "common rules", "fail"]
+
+
+@dataclass
+class CheckResult:
+    """What the checks of one log found."""
+
+    path: Path
+    benchmark: str
+    division: str
+    ruleset: str
+    official: Official
+    """``pass``: the official checker accepts the log. ``own target``: it does, but for the published quality, and the
+    run, of the open division, reached the target that its log names. ``common rules``: the official checker does not
+    know the benchmark, so only its rules common to all were applied (open division)."""
+    official_messages: list[str] = field(default_factory=list)
+    beyond_messages: list[str] = field(default_factory=list)
+    """Faults against the rules that the official checker does not look for."""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the log passes all checks."""
+        return self.official != "fail" and not self.beyond_messages
+
+    @property
+    def messages(self) -> list[str]:
+        """All faults, each saying which check found it."""
+        official = [] if self.official == "own target" else self.official_messages
+        return [f"official checker: {m}" for m in official] + [
+            f"beyond the official checker: {m}" for m in self.beyond_messages
+        ]
+
+
+def check_log(path: str | Path, division: str | None = None, ruleset: str = "3.0.0") -> CheckResult:
+    """Check the log at ``path`` as one of ``division`` (default: the division that it names) under ``ruleset``.
+
+    Raises ``InputError`` for an unknown ruleset or division, and ``DataError`` for a file that cannot be read.
+    """
+    if ruleset not in RULESETS:
+        raise InputError(f"ruleset {ruleset} is not one of {', '.join(RULESETS)}, for which official HPC rules exist")
+    if division not in (None, *DIVISIONS):
+        raise InputError(f"division '{division}' is neither open nor closed")
+    path = Path(path)
+    events, problems = read_events(path)
+    result = CheckResult(
+        path=path,
+        benchmark=str(_first(events, "submission_benchmark", "")),
+        division=division or str(_first(events, "submission_division", "")),
+        ruleset=ruleset,
+        official="fail",
+    )
+    if problems or not events:
+        result.official_messages = problems or ["holds no :::MLLOG line"]
+        return result
+    _official(result, events, path)
+    result.beyond_messages, result.notes = check_rules(events, result.benchmark, result.division, ruleset)
+    return result
+
+
+def _official(result: CheckResult, events: list[Event], path: Path) -> None:
+    """Run the official checker, unless it would only crash, and judge what it says."""
+    from mlperf_logging.benchmark_meta import get_allowed_benchmarks
+
+    if result.division not in DIVISIONS:
+        result.official_messages = [f"submission_division is '{result.division}', not open or closed"]
+        return
+    known = result.benchmark in get_allowed_benchmarks("hpc", result.ruleset)
+    if not known and result.division == "closed":
+        result.official_messages = [
+            f"submission_benchmark '{result.benchmark}' has no closed division in {result.ruleset}"
+        ]
+        return
+    # These names become part of a file name in the official checker.
+    if not re.fullmatch(r"\w+", str(_first(events, "scheduler_type", "none"))):
+        result.official_messages = ["scheduler_type is not a plain name"]
+        return
+    with _as_division(path, result.division) as copy:
+        result.official_messages = run_official(copy, result.ruleset, common_only=not known)
+    if not result.official_messages:
+        result.official = "pass" if known else "common rules"
+    elif (
+        result.division == "open"
+        and all(QUALITY.match(m) for m in result.official_messages)
+        and own_target_reached(events)
+    ):
+        result.official = "own target"
+
+
+def run_official(path: Path, ruleset: str, common_only: bool = False) -> list[str]:
+    """Messages of ``mlperf_logging.compliance_checker --usage hpc``, each shortened to one line; empty if it passes.
+
+    Its crashes become messages. It leaves no file and no logging handler behind.
+    """
+    from mlperf_logging.compliance_checker import mlp_compliance, mlp_parser
+
+    checker = mlp_compliance.make_checker("hpc", ruleset, quiet=True, werror=False)
+    mlp_compliance.enqueued_configs.clear()
+    try:
+        with _quiet_root_logger():
+            lines, errors = mlp_parser.parse_file(str(path), ruleset=ruleset)
+            for line, error in errors:
+                checker.put_message(f"line cannot be parsed ({error}): {line}")
+            common = f"hpc_{ruleset}/common.yaml"
+            if common_only:
+                folder = Path(mlp_compliance.__file__).parent
+                checker.configured_checks(lines, str(folder / common))
+            else:
+                checker.check_loglines(lines, common)
+    except Exception as error:
+        checker.put_message(f"the checker itself failed on this log ({type(error).__name__}: {error})")
+    finally:
+        mlp_compliance.enqueued_configs.clear()
+    events, _ = read_events(path)
+    numbers = [event.line for event in events]
+    return [_one_line(m, numbers) for m in (*checker.overwritable.values(), *checker.not_overwritable)]
+
+
+def _one_line(message: str, numbers: list[int]) -> str:
+    """A message of the official checker without its dumps of state; ``numbers`` are the lines of the log's events."""
+    where = re.match(r"CHECK for '(?P<key>.*?)' failed in line (?P<line>\d+):", message)
+    test = re.search(r"^failed test: (.*)$", message, re.MULTILINE)
+    if where and test:
+        count = int(where["line"])
+        line = numbers[count] if count < len(numbers) else count + 1
+        return f"'{where['key']}' in line {line} fails the test {test[1].strip()}"
+    return " ".join(message.split())[:300]
+
+
+@contextmanager
+def _as_division(path: Path, division: str) -> Iterator[Path]:
+    """The log itself, or where it names another division a copy that names ``division``."""
+    lines = path.read_text(encoding="latin-1").split("\n")
+    events, _ = parse_events(lines)
+    named = [event for event in events if event.key == "submission_division" and event.value != division]
+    if not named:
+        yield path
+        return
+    for event in named:
+        entry = {"time_ms": event.time_ms, "key": event.key, "value": division, "metadata": event.metadata}
+        lines[event.line - 1] = MARK + json.dumps(entry)
+    with tempfile.TemporaryDirectory(prefix="hpcbench-check-") as folder:
+        copy = Path(folder) / path.name
+        copy.write_text("\n".join(lines), encoding="latin-1")
+        yield copy
+
+
+@contextmanager
+def _quiet_root_logger() -> Iterator[None]:
+    """Keep ``logging.info`` from adding a handler that prints to stderr for the rest of the process."""
+    root, handler = logging.getLogger(), logging.NullHandler()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+
+
+def _first(events: list[Event], key: str, default: Any) -> Any:
+    return next((event.value for event in events if event.key == key), default)

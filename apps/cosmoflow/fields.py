@@ -1,0 +1,115 @@
+"""Density fields on a periodic grid: Gaussian realizations, Lagrangian displacements, particle counts (torch).
+
+Lengths are in cells of the grid that a function works on, unless it says otherwise; grids are cubes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from apps.cosmoflow.cosmology import Cosmology
+
+
+def wave_numbers(size: int, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor, Tensor]:
+    """Integer wave numbers along the three axes of an ``rfftn`` grid, float32, shaped to broadcast."""
+    full = torch.fft.fftfreq(size, 1 / size, device=device)
+    half = torch.fft.rfftfreq(size, 1 / size, device=device)
+    return full[:, None, None], full[None, :, None], half[None, None, :]
+
+
+def linear_field(noise: Tensor, cosmology: Cosmology, cell: float) -> Tensor:
+    """Fourier modes (n, n, n//2+1) of the linear density contrast today.
+
+    ``noise`` (n, n, n) is white with unit variance; ``cell`` is the edge of a cell in Mpc/h. The modes are those of
+    ``torch.fft.rfftn``, and every one of them has the variance that the power spectrum asks for.
+    """
+    size = noise.shape[0]
+    # |n|^2 is an integer, so a table over it is exact and as short as the grid allows
+    k = 2 * math.pi / (size * cell) * np.sqrt(np.arange(3 * (size // 2) ** 2 + 1))
+    table = torch.from_numpy(np.sqrt(cosmology.power(k) / cell**3)).to(noise)
+    kx, ky, kz = wave_numbers(size, noise.device)
+    modes: Tensor = torch.fft.rfftn(noise) * table[(kx**2 + ky**2 + kz**2).long()]
+    return modes
+
+
+def displacements(modes: Tensor, size: int, second_order: bool = True) -> tuple[Tensor, Tensor]:
+    """First- and second-order Lagrangian displacement fields, each (3, n, n, n), in cells.
+
+    A particle at q moves to ``q + D1 * first + D2 * second`` (Bouchet et al. 1995; Scoccimarro 1998, appendix D),
+    where ``modes`` are those of the linear density contrast. Without ``second_order`` the second one is empty.
+    """
+    waves = _derivatives(size, modes.device)
+    inverse = _inverse_laplacian(size, modes.device)
+    potential = modes * inverse
+    first = torch.stack([_real(-1j * k * potential, size) for k in waves])
+    if not second_order:
+        return first, first.new_empty(0)
+    source = torch.fft.rfftn(_second_order_source(potential, waves, size)) * inverse
+    return first, torch.stack([_real(1j * k * source, size) for k in waves])
+
+
+def _second_order_source(potential: Tensor, waves: list[Tensor], size: int) -> Tensor:
+    """Sum over i > j of phi,ii phi,jj - phi,ij^2 on the grid."""
+    xx, yy, zz = (_real(-(k * k) * potential, size) for k in waves)
+    source: Tensor = xx * yy
+    source += xx * zz
+    source += yy * zz
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        source -= _real(-(waves[i] * waves[j]) * potential, size) ** 2
+    return source
+
+
+def _real(modes: Tensor, size: int) -> Tensor:
+    field: Tensor = torch.fft.irfftn(modes, s=(size, size, size))
+    return field
+
+
+def _derivatives(size: int, device: torch.device) -> list[Tensor]:
+    """Wave vectors per cell; the Nyquist plane has no derivative on the grid and is left out."""
+    return [torch.where(k.abs() * 2 == size, 0.0, k * (2 * math.pi / size)) for k in wave_numbers(size, device)]
+
+
+def _inverse_laplacian(size: int, device: torch.device) -> Tensor:
+    kx, ky, kz = wave_numbers(size, device)
+    square = (kx**2 + ky**2 + kz**2) * (2 * math.pi / size) ** 2
+    square[0, 0, 0] = torch.inf
+    return -1 / square
+
+
+def count_particles(positions: Iterable[Tensor], size: int) -> Tensor:
+    """Particles in each cell of a periodic grid, (size, size, size) int64.
+
+    ``positions`` gives the three coordinates one after the other, in cells; cell i holds [i, i + 1).
+    """
+    index: Tensor | int = 0
+    for coordinate in positions:
+        index = index * size + coordinate.floor().long().remainder(size)
+    assert isinstance(index, Tensor)
+    return torch.bincount(index.flatten(), minlength=size**3).view(size, size, size)
+
+
+def power_spectrum(field: Tensor, other: Tensor | None = None, bins: int | None = None) -> tuple[Tensor, Tensor]:
+    """Power of a field (..., n, n, n), or its cross power with ``other``, in shells of integer wave number 1, 2, ...
+
+    Returns the power (..., bins) in cells^3 (times (Mpc/h per cell)^3 gives (Mpc/h)^3) and the number of modes in
+    each shell, counted over the whole Fourier cube; ``bins`` defaults to the Nyquist wave number n // 2.
+    """
+    size = field.shape[-1]
+    bins = size // 2 if bins is None else bins
+    modes = torch.fft.rfftn(field, dim=(-3, -2, -1))
+    second = modes if other is None else torch.fft.rfftn(other, dim=(-3, -2, -1))
+    power = (modes * second.conj()).real / size**3
+    kx, ky, kz = wave_numbers(size, field.device)
+    shell = (kx**2 + ky**2 + kz**2).sqrt().round().long().flatten()
+    # the half of the cube that rfftn leaves out mirrors the planes strictly between 0 and Nyquist
+    weight = torch.where((kz == 0) | (kz * 2 == size), 1.0, 2.0).expand(size, size, -1).flatten().to(power)
+    shell = shell.clamp(max=bins + 1)
+    counts = torch.bincount(shell, weights=weight, minlength=bins + 2)[1 : bins + 1]
+    sums = power.new_zeros(*power.shape[:-3], bins + 2)
+    sums.index_add_(-1, shell, power.flatten(-3) * weight)
+    return sums[..., 1 : bins + 1] / counts.to(power), counts

@@ -1,0 +1,98 @@
+"""Says what a CosmoFlow file holds, whichever of the published forms it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apps.cosmoflow.config import PARAMETERS
+from apps.cosmoflow.cosmology import parameters_from_label
+from apps.cosmoflow.samples import LABEL_SUFFIX, label_file, read_features
+from staging.errors import DataError
+from staging.formats.hdf5 import describe, read_dataset
+from staging.formats.npy import read_array
+
+PLANES = 32
+"""Planes of an HDF5 dataset that are read at a time."""
+
+
+def inspect_file(path: Path) -> dict[str, str]:
+    """Format, arrays with shape and dtype, smallest, mean and largest count, label and what it stands for.
+
+    The form is taken from the first bytes of the file. Raises ``DataError`` for a file of none of the forms.
+    """
+    magic = _first_bytes(path)
+    if magic.startswith(b"\x89HDF"):
+        return _inspect_hdf5(path)
+    if magic.startswith(b"\x93NUMPY"):
+        return _inspect_npy(path)
+    return _inspect_tfrecord(path, "gzip" if magic.startswith(b"\x1f\x8b") else "none")
+
+
+def _first_bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(6)
+    except OSError as error:
+        raise DataError(path, f"cannot be read ({error.strerror})", "check the path and its permissions") from None
+
+
+def _inspect_tfrecord(path: Path, compression: str) -> dict[str, str]:
+    features = read_features(path, compression)
+    raw, label = features["x"], features["y"]
+    if not isinstance(raw, list) or len(raw) != 1 or not isinstance(label, np.ndarray):
+        raise DataError(path, "features 'x' and 'y' are not bytes and floats", "check that it is a CosmoFlow TFRecord")
+    counts = np.frombuffer(raw[0][: len(raw[0]) // 2 * 2], "<i2")
+    edge = round((counts.size / 4) ** (1 / 3))
+    shape = f"({edge}, {edge}, {edge}, 4)" if 4 * edge**3 == counts.size else f"({counts.size},), not a cube"
+    facts = {"format": "TFRecord, " + ("gzip" if compression == "gzip" else "plain")}
+    facts |= {"x": f"{shape} int16", "y": f"{label.shape} {label.dtype}"}
+    return facts | _count_facts([counts]) | _label_facts(label)
+
+
+def _inspect_hdf5(path: Path) -> dict[str, str]:
+    found = describe(path)
+    facts = {"format": "HDF5"} | {key: f"{shape} {dtype}" for key, (shape, dtype) in sorted(found.items())}
+    for counts_key, label_key, meaning in (("x", "y", "sample"), ("full", "unitPar", "universe")):
+        if counts_key in found and label_key in found:
+            facts["format"] = f"HDF5, {meaning}"
+            slabs = _slabs(path, counts_key, found[counts_key][0][0])
+            return facts | _count_facts(slabs) | _label_facts(read_dataset(path, label_key, dtype_kind="f"))
+    return facts
+
+
+def _slabs(path: Path, key: str, planes: int) -> Iterator[NDArray[np.integer]]:
+    for start in range(0, planes, PLANES):
+        yield read_dataset(path, key, dtype_kind="iu", selection=(slice(start, start + PLANES),))
+
+
+def _inspect_npy(path: Path) -> dict[str, str]:
+    if path.name.endswith(LABEL_SUFFIX):
+        label = read_array(path, shape=(len(PARAMETERS),), dtype=np.float32)
+        return {"format": "npy, label", "array": f"{label.shape} {label.dtype}"} | _label_facts(label)
+    counts = read_array(path, shape=(None, None, None, None), dtype=np.int16)
+    facts = {"format": "npy, counts", "array": f"{counts.shape} {counts.dtype}"} | _count_facts([counts])
+    if (beside := label_file(path)).exists():
+        facts |= _label_facts(read_array(beside, shape=(len(PARAMETERS),), dtype=np.float32))
+    return facts
+
+
+def _count_facts(parts: Iterable[NDArray[np.integer]]) -> dict[str, str]:
+    lowest, highest, total, number = [], [], 0, 0
+    for part in parts:
+        lowest.append(int(part.min()))
+        highest.append(int(part.max()))
+        total += int(part.sum(dtype=np.int64))
+        number += part.size
+    return {"counts": f"min {min(lowest)}, mean {total / number:.4g}, max {max(highest)}"}
+
+
+def _label_facts(label: NDArray[np.floating]) -> dict[str, str]:
+    facts = {"label": ", ".join(f"{value:+.4f}" for value in label.tolist())}
+    if label.shape == (len(PARAMETERS),):
+        physical = zip(PARAMETERS, parameters_from_label(label).tolist(), strict=True)
+        facts["parameters"] = ", ".join(f"{name} {value:.4f}" for name, value in physical)
+    return facts

@@ -1,0 +1,113 @@
+"""One CosmoFlow sample on disk, in each of its forms: counts (S, S, S, C) int16 and a label (4,) float32.
+
+- ``tfrecord``: one ``tf.train.Example`` with the features ``x`` (raw little-endian counts) and ``y``, plain or gzip.
+- ``hdf5``: the datasets ``x`` and ``y``.
+- ``npy``: ``<name>_data.npy`` and ``<name>_label.npy``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apps.cosmoflow.config import PARAMETERS, CosmoFlowData
+from staging.errors import DataError
+from staging.formats.example import Feature, decode_example, encode_example
+from staging.formats.hdf5 import read_dataset, write_datasets
+from staging.formats.npy import read_array, write_array
+from staging.formats.tfrecord import read_records, write_records
+
+Counts = NDArray[np.int16]
+Label = NDArray[np.float32]
+
+SUFFIXES = {"tfrecord": ".tfrecord", "hdf5": ".hdf5", "npy": "_data.npy"}
+"""How the file that holds the counts is named, by format."""
+LABEL_SUFFIX = "_label.npy"
+
+
+def sample_files(counts_file: Path, form: str) -> list[Path]:
+    """All files of the sample whose counts are in ``counts_file``."""
+    return [counts_file, label_file(counts_file)] if form == "npy" else [counts_file]
+
+
+def label_file(counts_file: Path) -> Path:
+    """The ``_label.npy`` beside a ``_data.npy``."""
+    return counts_file.with_name(counts_file.name.removesuffix(SUFFIXES["npy"]) + LABEL_SUFFIX)
+
+
+def read_sample(path: Path, data: CosmoFlowData) -> tuple[Counts, Label]:
+    """Counts (S, S, S, C) int16 and label (4,) float32 of the sample at ``path``, the file that holds the counts.
+
+    Raises ``DataError`` for a file that is missing, damaged, or of another form than ``data`` says.
+    """
+    shape = (data.sample_size,) * 3 + (data.channels,)
+    if data.format == "tfrecord":
+        return _read_tfrecord(path, data, shape)
+    if data.format == "hdf5":
+        return read_counts(path, "x", shape), read_label(path, "y")
+    return read_array(path, shape=shape, dtype=np.int16), read_npy_label(label_file(path))
+
+
+def write_sample(path: Path, counts: Counts, label: Label, data: CosmoFlowData) -> None:
+    """Write a sample to ``path`` (the file for the counts) in the format of ``data``; equal samples, equal bytes."""
+    if data.format == "tfrecord":
+        raw = np.ascontiguousarray(counts, dtype="<i2")
+        payload = encode_example({"x": raw.data.cast("B"), "y": label})
+        write_records(path, [payload], data.compression)
+    elif data.format == "hdf5":
+        packed: Any = "gzip" if data.compression == "gzip" else None
+        write_datasets(path, {"x": counts, "y": label}, compression=packed)
+    else:
+        # the label first, so that a file of counts is never without one
+        write_array(label_file(path), label)
+        write_array(path, counts)
+
+
+def read_counts(path: Path, key: str, shape: tuple[int | None, ...], selection: Any = None) -> Counts:
+    """Integer dataset ``key`` of an HDF5 file, or the ``selection`` of it, as int16."""
+    counts = read_dataset(path, key, shape=shape, dtype_kind="iu", selection=selection)
+    if counts.dtype.itemsize > 2 and counts.size and not -(2**15) <= counts.min() <= counts.max() < 2**15:
+        raise DataError(path, f"dataset '{key}' holds counts beyond int16 (largest {counts.max()})", "write it again")
+    return counts.astype(np.int16, copy=False)
+
+
+def read_label(path: Path, key: str) -> Label:
+    """Floating-point dataset ``key`` (4,) of an HDF5 file as float32."""
+    return read_dataset(path, key, shape=(len(PARAMETERS),), dtype_kind="f").astype(np.float32, copy=False)
+
+
+def read_npy_label(path: Path) -> Label:
+    """The label (4,) float32 of an npy file."""
+    return read_array(path, shape=(len(PARAMETERS),), dtype=np.float32)
+
+
+def _read_tfrecord(path: Path, data: CosmoFlowData, shape: tuple[int, ...]) -> tuple[Counts, Label]:
+    features = read_features(path, data.compression)
+    raw, label = features["x"], features["y"]
+    if not isinstance(raw, list) or len(raw) != 1:
+        raise DataError(path, "feature 'x' is not one string of bytes", "check that it is a CosmoFlow TFRecord")
+    wanted = 2 * int(np.prod(shape))
+    if len(raw[0]) != wanted:
+        raise DataError(
+            path,
+            f"feature 'x' has {len(raw[0])} bytes where int16 {shape} needs {wanted}",
+            "set data.sample_size and data.channels to the file's",
+        )
+    if not isinstance(label, np.ndarray) or label.dtype != np.float32 or label.shape != (len(PARAMETERS),):
+        found = f"{label.dtype} {label.shape}" if isinstance(label, np.ndarray) else f"{len(label)} strings of bytes"
+        raise DataError(path, f"feature 'y' is {found} where float32 (4,) is expected", "check data.root")
+    counts = np.frombuffer(raw[0], "<i2").astype(np.int16, copy=False).reshape(shape)
+    return np.require(counts, requirements="W"), np.require(label, requirements="W")
+
+
+def read_features(path: Path, compression: Any) -> dict[str, Feature]:
+    """Features ``x`` and ``y`` of the one record in ``path``; ``DataError`` where they are not there."""
+    features = decode_example(next(iter(read_records(path, compression))), path)
+    for name in ("x", "y"):
+        if name not in features:
+            found = ", ".join(f"'{key}'" for key in sorted(features)) or "none"
+            raise DataError(path, f"has no feature '{name}', it has {found}", "check that it is a CosmoFlow TFRecord")
+    return features

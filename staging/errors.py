@@ -1,5 +1,7 @@
 """The one error type that a user sees: a single line that says what is wrong and what to change."""
 
+from __future__ import annotations
+
 
 class InputError(Exception):
     """Bad input. The message is one line: what, the value, the bound, and what to change. Exit code 2."""
@@ -12,3 +14,7 @@ class DataError(InputError):
         super().__init__(f"{path}: {problem}" + (f"; {change}" if change else ""))
         self.path = path
         self.problem = problem
+        self.change = change
+
+    def __reduce__(self) -> tuple[type[DataError], tuple[str, str, str]]:
+        return type(self), (str(self.path), self.problem, self.change)

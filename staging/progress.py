@@ -62,11 +62,11 @@ class Progress:
         self.done += n
         if not self._enabled:
             return
-        shown = "".join(f"  {name} {_format(value)}" for name, value in fields.items())
+        now = time.monotonic()
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=self.done, fields=shown, rate=self._rate(time.monotonic()))
-        elif self.done < self.total and time.monotonic() - self._printed >= self._interval_s:
-            self._print(shown)
+            self._bar.update(self._task, completed=self.done, fields=_format(fields), rate=self._rate(now))
+        elif self.done < self.total and now - self._printed >= self._interval_s:
+            self._print(_format(fields))
 
     def _rate(self, now: float) -> str:
         return f"{self.done / max(now - self._start, 1e-9):.3g} {self._unit}/s"
@@ -77,8 +77,10 @@ class Progress:
         print(line + tail, file=self._stream, flush=True)
 
 
-def _format(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def _format(fields: dict[str, object]) -> str:
+    return "".join(
+        f"  {name} {value:.4g}" if isinstance(value, float) else f"  {name} {value}" for name, value in fields.items()
+    )
 
 
 def _bar(stream: TextIO) -> RichProgress:

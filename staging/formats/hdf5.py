@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +16,8 @@ from staging.atomic import replacing
 from staging.errors import DataError
 
 AGAIN = "copy it again, or remove it from the set"
+DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError, MemoryError)
+WRITTEN_FORM = ("earliest", "v110")  # readable by every HDF5 since 1.8
 KINDS = {"f": "floating point", "i": "integer", "u": "unsigned integer", "b": "boolean"}
 
 Selection = tuple[slice | int | list[int], ...]
@@ -34,13 +38,14 @@ def read_dataset(
     expected when the file is missing, truncated or not HDF5, or the dataset is missing, of another form or damaged.
     """
     with _open(path) as file:
-        dataset = file.get(key)
-        if not isinstance(dataset, h5py.Dataset):
-            raise DataError(path, f"has no dataset '{key}', it has {_names(file)}", "check data.format and data.root")
-        _check(path, key, dataset, shape, dtype_kind)
         try:
+            dataset = file.get(key)
+            if not isinstance(dataset, h5py.Dataset):
+                there = _names(file)
+                raise DataError(path, f"has no dataset '{key}', it has {there}", "check data.format and data.root")
+            _check(path, key, dataset, shape, dtype_kind)
             array = np.asarray(dataset[() if selection is None else selection])
-        except OSError as error:
+        except DAMAGE as error:
             raise DataError(path, f"dataset '{key}' cannot be read ({_brief(error)})", AGAIN) from None
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
@@ -50,23 +55,35 @@ def write_datasets(path: Path, arrays: Mapping[str, npt.ArrayLike], compression:
 
     Datasets are contiguous, as in the published sets, unless ``compression`` is given; no time stamps are kept.
     """
-    with replacing(path) as temporary, h5py.File(temporary, "w", libver=("earliest", "v110"), locking=False) as file:
-        for key in sorted(arrays):
-            array = np.asarray(arrays[key])
-            packed = compression if array.ndim else None
-            file.create_dataset(key, data=array, compression=packed, track_times=False)
+    try:
+        with replacing(path) as temporary, h5py.File(temporary, "w", libver=WRITTEN_FORM, locking=False) as file:
+            for key in sorted(arrays):
+                array = np.asarray(arrays[key])
+                file.create_dataset(key, data=array, compression=compression if array.ndim else None, track_times=False)
+    except (OSError, RuntimeError) as error:  # HDF5 tells of a full disk only in the text of a RuntimeError
+        code = re.search(r"errno = (\d+)", str(error))
+        if code is None:
+            raise
+        raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from error
 
 
 def describe(path: Path) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Shape and type of every dataset in ``path``, by key; no data is read."""
+    """Shape and type of every dataset in ``path``, by key; no data is read. Raises ``DataError`` as above."""
+    with _open(path) as file:
+        try:
+            return _describe(file)
+        except DAMAGE as error:
+            raise DataError(path, f"cannot be read ({_brief(error)})", AGAIN) from None
+
+
+def _describe(file: h5py.File) -> dict[str, tuple[tuple[int, ...], str]]:
     found: dict[str, tuple[tuple[int, ...], str]] = {}
 
     def visit(name: str, item: object) -> None:
         if isinstance(item, h5py.Dataset):
-            found[name] = (tuple(item.shape), str(item.dtype))
+            found[name] = (tuple(item.shape or ()), str(item.dtype))
 
-    with _open(path) as file:
-        file.visititems(visit)
+    file.visititems(visit)
     return found
 
 
@@ -99,10 +116,9 @@ def _check(path: Path, key: str, dataset: h5py.Dataset, shape: Sequence[int | No
 
 
 def _names(file: h5py.File) -> str:
-    names: list[str] = []
-    file.visit(names.append)
+    names = list(_describe(file))
     return ", ".join(f"'{name}'" for name in names[:8]) + (" ..." if len(names) > 8 else "") if names else "none"
 
 
-def _brief(error: OSError) -> str:
+def _brief(error: Exception) -> str:
     return " ".join(str(error).split())[:160]

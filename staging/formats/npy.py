@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,12 +26,12 @@ def read_array(path: Path, *, shape: Sequence[int | None], dtype: npt.DTypeLike)
         with path.open("rb") as file:
             found_shape, fortran, found_dtype = _header(file, path)
             _check(path, found_shape, fortran, found_dtype, tuple(shape), np.dtype(dtype))
-            array = np.empty(found_shape, found_dtype)
             start = file.tell()
-            there = file.seek(0, 2) - start
-            if there != array.nbytes:
-                raise DataError(path, f"holds {there} bytes of data where its header says {array.nbytes}", AGAIN)
+            there, said = file.seek(0, 2) - start, math.prod(found_shape) * found_dtype.itemsize
+            if there != said:
+                raise DataError(path, f"holds {there} bytes of data where its header says {said}", AGAIN)
             file.seek(start)
+            array = np.empty(found_shape, found_dtype)
             file.readinto(array.reshape(-1).view(np.uint8).data)
             return array
     except OSError as error:
@@ -50,7 +51,7 @@ def _header(file: BinaryIO, path: Path) -> tuple[tuple[int, ...], bool, np.dtype
             return npy_format.read_array_header_1_0(file)
         if version == (2, 0):
             return npy_format.read_array_header_2_0(file)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError, MemoryError) as error:
         reason = " ".join(str(error).split())[:120]
         raise DataError(path, f"is not an npy file ({reason})", AGAIN) from None
     raise DataError(path, f"is an npy file of version {version}, not 1.0 or 2.0", "write it again with numpy.save")
@@ -67,7 +68,7 @@ def _check(
     if found_dtype != dtype:
         raise DataError(path, f"holds {found_dtype} where {dtype} is expected", "check data.format, or write it again")
     if len(found_shape) != len(shape) or any(
-        want is not None and want != got for want, got in zip(shape, found_shape, strict=True)
+        got < 0 or want not in (None, got) for want, got in zip(shape, found_shape, strict=True)
     ):
         raise DataError(path, f"has shape {found_shape} where {shape} is expected", "set the data sizes to the file's")
     if fortran and len(found_shape) > 1:

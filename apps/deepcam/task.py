@@ -60,7 +60,8 @@ class DeepCAMTask(Task):
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """Mean over all pixels of the weighted cross-entropy; the sum of weights does not divide it."""
-        self.weights = self.weights.to(output.device, output.dtype)
+        if (self.weights.dtype, self.weights.device) != (output.dtype, output.device):
+            self.weights = output.new_tensor(CLASS_WEIGHTS)
         return functional.cross_entropy(output, target, self.weights, reduction="none").mean()
 
     def score(self, output: Tensor, target: Tensor) -> Tensor:

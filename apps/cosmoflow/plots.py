@@ -72,12 +72,9 @@ def predictions(columns: dict[str, Array]) -> Figure:
         axes.axhline(0, color=style.MUTED, linewidth=0.9, linestyle="--", zorder=2)
         axes.scatter(true, predicted, s=size, color=style.BLUE, alpha=0.55, linewidths=0, zorder=3, rasterized=True)
         error, by_mean = np.abs(predicted - true).mean(), np.abs(true - true.mean()).mean()
-        axes.set_title(SYMBOLS[name], fontsize=11)
-        axes.text(
-            0.0, 1.025, f"MAE {units.significant(error)}   (mean: {units.significant(by_mean)})",
-            transform=axes.transAxes, fontsize=7.5, color=style.MUTED,
-        )  # fmt: skip
-        axes.title.set_position((0, 1.1))
+        axes.set_title(SYMBOLS[name], fontsize=12, pad=17)
+        numbers = f"MAE {units.significant(error)}   (mean {units.significant(by_mean)})"
+        axes.annotate(numbers, (0, 1), (0, 6), "axes fraction", "offset points", fontsize=8, color=style.MUTED)
         axes.set(xlim=(-1.1, 1.1), ylim=(-1.25, 1.25), xticks=[-1, 0, 1], yticks=[-1, 0, 1], xlabel="true")
         axes.set_box_aspect(1)
         if name == PARAMETERS[0]:
@@ -95,7 +92,7 @@ def slices(maps: npt.NDArray[np.generic], redshifts: list[float] | None) -> Figu
     """Slices through up to two input samples, (samples, channels, size, size), a column for each redshift."""
     rows, channels = min(2, maps.shape[0]), maps.shape[1]
     shown = maps[:rows].astype(np.float64)
-    figure = style.canvas(0.55 + rows * min(2.0, style.WIDTH / channels - 0.1))
+    figure = style.canvas(0.3 + rows * min(1.9, style.WIDTH / channels - 0.2))
     panels = figure.subplots(rows, channels, squeeze=False)
     top = float(np.quantile(shown, 0.998)) or 1.0
     for row in range(rows):

@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, MultipleLocator
+from matplotlib.ticker import FuncFormatter
 
 from apps.deepcam.config import CLASSES
+from apps.deepcam.geography import render
 from hpcbench.results import style, units
 from hpcbench.results.plots import Figure
 from hpcbench.results.records import Run, read_arrays, read_summary
@@ -67,6 +68,7 @@ def maps(arrays: dict[str, npt.NDArray[np.generic]]) -> Figure:
     for row in range(rows):
         for axes, name in zip(panels[row], names, strict=True):
             _map(axes, arrays[name][row].astype(np.float64), name)
+            _coast(axes)
             _outlines(axes, arrays["label"][row], arrays["prediction"][row])
             if row == 0:
                 axes.set_title(FIELDS[name])
@@ -83,14 +85,28 @@ FIELDS = {"TMQ": "Water vapour in the column (TMQ)", "PSL": "Sea-level pressure 
 def _map(axes: Axes, field: npt.NDArray[np.float64], name: str) -> None:
     """One field on latitude and longitude axes, row 0 in the south."""
     low, high = np.quantile(field, [0.005, 0.995])
-    axes.imshow(field, origin="lower", extent=(0, 360, -90, 90), cmap="Greys_r" if name == "PSL" else "Greys",
+    colors = "Greys_r" if name == "PSL" else "Greys"
+    axes.imshow(field, origin="lower", extent=(0, 360, -90, 90), cmap=colors, alpha=0.8,
                 vmin=low - 0.25 * (high - low), vmax=high, interpolation="bilinear")  # fmt: skip
-    axes.xaxis.set_major_locator(MultipleLocator(90))
-    axes.yaxis.set_major_locator(MultipleLocator(45))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:.0f}°E"))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: "0°" if y == 0 else f"{abs(y):.0f}°{'NS'[y < 0]}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _degrees(x if x <= 180 else x - 360, "EW")))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: _degrees(y, "NS")))
+    axes.set_xticks([0, 90, 180, 270])
+    axes.set_yticks([-60, -30, 0, 30, 60])
     axes.set_box_aspect(0.5)
     axes.grid(visible=False)
+
+
+def _coast(axes: Axes) -> None:
+    """The simulator's coasts, which are those of the Earth in outline."""
+    land, _ = render(1.0)
+    rows, columns = land.shape
+    longitude, latitude = (np.arange(columns) + 0.5) * 360 / columns, -90 + (np.arange(rows) + 0.5) * 180 / rows
+    axes.contour(longitude, latitude, land, levels=[0.5], colors=[style.MUTED], linewidths=0.5)
+
+
+def _degrees(value: float, letters: str) -> str:
+    letter = "" if value in (0, 180) else letters[0] if value > 0 else letters[1]
+    return f"{abs(value):.0f}°{letter}"
 
 
 def _outlines(axes: Axes, label: npt.NDArray[np.generic], prediction: npt.NDArray[np.generic]) -> None:

@@ -35,7 +35,7 @@ def words(name: str) -> str:
 
 def metric_label(name: str) -> str:
     """A metric's name as an axis shows it: ``mae`` is ``MAE``, ``val_loss`` is ``val loss``."""
-    return name.upper() if len(name) <= 4 else words(name)
+    return "IoU" if name == "iou" else name.upper() if len(name) <= 4 else words(name)
 
 
 def spread(values: Sequence[float], gap: float, low: float = 0.0, high: float = 1.0) -> list[float]:
@@ -65,7 +65,7 @@ def seconds_axis(axes: Axes, longest: float) -> None:
     """Label the x axis as elapsed time, in the unit that suits ``longest`` seconds."""
     unit, factor = ("s", 1.0) if longest < 300 else ("min", 60.0) if longest < 3 * 3600 else ("h", 3600.0)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / factor:g}"))
-    axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 1.2, 1.5, 2, 3, 5, 6, 10] if factor > 1 else None))
+    axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 1.2, 1.5, 2, 3, 6, 10] if factor > 1 else [1, 2, 2.5, 5, 10]))
     axes.set_xlabel(f"time since the start of the run ({unit})")
 
 
@@ -148,7 +148,7 @@ def training_loss(run: Run) -> Figure | None:
     lower.set_ylim(0, float(run.steps["lr"].max()) * 1.15 or 1)
     lower.yaxis.set_major_locator(MaxNLocator(3))
     lower.set_xlabel("optimizer step")
-    lower.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10))
+    lower.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10, steps=[1, 2, 2.5, 5, 10]))
     figure.align_ylabels()
     batch = run.summary.global_batch_size
     caption = f"One optimizer step takes {units.integer(batch)} samples." if batch else ""
@@ -164,9 +164,9 @@ def phases(run: Run) -> Figure | None:
         return None
     figure = style.canvas(1.15 + 0.2 * -(-len(seconds) // 3))
     axes = figure.subplots()
-    start = 0.0
+    start, digits = 0.0, 2 if total < 100 else 1 if total < 1000 else 0
     for name, value in seconds.items():
-        label = f"{words(name)}   {units.duration(value)}   {units.percent(value / total)}"
+        label = f"{words(name)}   {value:.{digits}f} s   {units.percent(value / total)}"
         color = style.PHASE_COLORS.get(name, style.FAINT)
         axes.barh(0, value, left=start, height=1, color=color, edgecolor="white", linewidth=0.8, label=label)
         if value > 0.09 * total:

@@ -36,6 +36,8 @@ PHASE_COLORS = {
 }
 """The colour of each phase, the same on every page."""
 
+MATH_LOOKS = {"it": "italic", "bf": "bold", "bfit": "italic:bold"}
+
 WIDTH = 8.2
 """Width of a full figure in inches; a page shows it at 1:1."""
 
@@ -84,8 +86,8 @@ def settings() -> Any:
         "legend.frameon": False,
         "legend.fontsize": 8.5,
         "mathtext.fontset": "custom",
-        "mathtext.rm": _fonts()[0],
-        "mathtext.it": f"{_fonts()[0]}:italic",
+        **{f"mathtext.{kind}": _fonts()[0] for kind in ("rm", "sf", "tt", "cal")},
+        **{f"mathtext.{kind}": f"{_fonts()[0]}:{look}" for kind, look in MATH_LOOKS.items()},
         "svg.fonttype": "none",
         "figure.facecolor": "white",
         "savefig.facecolor": "white",

@@ -1,0 +1,139 @@
+"""Several runs beside each other: tables of ratios and plots."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.ticker import MaxNLocator
+
+from hpcbench.results import style, units
+from hpcbench.results.plots import Figure, metric_label, seconds_axis, words
+from hpcbench.results.records import Run
+from hpcbench.results.tables import VERDICT
+
+
+def run_names(runs: Sequence[Run]) -> list[str]:
+    """A short name for each run: as many last parts of its path as tell the runs apart."""
+    parts = [run.folder.path.resolve().parts for run in runs]
+    for depth in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(part[-depth:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [f"{'/'.join(part[-1:])} ({number})" for number, part in enumerate(parts, 1)]
+
+
+def color(index: int) -> str:
+    """The colour of a run, by its place."""
+    return style.SERIES[index % len(style.SERIES)]
+
+
+def ratio(value: float | None, reference: float | None) -> str:
+    """``value / reference`` as text: ``1.94``."""
+    if value is None or not reference:
+        return units.MISSING
+    return units.significant(value / reference)
+
+
+def group(runs: Mapping[str, Run], folder: Path) -> dict[str, Any]:
+    """The tables of one application's runs by name, for a page that lies in ``folder``."""
+    first_name, first = next(iter(runs.items()))
+    rows, ratios = [], []
+    for index, (name, run) in enumerate(runs.items()):
+        s, f = run.summary, first.summary
+        rows.append({
+            "run": name, "color": color(index), "link": _link(run, folder), "preset": s.preset,
+            "ranks": units.integer(s.world_size), "batch": units.integer(s.global_batch_size), "seed": str(s.seed),
+            "reached": VERDICT.get(s.status, s.status), "quality": units.score(run.quality),
+            "epochs": units.integer(s.epochs), "rate": units.significant(s.samples_per_s),
+            "time": units.duration(s.time_to_solution_s),
+        })  # fmt: skip
+        per_rank = [None if x.samples_per_s is None else x.samples_per_s / x.world_size for x in (s, f)]
+        solved = run.reached and first.reached
+        ratios.append({
+            "run": name, "epochs": ratio(s.epochs, f.epochs) if solved else units.MISSING,
+            "rate": ratio(s.samples_per_s, f.samples_per_s), "rank_rate": ratio(*per_rank),
+            "time": ratio(s.time_to_solution_s, f.time_to_solution_s) if solved else units.MISSING,
+        })  # fmt: skip
+    return {
+        "application": first.summary.application, "title": first.summary.title, "rows": rows, "first": first_name,
+        "metric": metric_label(first.summary.metric), "ratios": ratios if len(runs) > 1 else [],
+    }  # fmt: skip
+
+
+def _link(run: Run, folder: Path) -> str:
+    """The run's own page, relative to ``folder``."""
+    return Path(os.path.relpath(run.folder.report.resolve(), folder.resolve())).as_posix()
+
+
+def figures(runs: Mapping[str, Run]) -> list[Figure]:
+    """Quality and phases of one application's runs by name."""
+    return [found for draw in (quality, phases) if (found := draw(runs)) is not None]
+
+
+@style.styled
+def quality(runs: Mapping[str, Run]) -> Figure | None:
+    """The validation metric of every run against epochs and against time."""
+    first = next(iter(runs.values())).summary
+    drawn = {
+        name: run for name, run in runs.items() if not run.epochs.empty and first.metric in run.epochs
+    }  # a run that was aborted early has no epoch to draw
+    if not drawn:
+        return None
+    figure = style.canvas(3.4)
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, column in zip(panels, ("epoch", "elapsed_s"), strict=True):
+        for index, (name, run) in enumerate(runs.items()):
+            if name in drawn:
+                axes.plot(run.epochs[column], run.epochs[first.metric], color=color(index), marker="o", markersize=3,
+                          linewidth=1.4, label=name)  # fmt: skip
+        for target in {run.summary.target for run in runs.values()} - {None}:
+            axes.axhline(target, color=style.MUTED, linewidth=1, linestyle="--", zorder=1.5)
+            axes.annotate(f"target {units.score(target)}", (1, target), (-2, 3), ("axes fraction", "data"),
+                          "offset points", ha="right", fontsize=8, color=style.MUTED)  # fmt: skip
+    panels[0].set_ylabel(f"validation {metric_label(first.metric)}")
+    panels[0].set_xlabel("epoch")
+    panels[0].xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    panels[1].set_xlim(left=0)
+    seconds_axis(panels[1], max(float(run.epochs["elapsed_s"].max()) for run in drawn.values()))
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=3)
+    title = f"Validation {metric_label(first.metric)}"
+    caption = "Left, how many epochs each run needs; right, how long that takes."
+    return Figure(f"{first.application}-quality", title, caption, figure)
+
+
+@style.styled
+def phases(runs: Mapping[str, Run]) -> Figure | None:
+    """Seconds of every phase, a stacked bar for each run."""
+    seconds = {name: run.phase_seconds() for name, run in runs.items()}
+    shown = [
+        phase for phase in next(iter(seconds.values())) if any(found.get(phase, 0) > 0 for found in seconds.values())
+    ]
+    longest = max(sum(found.values()) for found in seconds.values())
+    if not longest:
+        return None
+    figure = style.canvas(1.25 + 0.34 * len(runs))
+    axes = figure.subplots()
+    left = [0.0] * len(runs)
+    for phase in shown:
+        values = [found.get(phase, 0.0) for found in seconds.values()]
+        axes.barh(range(len(runs)), values, left=left, height=0.66, color=style.PHASE_COLORS.get(phase, style.FAINT),
+                  edgecolor="white", linewidth=0.6, label=words(phase))  # fmt: skip
+        left = [start + value for start, value in zip(left, values, strict=True)]
+    for row, total in enumerate(left):
+        axes.annotate(
+            units.duration(total), (total, row), (5, 0), textcoords="offset points", va="center", fontsize=8.5
+        )
+    axes.set_yticks(range(len(runs)), list(seconds), color=style.INK)
+    axes.tick_params(axis="y", length=0)
+    axes.invert_yaxis()
+    axes.set_xlim(0, longest * 1.12)
+    axes.grid(visible=False, axis="y")
+    seconds_axis(axes, longest)
+    axes.set_xlabel(axes.get_xlabel().replace("time since the start of the run", "wall time, summed by phase"))
+    figure.legend(loc="outside upper left", ncols=5, handlelength=1, handleheight=1)
+    application = next(iter(runs.values())).summary.application
+    return Figure(f"{application}-phases", "Where the time went", "Phases exclude one another.", figure)

@@ -1,0 +1,295 @@
+"""What the page of one run says: its verdict, key numbers and tables, as text ready to print."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from hpcbench.application import Application, applications
+from hpcbench.results import style, units
+from hpcbench.results.plots import metric_label, words
+from hpcbench.results.records import Run
+from hpcbench.results.references import references, spread
+from staging.errors import DataError
+
+PHASE_WORDS = {
+    "init": "processes, model and logs, before the clock starts",
+    "staging": "copying the dataset to node-local storage",
+    "input_wait": "waiting for the next batch",
+    "compute": "forward and backward passes",
+    "communication": "reducing gradients, where computation does not hide it",
+    "optimizer": "updating the parameters",
+    "evaluation": "the whole validation set, after every epoch",
+    "checkpoint": "writing checkpoints",
+    "other": "everything between the phases above",
+}
+FILE_WORDS = {
+    "config.yaml": "the resolved configuration",
+    "system.json": "system description in the form of an MLPerf submission",
+    "environment.json": "command line, versions, source, host, launcher",
+    "mllog.txt": "official log of the run",
+    "steps.csv": "loss and learning rate of every optimizer step",
+    "epochs.csv": "metrics, times and throughput of every epoch",
+    "summary.json": "the run in numbers",
+    "staging.json": "what staging copied, and how fast",
+    "examples.npz": "validation samples for pictures",
+    "scores.npz": "scores of every validation sample in the last evaluation",
+    "checkpoints": "the newest checkpoints, each with its checksum",
+}
+
+
+def application_of(run: Run) -> Application | None:
+    """The run's application, or ``None`` where it is not installed here."""
+    return applications().get(run.summary.application)
+
+
+def plots_module(run: Run) -> ModuleType | None:
+    """The application's ``plots`` module, where it has one."""
+    application = application_of(run)
+    return application.module("plots") if application is not None and application.has("plots") else None
+
+
+@dataclass(frozen=True)
+class Words:
+    """An application's own words for its metrics and baselines; keys serve where it gives none."""
+
+    about: str
+    labels: dict[str, str]
+    baselines: dict[str, str]
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, run: Run) -> Words:
+        """The words of the run's application."""
+        module = plots_module(run)
+        return cls(
+            getattr(module, "ABOUT", ""),
+            getattr(module, "LABELS", {}),
+            getattr(module, "BASELINE_LABELS", {}),
+            getattr(module, "NOTES", ()),
+        )
+
+    def baseline(self, name: str) -> str:
+        """A baseline in words."""
+        return self.baselines.get(name, words(name))
+
+
+def verdict(run: Run) -> dict[str, str]:
+    """Status, headline and sentence of the page, with the reason where a run was aborted."""
+    s = run.summary
+    metric, score = f"validation {metric_label(s.metric)}", units.score(run.quality)
+    bound = "or lower" if run.lower_is_better else "or higher"
+    target = "" if s.target is None else f"The target is {units.score(s.target)} {bound}."
+    took = f"{count(s.epochs, 'epoch')} and {units.duration(s.time_to_solution_s)}"
+    if s.status == "aborted":
+        known = f" The best {metric} until then was {score}." if run.quality is not None else ""
+        return _verdict("bad", "aborted", f"Aborted after {count(s.epochs, 'epoch')}", known.strip(), s.reason)
+    if s.target is None:
+        sentence = f"The best {metric} is {score}. {against_baselines(run)}"
+        return _verdict("plain", "no target set", f"Trained for {took}", sentence)
+    if run.reached:
+        sentence = f"A {metric} of {score} after {took}. {target} {against_baselines(run)}"
+        headline = f"Reached its target in {units.duration(s.time_to_solution_s)}"
+        return _verdict("good", "target reached", headline, sentence)
+    sentence = f"The best {metric} is {score} after {took}. {target} {against_baselines(run)}"
+    return _verdict("bad", "target not reached", "Did not reach its target", sentence)
+
+
+def _verdict(tone: str, status: str, headline: str, sentence: str, reason: str = "") -> dict[str, str]:
+    return {"tone": tone, "status": status, "headline": headline, "sentence": sentence, "reason": reason}
+
+
+def against_baselines(run: Run) -> str:
+    """Which baselines the network beats, and which it does not."""
+    spoken, scores = Words.of(run), run.baseline_scores()
+    named = {name: f"{spoken.baseline(name)} ({units.score(score)})" for name, score in scores.items()}
+    beaten = [named[name] for name, score in scores.items() if run.beats(score)]
+    others = [named[name] for name, score in scores.items() if not run.beats(score)]
+    parts = [f"It beats {enumerate_words(beaten)}"] if beaten else []
+    if others:
+        parts.append(("but not " if beaten else "It does not beat ") + enumerate_words(others, "or"))
+    return ", ".join(parts) + "." if parts else ""
+
+
+def enumerate_words(items: list[str], last: str = "and") -> str:
+    """``a, b and c``."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {last} {items[-1]}"
+
+
+def count(number: int, thing: str) -> str:
+    """``1 epoch``, ``9 epochs``."""
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
+
+
+def tiles(run: Run) -> list[dict[str, str]]:
+    """The key numbers."""
+    s = run.summary
+    target = (
+        "no target" if s.target is None else f"target {'≤' if run.lower_is_better else '≥'} {units.score(s.target)}"
+    )
+    quality = "at the end" if run.reached else "best"
+    rate = None if s.samples_per_s is None else s.samples_per_s * s.flops_training_per_sample
+    shape = f"{count(s.world_size, 'rank')} x {s.local_batch_size:,}"
+    shape += f" x {s.accumulation} accumulated" if s.accumulation > 1 else ""
+    shown = [
+        ("time to solution", units.duration(s.time_to_solution_s), f"of {units.duration(s.wall_s)} wall time"),
+        (f"validation {metric_label(s.metric)}", units.score(run.quality), f"{quality}; {target}"),
+        ("epochs to target", units.integer(s.epochs_to_target), f"{s.epochs:,} trained, {count(s.steps, 'step')}"),
+        ("throughput", f"{units.significant(s.samples_per_s)}", "training samples/s"),
+        (
+            "compute rate",
+            units.prefixed(rate, "FLOP/s"),
+            f"{units.prefixed(s.flops_training_per_sample, 'FLOP')}/sample",
+        ),
+        ("model", units.integer(s.parameters), "parameters"),
+        ("global batch", units.integer(s.global_batch_size), shape),
+        ("peak memory", units.size(s.peak_memory_bytes), "of a rank"),
+    ]
+    return [{"label": label, "value": value, "note": note} for label, value, note in shown]
+
+
+def metrics_table(run: Run) -> dict[str, Any]:
+    """Every metric of the last evaluation beside the baselines; the best of a row is marked where "better" is known."""
+    spoken, s = Words.of(run), run.summary
+    series = {"network": s.metrics} | {spoken.baseline(name): s.baselines[name] for name in s.baselines}
+    rows = []
+    for name in sorted(s.metrics, key=lambda key: key != s.metric):
+        values = [metrics.get(name) for metrics in series.values()]
+        known = [value for value in values if value is not None and math.isfinite(value)]
+        comparable = name == s.metric or name.startswith(f"{s.metric}_")
+        best = (min(known) if run.lower_is_better else max(known)) if comparable and len(known) > 1 else None
+        cells = [{"text": units.score(value), "best": best is not None and value == best} for value in values]
+        rows.append({"label": spoken.labels.get(name, words(name)), "cells": cells, "is_target": name == s.metric})
+    return {"columns": list(series), "rows": rows}
+
+
+def phase_rows(run: Run) -> list[dict[str, str]]:
+    """Seconds and share of each phase."""
+    seconds = run.phase_seconds()
+    total = sum(seconds.values()) or math.nan
+    return [
+        {
+            "name": words(name), "color": style.PHASE_COLORS.get(name, style.FAINT), "seconds": f"{value:,.3f}",
+            "share": units.percent(value / total), "words": PHASE_WORDS.get(name, ""),
+        }
+        for name, value in seconds.items()
+        if value > 0 or name == "other"
+    ]  # fmt: skip
+
+
+def staging_pairs(run: Run) -> list[tuple[str, str]]:
+    """The staging report, where data were staged; a value in a list or object is shown as JSON."""
+    if not run.folder.staging.exists():
+        return []
+    return [(words(name), _quantity(name, value)) for name, value in read_object(run.folder.staging).items()]
+
+
+def _quantity(name: str, value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value if isinstance(value, str) else json.dumps(value)
+    if name.endswith("bytes_per_s"):
+        return f"{units.size(value)}/s"
+    if "bytes" in name:
+        return units.size(value)
+    if name == "seconds" or name.endswith("_s"):
+        return units.duration(value)
+    return units.integer(value) if isinstance(value, int) else units.significant(value)
+
+
+def reference_rows(run: Run) -> tuple[list[dict[str, str]], dict[str, str]]:
+    """The reference runs of the same preset, and this run in the same columns."""
+    application, s = application_of(run), run.summary
+    points = [] if application is None else references(application, s.preset)
+    rows = [
+        {
+            "hardware": point.hardware, "batch": units.integer(point.batch_size), "runs": str(len(point.epochs)),
+            "epochs": spread(point.epochs), "seconds": spread(point.seconds),
+        }
+        for point in points
+    ]  # fmt: skip
+    seconds = units.significant(s.time_to_solution_s) if run.reached else units.MISSING
+    here = {"batch": units.integer(s.global_batch_size), "epochs": units.integer(s.epochs_to_target)}
+    return rows, here | {"seconds": seconds}
+
+
+def setup_pairs(run: Run) -> list[tuple[str, str]]:
+    """How training was set up."""
+    s = run.summary
+    pairs = [
+        ("seed", str(s.seed)),
+        ("precision", s.precision + (", channels last" if s.channels_last else "")),
+        ("training samples", units.integer(s.train_samples)),
+        ("validation samples", units.integer(s.validation_samples)),
+        ("forward pass", f"{units.prefixed(s.flops_forward_per_sample, 'FLOP')}/sample"),
+        ("division and rules", f"{s.division}, MLPerf HPC {s.ruleset}"),
+    ]
+    return pairs + ([("resumed", count(s.resumed, "time"))] if s.resumed else [])
+
+
+def machine_pairs(run: Run, system: dict[str, Any]) -> list[tuple[str, str]]:
+    """What it ran on."""
+    s = run.summary
+    pairs = [
+        ("device", s.device),
+        ("ranks", f"{s.world_size:,} on {count(s.nodes, 'node')}"),
+        ("threads per rank", str(s.threads)),
+    ]
+    shown = {
+        "system": "system_name", "processor": "host_processor_model_name", "memory": "host_memory_capacity",
+        "accelerator": "accelerator_model_name", "framework": "framework", "operating system": "operating_system",
+    }  # fmt: skip
+    return pairs + [
+        (label, str(system[key])) for label, key in shown.items() if system.get(key) not in ("", "N/A", None)
+    ]
+
+
+def description_pairs(values: dict[str, Any]) -> list[tuple[str, str]]:
+    """Keys and values of a flat JSON object that are not empty."""
+    flat: list[tuple[str, str]] = []
+    for key, value in values.items():
+        inner = value.items() if isinstance(value, dict) else [("", value)]
+        flat += [(words(f"{key} {name}".strip()), str(item)) for name, item in inner if item not in ("", None)]
+    return flat
+
+
+def file_pairs(run: Run) -> list[tuple[str, str]]:
+    """The files in the folder, each with what it holds."""
+    return [(name, text) for name, text in FILE_WORDS.items() if (run.folder.path / name).exists()]
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in ``path``, empty where there is none. Raises ``DataError`` for a damaged file."""
+    if not path.exists():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(path, f"is not readable as JSON ({error})", "delete it to report without it") from error
+    if not isinstance(value, dict):
+        raise DataError(path, "is not a JSON object", "delete it to report without it")
+    return value
+
+
+def command_line(environment: dict[str, Any]) -> str:
+    """The command that made the run, as typed."""
+    command = environment.get("command", "")
+    if not isinstance(command, list) or not command:
+        return str(command or "")
+    first = Path(str(command[0])).name
+    return shlex.join([first, *[str(word) for word in command[1:]]])
+
+
+def day(started: str) -> str:
+    """An ISO time as ``14 March 2026, 09:26 UTC``; as it stands where it is none."""
+    try:
+        moment = datetime.fromisoformat(started)
+    except ValueError:
+        return started
+    zone = f" {moment.tzname()}" if moment.tzinfo else ""
+    return f"{moment.day} {moment:%B %Y, %H:%M}{zone}"

@@ -1,0 +1,126 @@
+"""Lightning Fabric with our ranks: it gets device and precision from here and detects nothing by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lightning.fabric import Fabric
+from lightning.fabric.accelerators import Accelerator
+from lightning.fabric.plugins import ClusterEnvironment, MixedPrecision
+from lightning.fabric.plugins.precision import DoublePrecision, Precision
+from lightning.fabric.strategies import SingleDeviceStrategy
+
+from hpcbench.config.schema import RunConfig
+from hpcbench.parallel.launch import Launch
+from hpcbench.parallel.precision import resolve_precision
+from staging.errors import InputError
+
+
+def choose_device(launch: Launch, accelerator: str) -> torch.device:
+    """The device of this rank: the accelerator of its local rank, or the CPU.
+
+    Raises ``InputError`` when a node has more ranks than accelerators. A launcher that shows each rank one
+    accelerator of its own is fine.
+    """
+    if accelerator == "cpu" or not torch.accelerator.is_available():
+        return torch.device("cpu")
+    found = torch.accelerator.current_accelerator()
+    assert found is not None
+    count = torch.accelerator.device_count()
+    if launch.local_rank >= count > 1:
+        raise InputError(
+            f"{launch.local_size} ranks on a node with {count} accelerators; start at most {count} ranks per node, "
+            "or set parallel.accelerator cpu"
+        )
+    return torch.device(found.type, launch.local_rank % count)
+
+
+def make_fabric(launch: Launch, config: RunConfig) -> Fabric:
+    """Fabric for the device and precision of this rank. Communication between ranks is not its business."""
+    device = choose_device(launch, config.parallel.accelerator)
+    strategy = SingleDeviceStrategy(device=device, accelerator=TorchAccelerator())
+    precision = precision_plugin(resolve_precision(config.train.precision, device), device)
+    return Fabric(strategy=strategy, plugins=[LaunchEnvironment(launch), precision])
+
+
+def precision_plugin(precision: str, device: torch.device) -> Precision:
+    """Fabric's plugin for ``precision``, made for the kind of ``device``."""
+    if precision == "64-true":
+        return DoublePrecision()
+    if precision in ("16-mixed", "bf16-mixed"):
+        return MixedPrecision(precision, device=device.type)  # type: ignore[arg-type]
+    return Precision()
+
+
+class LaunchEnvironment(ClusterEnvironment):
+    """Fabric's view of the ranks: exactly what ``detect`` found."""
+
+    def __init__(self, launch: Launch) -> None:
+        super().__init__()
+        self._launch = launch
+
+    @property
+    def creates_processes_externally(self) -> bool:
+        return True
+
+    @property
+    def main_address(self) -> str:
+        return "127.0.0.1"
+
+    @property
+    def main_port(self) -> int:
+        return 0
+
+    @staticmethod
+    def detect() -> bool:
+        return True
+
+    def world_size(self) -> int:
+        return self._launch.world_size
+
+    def set_world_size(self, size: int) -> None:
+        """Fabric may not change the ranks."""
+
+    def global_rank(self) -> int:
+        return self._launch.rank
+
+    def set_global_rank(self, rank: int) -> None:
+        """Fabric may not change the ranks."""
+
+    def local_rank(self) -> int:
+        return self._launch.local_rank
+
+    def node_rank(self) -> int:
+        return self._launch.node_rank
+
+
+class TorchAccelerator(Accelerator):
+    """Whatever device torch has, through ``torch.accelerator``; the CPU where it has none."""
+
+    def setup_device(self, device: torch.device) -> None:
+        if device.type != "cpu":
+            torch.accelerator.set_device_index(device.index)
+
+    def teardown(self) -> None:
+        pass
+
+    @staticmethod
+    def parse_devices(devices: Any) -> Any:
+        return devices
+
+    @staticmethod
+    def get_parallel_devices(devices: Any) -> Any:
+        return devices
+
+    @staticmethod
+    def auto_device_count() -> int:
+        return 1
+
+    @staticmethod
+    def is_available() -> bool:
+        return True
+
+    @staticmethod
+    def name() -> str:
+        return "torch"

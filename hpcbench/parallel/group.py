@@ -1,0 +1,207 @@
+"""The ranks of a run, and what they say to each other. With one process every method is an identity."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore, Store
+
+from hpcbench.parallel.launch import Launch
+from hpcbench.parallel.rendezvous import interface_towards, meet, own_addresses
+from staging.errors import InputError
+
+T = TypeVar("T")
+
+MEETING_TIMEOUT_S = 300.0
+
+
+class Work(Protocol):
+    """A collective operation under way."""
+
+    def wait(self) -> Any:
+        """Return when (on an accelerator: order the current stream after) the result is there."""
+
+
+class Group:
+    """All ranks of a run. Made by ``connect``; ``store`` is ``None`` with one process, where nothing is ever sent."""
+
+    def __init__(self, launch: Launch, device: torch.device, store: Store | None) -> None:
+        self.launch = launch
+        self.rank = launch.rank
+        self.world_size = launch.world_size
+        self.device = device
+        self.store = store
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is rank 0, which writes logs and files."""
+        return self.rank == 0
+
+    def all_reduce_sum(self, tensor: Tensor) -> Tensor:
+        """Replace ``tensor`` by its sum over ranks, in place, and return it."""
+        if self.world_size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def all_reduce_sum_async(self, tensor: Tensor) -> Work | None:
+        """Start summing ``tensor`` over ranks in place; ``None`` with one process."""
+        return dist.all_reduce(tensor, async_op=True) if self.world_size > 1 else None
+
+    def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
+        """Overwrite ``tensor`` with that of rank ``source``, in place, and return it."""
+        if self.world_size > 1:
+            dist.broadcast(tensor, src=source)
+        return tensor
+
+    def all_gather_rows(self, tensor: Tensor) -> Tensor:
+        """Rows of all ranks in rank order: (n_rank, ...) on each rank becomes (sum of n_rank, ...) on all.
+
+        The number of rows may differ between ranks, zero too; dtype and the other dimensions may not.
+        """
+        if self.world_size == 1:
+            return tensor
+        counts = torch.zeros(self.world_size, dtype=torch.int64, device=tensor.device)
+        counts[self.rank] = tensor.shape[0]
+        rows = [int(count) for count in self.all_reduce_sum(counts).tolist()]
+        padded = tensor.new_zeros((max(rows), *tensor.shape[1:]))
+        padded[: tensor.shape[0]] = tensor
+        parts = [torch.empty_like(padded) for _ in rows]
+        dist.all_gather(parts, padded)
+        return torch.cat([part[:count] for part, count in zip(parts, rows, strict=True)])
+
+    def all_gather_object(self, value: T) -> list[T]:
+        """The value of every rank, in rank order."""
+        if self.world_size == 1:
+            return [value]
+        values: list[Any] = [None] * self.world_size
+        dist.all_gather_object(values, value)
+        return values
+
+    def broadcast_object(self, value: T, source: int = 0) -> T:
+        """The value of rank ``source``."""
+        if self.world_size == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=source)
+        return box[0]
+
+    def max(self, value: float) -> float:
+        """The largest ``value`` of all ranks."""
+        return max(self.all_gather_object(value))
+
+    def barrier(self) -> None:
+        """Wait for all ranks, on the host: work queued on an accelerator is not waited for."""
+        if self.world_size > 1:
+            dist.all_reduce(torch.zeros(1))
+
+    def agree(self, name: str, value: object) -> None:
+        """Raise ``InputError`` on all ranks unless all have the same ``value`` (anything that JSON can write)."""
+        values = self.all_gather_object(json.dumps(value, sort_keys=True, default=str))
+        for rank, other in enumerate(values):
+            if other != values[0]:
+                raise InputError(
+                    f"{name} differs between ranks: {_short(values[0])} on rank 0, {_short(other)} on rank {rank}; "
+                    "start all ranks with the same command, files and environment"
+                )
+
+    def close(self) -> None:
+        """Leave the group; all ranks must be done with it."""
+        if self.store is not None and dist.is_initialized():
+            dist.destroy_process_group()
+            self.store = None
+
+
+def connect(
+    launch: Launch,
+    device: torch.device | str = "cpu",
+    backend: str | None = None,
+    timeout_s: float = 1800,
+    environ: Mapping[str, str] = os.environ,
+) -> Group:
+    """Bring the ranks together; ``InputError`` on all of them when they do not form one world.
+
+    ``backend`` is one of ``torch.distributed``; unset takes gloo for tensors on the host and torch's default for the
+    kind of ``device``. ``timeout_s`` bounds every collective operation. The group's ``launch`` has the true nodes.
+    """
+    device = torch.device(device)
+    if launch.world_size == 1:
+        return Group(launch, device, None)
+    store = meet(launch, environ, min(timeout_s, MEETING_TIMEOUT_S))
+    _check_in(store, launch, min(timeout_s, MEETING_TIMEOUT_S))
+    if launch.local_size < launch.world_size:
+        _choose_interface(store, launch)
+    dist.init_process_group(
+        backend or default_backend(device),
+        store=PrefixStore("collectives", store),
+        rank=launch.rank,
+        world_size=launch.world_size,
+        timeout=timedelta(seconds=timeout_s),
+    )
+    group = Group(launch, device, store)
+    group.launch = _true_nodes(group, environ)
+    return group
+
+
+def default_backend(device: torch.device) -> str:
+    """gloo for the host and, beside it, torch's own choice for an accelerator."""
+    if device.type == "cpu":
+        return "gloo"
+    return f"cpu:gloo,{device.type}:{dist.get_default_backend_for_device(device)}"
+
+
+def _check_in(store: Store, launch: Launch, timeout_s: float) -> None:
+    """Every rank signs the store; the last one, or the first that finds something wrong, tells the others."""
+    problem = ""
+    stated = store.compare_set("world_size", "", str(launch.world_size)).decode()
+    if stated != str(launch.world_size):
+        problem = f"rank {launch.rank} belongs to a world of {launch.world_size}, another rank to one of {stated}"
+    elif store.add(f"rank/{launch.rank}", 1) > 1:
+        problem = f"two processes are rank {launch.rank} of {launch.world_size}"
+    if problem:
+        store.set("verdict", problem)
+    elif store.add("arrived", 1) == launch.world_size:
+        store.set("verdict", "welcome")
+    try:
+        store.wait(["verdict"], timedelta(seconds=timeout_s))
+    except RuntimeError as error:
+        raise InputError(
+            f"only {store.add('arrived', 0)} of {launch.world_size} ranks met within {timeout_s:g} s; "
+            "see that the launcher started all of them"
+        ) from error
+    verdict = store.get("verdict").decode()
+    if verdict != "welcome":
+        raise InputError(f"{verdict}; start all ranks with one launcher and one number of ranks")
+
+
+def _choose_interface(store: Store, launch: Launch) -> None:
+    """Point gloo at the interface between the nodes, since a host name often resolves to loopback."""
+    if launch.rank == 0:
+        store.set("address", own_addresses(launch)[0])
+    name = interface_towards(store.get("address").decode())
+    if name is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+
+
+def _true_nodes(group: Group, environ: Mapping[str, str]) -> Launch:
+    """The launch with nodes numbered by their first rank, from what every rank says of its node."""
+    # Several Slurm daemons on one host count as nodes; only these variables tell them apart.
+    name = "/".join([socket.gethostname(), environ.get("SLURMD_NODENAME", ""), environ.get("PMI_HOSTNAME", "")])
+    places = group.all_gather_object((name, group.launch.local_rank))
+    if len(set(places)) < len(places):
+        raise InputError(f"two ranks have the same rank within a node ({sorted(places)[:8]}); start with one launcher")
+    order = list(dict.fromkeys(place for place, _ in places))
+    local_size = sum(place == name for place, _ in places)
+    return replace(group.launch, nodes=len(order), node_rank=order.index(name), local_size=local_size)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."

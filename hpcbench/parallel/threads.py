@@ -1,0 +1,48 @@
+"""Compute threads of each rank: the cores that it may use, shared with the ranks that may use them too."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hpcbench.parallel.group import Group
+
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def threads_per_rank(group: Group, requested: int | None = None) -> int:
+    """Threads for this rank, at least 1: ``requested``, or its part of the allowed cores of its node.
+
+    Ranks that a launcher has bound to cores of their own keep them; ranks that share cores divide them.
+    """
+    if requested is not None:
+        return requested
+    places = group.all_gather_object((group.launch.node_rank, sorted(os.sched_getaffinity(0))))
+    neighbours = [set(cores) for node, cores in places if node == group.launch.node_rank]
+    share = core_share(os.sched_getaffinity(0), neighbours)
+    quota = cpu_quota()
+    if quota is not None:
+        share = min(share, quota / group.launch.local_size)
+    return max(1, int(share))
+
+
+def core_share(mine: set[int], neighbours: list[set[int]]) -> float:
+    """Cores that fall to a rank with the cores ``mine`` if every core is shared among the ranks that may use it.
+
+    ``neighbours`` holds the cores of all ranks of the node, this one included.
+    """
+    # The small term absorbs rounding: three thirds must make one.
+    return sum(1 / sum(core in other for other in neighbours) for core in mine) + 1e-9
+
+
+def cpu_quota(root: Path = CGROUP) -> float | None:
+    """Processors' worth of time that the control group (version 2 or 1) allows; ``None`` without a limit."""
+    try:
+        if (root / "cpu.max").exists():
+            quota, period = (root / "cpu.max").read_text().split()
+        else:
+            quota = (root / "cpu/cpu.cfs_quota_us").read_text().strip()
+            period = (root / "cpu/cpu.cfs_period_us").read_text().strip()
+        return None if quota == "max" or int(quota) <= 0 else int(quota) / int(period)
+    except (OSError, ValueError):
+        return None

@@ -93,7 +93,7 @@ def _official(result: CheckResult, events: list[Event], path: Path) -> None:
     known = result.benchmark in get_allowed_benchmarks("hpc", result.ruleset)
     if not known and result.division == "closed":
         result.official_messages = [
-            f"submission_benchmark '{result.benchmark}' has no closed division in {result.ruleset}"
+            f"submission_benchmark '{result.benchmark}' has no closed division in ruleset {result.ruleset}"
         ]
         return
     # These names become part of a file name in the official checker.

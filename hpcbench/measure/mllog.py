@@ -48,11 +48,10 @@ class RunLog:
         self._logged = old.values if old else {}
         self._lock = threading.RLock()
         self._stopped = False
-        self._last_ms = 0
-        self._handler: logging.Handler = logging.NullHandler()
-        if enabled:
-            self._handler = _StrictFileHandler(path, mode="a" if old else "w", encoding="utf-8")
-            self._writer = _writer(self._handler)
+        self._last_ms = old.last_ms if old else 0
+        # With delay, a log that is not enabled never opens its file.
+        self._handler = _StrictFileHandler(path, mode="a" if old else "w", encoding="utf-8", delay=not enabled)
+        self._writer = _writer(self._handler)
         if old and self.resumed:
             self.event("resumed", old.part, epoch_num=old.epoch, lines_dropped=old.dropped)
 
@@ -219,6 +218,7 @@ class RunLog:
                 "POINT_IN_TIME": self._writer.event,
             }[kind]
             write(key=key, value=value, metadata={**_caller(), **metadata}, time_ms=now)
+            self._handler.raise_error()
 
     def _now_ms(self) -> int:
         # The system's clock may be set back; the times of a log never go back.
@@ -226,7 +226,7 @@ class RunLog:
         return self._last_ms
 
 
-def _writer(handler: logging.Handler) -> MLLogger:
+def _writer(handler: logging.FileHandler) -> MLLogger:
     # A logger of our own, outside logging's registry: nothing leaks from one run of a process into the next.
     logger = logging.Logger("hpcbench.mllog", logging.INFO)
     logger.addHandler(handler)
@@ -236,10 +236,16 @@ def _writer(handler: logging.Handler) -> MLLogger:
 
 
 class _StrictFileHandler(logging.FileHandler):
-    """Raises what goes wrong, where logging would print it and go on."""
+    """Keeps the error that a write met, where logging would print it and MLLogger pass over it."""
+
+    error: BaseException | None = None
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
-        error = sys.exception()
+        self.error = sys.exception()
+
+    def raise_error(self) -> None:
+        """Raise the error of the last write, once."""
+        error, self.error = self.error, None
         if error is not None:
             raise error
 

@@ -18,6 +18,8 @@ class OldLog:
 
     run_start_ms: int | None
     """When the clock started; unset where the run ended before it."""
+    last_ms: int
+    """When the last line was written."""
     values: dict[str, Any]
     """Values of the lines without an epoch, by key."""
     epoch: int
@@ -47,6 +49,7 @@ def open_resumed(path: Path, epoch: int | None, write: bool = True) -> OldLog:
         write_atomic(path, "".join(lines[e.line - 1] + "\n" for e in kept))
     return OldLog(
         run_start_ms=None if start is None else int(start.time_ms),
+        last_ms=int(max((e.time_ms for e in events), default=0)),
         values={e.key: e.value for e in kept if e.epoch is None},
         epoch=int(max((e.epoch or 0 for e in kept), default=0)),
         dropped=len([line for line in lines if line.strip()]) - len(kept),

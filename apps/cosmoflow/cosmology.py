@@ -81,7 +81,7 @@ class Cosmology:
 
     @cached_property
     def _amplitude(self) -> float:
-        k = np.geomspace(1e-5, 1e2, 4096)
+        k = np.geomspace(1e-4, 1e2, 1024)
         shape = k**self.n_s * transfer(k, self) ** 2
         return self.sigma_8**2 / variance(k, shape, radius=8.0)
 

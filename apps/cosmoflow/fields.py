@@ -93,23 +93,25 @@ def count_particles(positions: Iterable[Tensor], size: int) -> Tensor:
     return torch.bincount(index.flatten(), minlength=size**3).view(size, size, size)
 
 
-def power_spectrum(field: Tensor, other: Tensor | None = None, bins: int | None = None) -> tuple[Tensor, Tensor]:
-    """Power of a field (..., n, n, n), or its cross power with ``other``, in shells of integer wave number 1, 2, ...
+def power_spectra(fields: Tensor) -> tuple[Tensor, Tensor]:
+    """Power and cross power of fields (C, n, n, n) in shells of integer wave number 1, 2, ... n // 2.
 
-    Returns the power (..., bins) in cells^3 (times (Mpc/h per cell)^3 gives (Mpc/h)^3) and the number of modes in
-    each shell, counted over the whole Fourier cube; ``bins`` defaults to the Nyquist wave number n // 2.
+    Returns (C * (C + 1) / 2, n // 2) float64 in cells^3, the pairs ordered as by ``torch.triu_indices``, and the
+    number of modes in each shell, counted over the whole Fourier cube.
     """
-    size = field.shape[-1]
-    bins = size // 2 if bins is None else bins
-    modes = torch.fft.rfftn(field, dim=(-3, -2, -1))
-    second = modes if other is None else torch.fft.rfftn(other, dim=(-3, -2, -1))
-    power = (modes * second.conj()).real / size**3
-    kx, ky, kz = wave_numbers(size, field.device)
-    shell = (kx**2 + ky**2 + kz**2).sqrt().round().long().flatten()
+    size = fields.shape[-1]
+    modes = torch.fft.rfftn(fields, dim=(-3, -2, -1)).flatten(1)
+    kx, ky, kz = wave_numbers(size, fields.device)
+    shells = size // 2
+    # the corners of the cube beyond the last shell go to one more bin, which is dropped
+    shell = (kx**2 + ky**2 + kz**2).sqrt().round().long().clamp(max=shells + 1).flatten()
     # the half of the cube that rfftn leaves out mirrors the planes strictly between 0 and Nyquist
-    weight = torch.where((kz == 0) | (kz * 2 == size), 1.0, 2.0).expand(size, size, -1).flatten().to(power)
-    shell = shell.clamp(max=bins + 1)
-    counts = torch.bincount(shell, weights=weight, minlength=bins + 2)[1 : bins + 1]
-    sums = power.new_zeros(*power.shape[:-3], bins + 2)
-    sums.index_add_(-1, shell, power.flatten(-3) * weight)
-    return sums[..., 1 : bins + 1] / counts.to(power), counts
+    weight = torch.where((kz == 0) | (kz * 2 == size), 1.0, 2.0).double().expand(size, size, -1).flatten()
+
+    def summed(values: Tensor) -> Tensor:
+        return torch.bincount(shell, weights=values, minlength=shells + 2)[1 : shells + 1]
+
+    number = summed(weight)
+    pairs = torch.triu_indices(len(fields), len(fields)).T.tolist()
+    powers = [summed((modes[i] * modes[j].conj()).real * weight) / (number * size**3) for i, j in pairs]
+    return torch.stack(powers), number

@@ -1,0 +1,127 @@
+"""What a network has to beat: predicting the mean label, and ridge regression on power spectra and simple counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from apps.cosmoflow.config import PARAMETERS, Config
+from apps.cosmoflow.data import CosmoFlowDataset, open_split
+from apps.cosmoflow.fields import power_spectra
+
+Array = NDArray[np.float64]
+
+FOLDS = 5
+PENALTIES = 10.0 ** np.arange(-2.0, 5.0, 0.5)
+"""Candidates for the ridge penalty, for features of unit variance."""
+MOST_BANDS = 16
+"""Shells of wave number are joined into at most this many bands."""
+MOST_SAMPLES = 4096
+"""Samples of a split that are used at most: more change little, and a published set would take days."""
+
+
+def baselines(config: Config) -> dict[str, dict[str, float]]:
+    """Metrics on the validation split of predictors fitted to the training split, by the predictor's name."""
+    train_features, train_labels = features_of_split(open_split(config, "train"))
+    features, labels = features_of_split(open_split(config, "validation"))
+    mean = np.broadcast_to(train_labels.mean(axis=0), labels.shape)
+    ridge = fit_ridge(train_features, train_labels)
+    return {
+        "predict the mean": metrics(mean, labels),
+        "ridge regression on power spectra": metrics(ridge.predict(features), labels),
+    }
+
+
+def metrics(predicted: Array, labels: Array) -> dict[str, float]:
+    """Mean absolute error over all labels, and of each one, in scaled units; as the task reports them."""
+    errors = np.abs(predicted - labels).mean(axis=0)
+    each = {f"mae_{name}": float(error) for name, error in zip(PARAMETERS, errors, strict=True)}
+    return {"mae": float(errors.mean())} | each
+
+
+def features_of_split(samples: CosmoFlowDataset) -> tuple[Array, Array]:
+    """Features (n, f) and labels (n, 4) of the first samples of a split."""
+    read = (samples[index] for index in range(min(len(samples), MOST_SAMPLES)))
+    rows = [(features_of_sample(counts).numpy(), label.double().numpy()) for counts, label in read]
+    features, labels = zip(*rows, strict=True)
+    return np.stack(features), np.stack(labels)
+
+
+def features_of_sample(counts: Tensor) -> Tensor:
+    """Summary of counts (C, S, S, S), float64 (f,).
+
+    Of ln(1 + n): log power of each channel and correlation of each pair of channels by band of wave number, mean and
+    log variance. Of n: log variance, and the fractions of cells with 0 to 4, and with 8 or more, particles.
+    """
+    logs = torch.log1p(counts.float()).contiguous()
+    power, modes = power_spectra(logs)
+    bands = joined(power * modes, modes)
+    pairs = torch.triu_indices(len(counts), len(counts))
+    same = pairs[0] == pairs[1]
+    auto = bands[same].clamp(min=1e-12)
+    correlation = bands[~same] / (auto[pairs[0, ~same]] * auto[pairs[1, ~same]]).sqrt()
+    return torch.cat([auto.log().flatten(), correlation.flatten(), one_point(counts)])
+
+
+def one_point(counts: Tensor) -> Tensor:
+    """The features of ``features_of_sample`` that need no neighbors, from a histogram of each channel."""
+    bins = max(9, int(counts.max()) + 1)
+    offsets = torch.arange(len(counts))[:, None] * bins
+    cells = torch.bincount((counts.flatten(1) + offsets).flatten(), minlength=len(counts) * bins)
+    share = cells.view(len(counts), bins).double() / counts[0].numel()
+    number = torch.arange(bins, dtype=torch.float64)
+    means, variances = [], []
+    for value in (number.log1p(), number):
+        means.append(share @ value)
+        variances.append((share @ value**2 - means[-1] ** 2).clamp(min=1e-12).log())
+    return torch.cat([means[0], *variances, share[:, :5].flatten(), share[:, 8:].sum(1)])
+
+
+def joined(weighted: Tensor, modes: Tensor) -> Tensor:
+    """Mean power in at most ``MOST_BANDS`` bands, from the power times the number of modes of each shell."""
+    edges = np.unique(np.geomspace(1, len(modes) + 1, MOST_BANDS + 1).round().astype(int) - 1).tolist()
+    return torch.stack([weighted[:, a:b].sum(1) / modes[a:b].sum() for a, b in pairwise(edges)], dim=1)
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """A linear predictor of labels from features, both centered and the features scaled."""
+
+    center: Array
+    scale: Array
+    offset: Array
+    weights: Array
+
+    def predict(self, features: Array) -> Array:
+        """Labels (n, 4) within [-1, 1], which all labels are."""
+        return np.asarray(np.clip((features - self.center) / self.scale @ self.weights + self.offset, -1, 1))
+
+
+def fit_ridge(features: Array, labels: Array) -> Ridge:
+    """Ridge regression with a penalty for each label that five-fold cross-validation chooses."""
+    folds = np.arange(len(features)) % min(FOLDS, len(features))
+    errors = np.zeros((len(PENALTIES), labels.shape[1]))
+    for fold in range(folds.max() + 1) if len(features) > 1 else []:
+        kept = folds != fold
+        for row, fit in enumerate(_fits(features[kept], labels[kept])):
+            errors[row] += np.abs(fit.predict(features[~kept]) - labels[~kept]).sum(axis=0)
+    fits = _fits(features, labels)
+    best = errors.argmin(axis=0)
+    weights = np.stack([fits[choice].weights[:, label] for label, choice in enumerate(best)], axis=1)
+    return Ridge(fits[0].center, fits[0].scale, fits[0].offset, weights)
+
+
+def _fits(features: Array, labels: Array) -> list[Ridge]:
+    """A fit for every penalty, from one singular value decomposition."""
+    center, offset = features.mean(axis=0), labels.mean(axis=0)
+    scale = features.std(axis=0)
+    scale[scale < 1e-9] = 1.0
+    left, singular, right = np.linalg.svd((features - center) / scale, full_matrices=False)
+    projected = left.T @ (labels - offset)
+    shrunk = [right.T @ ((singular / (singular**2 + penalty))[:, None] * projected) for penalty in PENALTIES]
+    return [Ridge(center, scale, offset, weights) for weights in shrunk]

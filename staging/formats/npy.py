@@ -51,7 +51,9 @@ def _header(file: BinaryIO, path: Path) -> tuple[tuple[int, ...], bool, np.dtype
             return npy_format.read_array_header_1_0(file)
         if version == (2, 0):
             return npy_format.read_array_header_2_0(file)
-    except (ValueError, TypeError, OverflowError, MemoryError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # NumPy parses the header as Python, and damage gives whatever that parser raises
         reason = " ".join(str(error).split())[:120]
         raise DataError(path, f"is not an npy file ({reason})", AGAIN) from None
     raise DataError(path, f"is an npy file of version {version}, not 1.0 or 2.0", "write it again with numpy.save")

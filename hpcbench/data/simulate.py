@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from hpcbench.application import Application
 from hpcbench.config.resolve import as_tree
 from hpcbench.config.schema import RunConfig
+from hpcbench.data.workers import allowed_cores, worker_pool
 from hpcbench.exits import Aborted
 from staging.atomic import replacing
 from staging.errors import InputError
@@ -58,7 +57,7 @@ def simulate_dataset(
     simulator = application.module("simulate")
     jobs = [job for job in all_jobs(simulator, config) if not is_written(simulator, config, root, job)]
     per_call = simulator.samples_per_call(config)
-    workers = min(processes or len(os.sched_getaffinity(0)), max(1, len(jobs)))
+    workers = min(processes or allowed_cores(), max(1, len(jobs)))
     with Progress(len(jobs) * per_call, f"simulate {application.name}", "samples", enabled=not quiet) as progress:
         for _ in write_all(application, config, root, jobs, workers, device):
             progress.advance(per_call)
@@ -93,7 +92,7 @@ def write_all(
             write_one(application.package, config, root, job, device)
             yield
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("forkserver")) as pool:
+    with worker_pool(application.package, workers) as pool:
         futures = [pool.submit(write_one, application.package, config, root, job, device) for job in jobs]
         try:
             for future in as_completed(futures):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
 from itertools import repeat
-from multiprocessing import get_context
 from pathlib import Path
 
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
 from hpcbench.data.simulate import SPLITS
+from hpcbench.data.workers import allowed_cores, worker_pool
 from staging.errors import DataError, InputError
 from staging.progress import Progress
 
@@ -22,10 +20,10 @@ def verify_dataset(application: Application, config: RunConfig, processes: int |
         raise InputError("no dataset: set --data.root DIR")
     data = application.module("data")
     files = [path for split in SPLITS for path in data.split_files(config, split)]
-    workers = min(processes or len(os.sched_getaffinity(0)), len(files))
+    workers = min(processes or allowed_cores(), len(files))
     bad: list[str] = []
     with (
-        ProcessPoolExecutor(workers, mp_context=get_context("forkserver")) as pool,
+        worker_pool(application.package, workers) as pool,
         Progress(len(files), f"verify {application.name}", "files") as progress,
     ):
         results = pool.map(problem, repeat(application.package), repeat(config), files, chunksize=8)

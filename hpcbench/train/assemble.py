@@ -1,0 +1,287 @@
+"""Puts a run together: ranks, device, data, model, optimizer and logs, each built once and held in one place."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.fabric import Fabric
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from hpcbench.application import Application
+from hpcbench.config.schema import RunConfig
+from hpcbench.data.loader import default_workers, load_batches
+from hpcbench.data.sampler import batch_sizes
+from hpcbench.measure.memory import peak_memory_bytes
+from hpcbench.measure.mllog import RunLog
+from hpcbench.measure.phases import Phases
+from hpcbench.measure.system import accelerator, processor
+from hpcbench.optim.registry import create_optimizer
+from hpcbench.parallel.batchnorm import average_statistics
+from hpcbench.parallel.gradients import GradientReducer
+from hpcbench.parallel.group import Group
+from hpcbench.parallel.launch import Launch
+from hpcbench.results.run_folder import RunFolder
+from hpcbench.train import checkpoint as checkpoints
+from hpcbench.train.console import Console
+from hpcbench.train.interrupt import Interrupts
+from hpcbench.train.losses import LossBuffer
+from hpcbench.train.state import State
+from hpcbench.train.task import Task
+from staging.errors import InputError
+
+ROW = ("epoch", "step", "samples", "lr", "train_loss", "train_s", "eval_s", "elapsed_s", "samples_per_s")
+"""Columns of ``epochs.csv`` beside the metrics."""
+
+
+@dataclass
+class Run:
+    """Everything that the loop uses. The folder is written by rank 0 alone."""
+
+    application: Application
+    config: RunConfig
+    launch: Launch
+    group: Group
+    fabric: Fabric
+    phases: Phases
+    folder: RunFolder
+    log: RunLog
+    console: Console
+    interrupts: Interrupts
+    seed: int
+    threads: int
+    task: Task
+    training: Any
+    validation: Any
+    model: nn.Module
+    optimizer: Any
+    reducer: GradientReducer
+    started: str
+    state: State = field(default_factory=State)
+    scores: Tensor = field(default_factory=lambda: torch.empty(0, 0))
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.device = self.fabric.device
+        self.losses = LossBuffer(self.group, self.device)
+        self.step_loss = torch.zeros((), device=self.device)
+        self.phase = self.phases.phase
+        self.pin = self.device.type != "cpu"
+        self.precision = str(self.fabric._precision.precision)
+        asked = self.config.data.workers
+        self.workers = default_workers(self.threads) if asked is None else asked
+        self.forward_model: nn.Module = self.model
+        self.double = self.config.train.precision == "64-true"
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the rank that writes."""
+        return self.launch.rank == 0
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches of an epoch, the same number on every rank."""
+        train = self.config.train
+        step = train.local_batch_size * self.launch.world_size
+        return len(batch_sizes(len(self.training), step, self.config.data.last_batch))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimizer steps of an epoch."""
+        return -(-self.micro_batches // self.config.train.accumulation)
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples of an optimizer step, over all ranks and micro-batches."""
+        return self.config.train.local_batch_size * self.config.train.accumulation * self.launch.world_size
+
+    @property
+    def device_name(self) -> str:
+        """The accelerator's or the processor's name."""
+        return (
+            processor()["host_processor_model_name"]
+            if self.device.type == "cpu"
+            else accelerator()["accelerator_model_name"]
+        )
+
+    def dataset_files(self) -> list[Path]:
+        """Every file that the run reads: those that all samples share, then training and validation samples."""
+        data = self.application.module("data")
+        shared: list[Path] = data.shared_files(self.config) if hasattr(data, "shared_files") else []
+        return [*shared, *data.split_files(self.config, "train"), *data.split_files(self.config, "validation")]
+
+    def read_from(self, root: Path) -> None:
+        """Read the dataset from another place, where it was staged to."""
+        self.config.data.root = str(root)
+        self.training, self.validation = open_data(self.application, self.config)
+
+    def first_batch(self) -> tuple[Tensor, Tensor]:
+        """The first training sample as the model sees it, (1, ...)."""
+        inputs, targets = next(load_batches(self.training, [np.array([0])], 0, pin=False))
+        return self.task.prepare(self.to_device(inputs), self.to_device(targets), None)
+
+    def peak_memory(self) -> int:
+        """Largest peak over ranks, in bytes."""
+        return int(self.group.max(float(peak_memory_bytes(self.device))))
+
+    def to_device(self, tensor: Tensor) -> Tensor:
+        """Move a batch to the device without waiting for it."""
+        return tensor.to(self.device, non_blocking=True)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The model's output in the run's precision, as float32 (float64 in a float64 run)."""
+        with self.fabric.autocast():
+            output: Tensor = self.forward_model(inputs.double() if self.double else inputs)
+        return output if self.double else output.float()
+
+    def average_statistics(self) -> None:
+        """Average batch-norm statistics over ranks, as the published evaluation does."""
+        average_statistics(self.model, self.group)
+
+    def flush_losses(self) -> None:
+        """Fetch the losses since the last look, write them, and show them."""
+        self.phases.settle()
+        rows = self.losses.flush(self.state.epoch + 1)
+        self.state.epoch_losses += rows
+        if self.is_first and rows:
+            self.folder.append_rows(
+                "steps.csv", [dict(zip(("epoch", "step", "samples", "lr", "loss"), row, strict=True)) for row in rows]
+            )
+            self.console.loss(rows[-1][4])
+
+    def finish_epoch(self, metrics: dict[str, float], train_s: float, eval_s: float) -> None:
+        """Close the epoch: history, table, log and console."""
+        state, losses = self.state, self.state.epoch_losses
+        state.epoch += 1
+        before = state.history[-1]["samples"] if state.history else 0
+        row: dict[str, float] = {
+            "epoch": state.epoch, "step": state.step, "samples": state.samples, "lr": losses[-1][3],
+            "train_loss": statistics.fmean(row[4] for row in losses), **metrics, "train_s": train_s, "eval_s": eval_s,
+            "elapsed_s": self.log.elapsed_s(), "samples_per_s": (state.samples - before) / train_s,
+        }  # fmt: skip
+        state.history.append(row)
+        state.micro_batch, state.epoch_losses = 0, []
+        self.metrics = metrics
+        value = metrics[self.task.metric]
+        if state.best is None or self.is_better(value, state.best):
+            state.best = value
+        self.log.quality(self.task.metric_key, value, state.epoch)
+        self.log.event("train_loss", row["train_loss"], epoch_num=state.epoch)
+        self.log.event("throughput", row["samples_per_s"], epoch_num=state.epoch)
+        if self.is_first:
+            self.folder.append_rows("epochs.csv", [row])
+            self.console.epoch(row, self.task.metric)
+
+    def is_better(self, value: float, other: float) -> bool:
+        """Whether a value of the metric is better than another."""
+        return value < other if self.task.better == "lower" else value > other
+
+    def already_reached(self) -> bool:
+        """Whether a resumed run had reached its target, or its last epoch, before."""
+        if self.state.history:
+            self.metrics = {key: value for key, value in self.state.history[-1].items() if key not in ROW}
+        return bool(self.state.history) and self.reached_target()
+
+    def reached_target(self) -> bool:
+        """Whether the last evaluation meets the target."""
+        target = self.config.train.target
+        value = self.metrics[self.task.metric]
+        return target is not None and (value == target or self.is_better(value, target))
+
+    def stop_clock(self, status: str, reason: str = "") -> None:
+        """The scored time ends."""
+        self.log.run_stop(status, reason)  # type: ignore[arg-type]
+
+    def setup(self) -> dict[str, Any]:
+        """What decides rounding and the sharing of data, and so must agree on resuming."""
+        train = self.config.train
+        return {
+            "application": self.application.name,
+            "seed": self.seed,
+            "train.precision": self.precision,
+            "train.channels_last": train.channels_last,
+            "parallel.threads": self.threads,
+            "world size": self.launch.world_size,
+            "train.local_batch_size": train.local_batch_size,
+            "train.accumulation": train.accumulation,
+            "training samples": len(self.training),
+        }
+
+    def save_checkpoint(self, last: bool = False) -> None:
+        """Write a checkpoint if one is due. Rank 0 writes; the others go on."""
+        every = self.config.train.checkpoint_every
+        if not every or (self.state.epoch % every and not last and not self.state.micro_batch):
+            return
+        if self.is_first:
+            content = checkpoints.Checkpoint(
+                model=self.model.state_dict(),
+                optimizer=self.optimizer.state_dict(),
+                precision=self.fabric._precision.state_dict(),
+                state=self.state.as_dict(),
+                setup=self.setup(),
+            )
+            checkpoints.save(content, self.folder.checkpoints, self.config.train.keep_checkpoints)
+
+    def restore(self, found: checkpoints.Checkpoint) -> None:
+        """Continue from a checkpoint. Raises ``InputError`` if it is another run's."""
+        checkpoints.check_setup(found.setup, self.setup())
+        checkpoints.load_model(self.model, found.model)
+        self.optimizer.load_state_dict(found.optimizer)
+        self.fabric._precision.load_state_dict(found.precision)
+        self.state = State.from_dict(found.state)
+        self.state.resumed += 1
+
+    def stop_if_asked(self) -> None:
+        """End the run for a signal; one process alone can save what it has done of the epoch."""
+        if self.interrupts.received is not None:
+            if self.launch.world_size == 1:
+                self.flush_losses()
+                self.save_checkpoint()
+            self.interrupts.check()
+
+
+def open_data(application: Application, config: RunConfig) -> tuple[Dataset[Any], Dataset[Any]]:
+    """The two splits, listed but not read."""
+    if not config.data.root:
+        raise InputError(
+            f"no dataset: set --data.root DIR (`hpcbench data simulate {application.name} "
+            f"--preset {config.preset or 'smoke'} --out DIR` makes one)"
+        )
+    data = application.module("data")
+    return data.open_split(config, "train"), data.open_split(config, "validation")
+
+
+def check_batch(config: RunConfig, samples: int, ranks: int) -> None:
+    """Refuse a batch that the training set cannot fill once."""
+    batch = config.train.local_batch_size * config.train.accumulation * ranks
+    if batch > samples:
+        raise InputError(
+            f"global batch of {batch} (train.local_batch_size {config.train.local_batch_size} x train.accumulation "
+            f"{config.train.accumulation} x {ranks} ranks) is larger than the training set of {samples} samples; "
+            "lower train.local_batch_size or use more samples"
+        )
+
+
+def build_model(application: Application, config: RunConfig, fabric: Fabric, seed: int) -> nn.Module:
+    """The model on its device, in the run's memory layout, its weights a function of the seed."""
+    torch.manual_seed(seed)
+    model: nn.Module = application.module("model").build_model(config)
+    model = model.to(fabric.device)
+    if config.train.precision == "64-true":
+        model = model.double()
+    if config.train.channels_last:
+        for parameter in model.parameters():
+            layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(parameter.dim())
+            if layout is not None:
+                parameter.data = parameter.data.contiguous(memory_format=layout)
+    return model
+
+
+def build_optimizer(config: RunConfig, task: Task, model: nn.Module, fabric: Fabric) -> Any:
+    """The optimizer over the task's groups, behind the precision's gradient scaler."""
+    return fabric.setup_optimizers(create_optimizer(config.optim, task.parameter_groups(model), fabric.device))

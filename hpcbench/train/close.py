@@ -1,0 +1,130 @@
+"""Ends a run: stops the clock, and writes the summary, the pictures' data and the report."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hpcbench.measure.flops import count_flops
+from hpcbench.results.summary import PHASES, Status, Summary
+from hpcbench.train.evaluate import keep_examples
+
+if TYPE_CHECKING:
+    from hpcbench.train.assemble import Run
+
+
+def close_run(run: Run, status: Status, reason: str = "") -> None:
+    """Stop the clock first; then leave everything that a reader of the run folder needs."""
+    run.log.run_stop(status, reason)
+    run.console.stop_epoch()
+    summary = summarize(run, status, reason)
+    if not run.is_first:
+        return
+    if status == "aborted":
+        with contextlib.suppress(OSError):
+            run.folder.write_summary(summary)
+        return
+    save_arrays(run)
+    if run.config.train.baselines and run.application.has("baselines"):
+        run.console.say("computing the baselines")
+        summary.baselines = run.application.module("baselines").baselines(run.config)
+    run.folder.write_summary(summary)
+    run.folder.release()
+    write_page(run)
+    run.console.say(f"{outcome(run, summary)}\nrun folder: {run.folder.path}")
+
+
+def summarize(run: Run, status: Status, reason: str) -> Summary:
+    """The run in numbers."""
+    run.phases.spans.stop()
+    config, launch, state = run.config, run.launch, run.state
+    spans = run.phases.spans.summary()
+    wall = spans.pop("wall")
+    return Summary(
+        application=run.application.name,
+        title=run.application.title,
+        preset=config.preset,
+        status=status,
+        reason=reason,
+        seed=run.seed,
+        metric=run.task.metric,
+        better=run.task.better,
+        target=config.train.target,
+        best=state.best,
+        epochs=state.epoch,
+        steps=state.step,
+        samples=state.samples,
+        epochs_to_target=state.epoch if status == "success" and config.train.target is not None else None,
+        time_to_solution_s=run.log.elapsed_s(),
+        wall_s=wall,
+        phases_s={name: spans.get(name, 0.0) for name in PHASES},
+        world_size=launch.world_size,
+        nodes=launch.nodes,
+        ranks_per_node=launch.local_size,
+        threads=run.threads,
+        device=run.device_name,
+        precision=run.precision,
+        channels_last=config.train.channels_last,
+        local_batch_size=config.train.local_batch_size,
+        accumulation=config.train.accumulation,
+        global_batch_size=run.global_batch_size,
+        train_samples=len(run.training),
+        validation_samples=len(run.validation),
+        samples_per_s=throughput(state.history),
+        metrics=run.metrics,
+        peak_memory_bytes=0 if status == "aborted" else run.peak_memory(),
+        resumed=state.resumed,
+        started=run.started,
+        division=config.submission.division,
+        ruleset=config.submission.ruleset,
+        **model_size(run, status),
+    )
+
+
+def throughput(history: list[dict[str, float]]) -> float | None:
+    """Median training throughput over the epochs after the first, in samples per second."""
+    rates = [row["samples_per_s"] for row in history[1:]]
+    return statistics.median(rates) if rates else None
+
+
+def model_size(run: Run, status: Status) -> dict[str, int]:
+    """Parameters, and floating-point operations per sample."""
+    parameters = sum(parameter.numel() for parameter in run.model.parameters())
+    if status == "aborted" or not run.is_first:
+        return {"parameters": parameters}
+    inputs, _ = run.first_batch()
+    flops = count_flops(run.model, inputs[:1])
+    return {
+        "parameters": parameters,
+        "flops_forward_per_sample": flops.forward,
+        "flops_training_per_sample": flops.training,
+    }
+
+
+def save_arrays(run: Run) -> None:
+    """Scores of the last evaluation, and the examples for pictures."""
+    np.savez_compressed(run.folder.scores, scores=run.scores.numpy(), columns=np.array(run.task.columns))
+    examples = {name: value.float().numpy() if value.is_floating_point() else value.numpy()
+                for name, value in keep_examples(run).items()}  # fmt: skip
+    if examples:
+        np.savez_compressed(run.folder.examples, **examples)
+
+
+def write_page(run: Run) -> None:
+    """The report page; a run is complete without it, so a failure there is said and not fatal."""
+    from hpcbench.results.report import write_report
+
+    try:
+        write_report([run.folder.path])
+    except Exception as error:
+        run.console.say(f"the report page could not be written: {error}")
+
+
+def outcome(run: Run, summary: Summary) -> str:
+    """The last line of a run."""
+    value: Any = summary.metrics.get(summary.metric)
+    quality = f"{summary.metric} {value:.4f}" + ("" if summary.target is None else f" (target {summary.target})")
+    return f"{summary.status}: {quality} after {summary.epochs} epochs, {summary.time_to_solution_s:.1f} s on the clock"

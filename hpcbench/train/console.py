@@ -1,0 +1,55 @@
+"""What a run says on the terminal, from rank 0."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from staging.progress import Progress
+
+
+class Console:
+    """A line per epoch; on a terminal, a live bar within the epoch too."""
+
+    def __init__(self, enabled: bool, max_epochs: int) -> None:
+        self.enabled = enabled
+        self.max_epochs = max_epochs
+        self._bar: Progress | None = None
+        self._loss: float | None = None
+        self._started = time.monotonic()
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        if self.enabled:
+            print(text, flush=True)
+
+    def start_epoch(self, epoch: int, steps: int) -> None:
+        """Open the bar of an epoch."""
+        self.stop_epoch()
+        if self.enabled and sys.stderr.isatty():
+            self._bar = Progress(steps, f"epoch {epoch}", "steps")
+            self._bar.__enter__()
+
+    def step(self) -> None:
+        """One optimizer step is done."""
+        if self._bar is not None:
+            self._bar.advance(1, **({} if self._loss is None else {"loss": f"{self._loss:.4g}"}))
+
+    def loss(self, value: float) -> None:
+        """The newest loss."""
+        self._loss = value
+
+    def stop_epoch(self) -> None:
+        """Close the bar of the epoch."""
+        if self._bar is not None:
+            self._bar.__exit__(None, None, None)
+            self._bar = None
+
+    def epoch(self, row: dict[str, float], metric: str) -> None:
+        """The line of a finished epoch."""
+        self.stop_epoch()
+        self.say(
+            f"epoch {int(row['epoch']):3d}/{self.max_epochs}  loss {row['train_loss']:.4f}  "
+            f"{metric} {row[metric]:.4f}  lr {row['lr']:.2e}  {row['samples_per_s']:.1f} samples/s  "
+            f"{row['train_s']:.1f} s + {row['eval_s']:.1f} s evaluation"
+        )

@@ -1,0 +1,57 @@
+"""Evaluation over the whole validation set, exact for any number of ranks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from hpcbench.data.loader import load_batches
+from hpcbench.data.sampler import rank_share
+
+if TYPE_CHECKING:
+    from hpcbench.train.assemble import Run
+
+EXAMPLES = 6
+"""Validation samples that are kept for the report's pictures."""
+
+
+@torch.no_grad()
+def evaluate(run: Run) -> dict[str, float]:
+    """Metrics of all validation samples. Every rank scores its share; the scores are gathered in sample order."""
+    run.average_statistics()
+    run.model.eval()
+    scores = [torch.empty(0, len(run.task.columns), dtype=torch.float64, device=run.device)]
+    for inputs, targets in validation_batches(run):
+        prepared, target = run.task.prepare(inputs, targets, None)
+        output = run.forward(prepared)
+        scores.append(run.task.score(output, target))
+        run.interrupts.check()
+    run.model.train()
+    run.scores = run.group.all_gather_rows(torch.cat(scores)).cpu()
+    return run.task.metrics(run.scores)
+
+
+@torch.no_grad()
+def keep_examples(run: Run) -> dict[str, Tensor]:
+    """What the task keeps of the first validation samples, computed on the first rank."""
+    run.model.eval()
+    count = min(EXAMPLES, len(run.validation))
+    batches = [rank_share(count, number, count) for number in range(count)]
+    kept: dict[str, list[Tensor]] = {}
+    for inputs, targets in load_batches(run.validation, batches, 0, pin=False):
+        prepared, target = run.task.prepare(run.to_device(inputs), run.to_device(targets), None)
+        for name, value in run.task.example(prepared, run.forward(prepared), target).items():
+            kept.setdefault(name, []).append(value.cpu())
+    run.model.train()
+    return {name: torch.cat(values) for name, values in kept.items()}
+
+
+def validation_batches(run: Run):  # type: ignore[no-untyped-def]
+    """This rank's share of the validation set, on the device."""
+    size = run.config.train.eval_batch_size or run.config.train.local_batch_size
+    share = rank_share(len(run.validation), run.launch.rank, run.launch.world_size)
+    batches = [share[start : start + size] for start in range(0, len(share), size)]
+    for inputs, targets in load_batches(run.validation, batches, run.workers, run.pin):
+        yield run.to_device(inputs), run.to_device(targets)

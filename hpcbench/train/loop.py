@@ -1,0 +1,122 @@
+"""The training loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from hpcbench.data.loader import load_batches
+from hpcbench.data.sampler import batch_sizes, epoch_order, rank_batches
+from hpcbench.optim.registry import set_learning_rate
+from hpcbench.optim.schedule import learning_rate
+from hpcbench.train.dropout import set_sample_keys
+from hpcbench.train.evaluate import evaluate
+from hpcbench.train.randomness import sample_keys
+
+if TYPE_CHECKING:
+    from hpcbench.train.assemble import Run
+
+FLUSH_EVERY = 50
+"""Steps between two looks at the losses: each look waits for the device."""
+
+
+def train(run: Run) -> bool:
+    """Train until the target is reached, or for ``max_epochs``; returns whether it was reached."""
+    while run.state.epoch < run.config.train.max_epochs:
+        epoch = run.state.epoch + 1
+        started = time.perf_counter()
+        run.log.epoch_start(epoch)
+        train_epoch(run, epoch)
+        run.log.epoch_stop(epoch)
+        trained = time.perf_counter()
+        run.log.eval_start(epoch)
+        with run.phase("evaluation"):
+            metrics = evaluate(run)
+        run.log.eval_stop(epoch)
+        run.finish_epoch(metrics, trained - started, time.perf_counter() - trained)
+        reached = run.reached_target()
+        if reached:
+            run.stop_clock("success")
+        with run.phase("checkpoint"):
+            run.save_checkpoint(last=reached)
+        if reached:
+            return True
+    return False
+
+
+def train_epoch(run: Run, epoch: int) -> None:
+    """One pass over the training set, from where the state stands."""
+    torch.manual_seed(run.seed * 1_000_003 + epoch * 1009 + run.launch.rank)
+    accumulation = run.config.train.accumulation
+    run.console.start_epoch(epoch, run.steps_per_epoch)
+    sizes = step_sizes(run)
+    for inputs, targets, indices in training_batches(run, epoch):
+        micro = run.state.micro_batch
+        last = (micro + 1) % accumulation == 0 or micro + 1 == run.micro_batches
+        loss = forward_backward(run, inputs, targets, indices, epoch, sizes[micro // accumulation], last)
+        run.state.micro_batch += 1
+        run.step_loss += loss
+        if last:
+            optimizer_step(run, sizes[micro // accumulation])
+            run.stop_if_asked()
+    run.flush_losses()
+
+
+def forward_backward(
+    run: Run, inputs: Tensor, targets: Tensor, indices: Tensor, epoch: int, step_samples: int, last: bool
+) -> Tensor:
+    """Gradients of one micro-batch; returns its share of the mean loss over the samples of the step."""
+    run.reducer.enabled = last
+    if len(indices) == 0:
+        return torch.zeros((), device=run.device)
+    with run.phase("compute"):
+        keys = sample_keys(run.seed, epoch, indices)
+        set_sample_keys(run.model, keys)
+        prepared, target = run.task.prepare(inputs, targets, keys)
+        output = run.forward(prepared)
+        loss = run.task.loss(output, target) * (len(indices) / step_samples)
+        run.fabric.backward(loss)
+    return loss.detach()
+
+
+def optimizer_step(run: Run, step_samples: int) -> None:
+    """Reduce what is left of the gradients, set the rate, and step."""
+    rate = learning_rate(run.config.schedule, run.config.optim.lr, run.state.step, run.steps_per_epoch)
+    with run.phase("communication"):
+        run.reducer.finish()
+    with run.phase("optimizer"):
+        set_learning_rate(run.optimizer, rate)
+        run.optimizer.step()
+        run.optimizer.zero_grad(set_to_none=True)
+    run.state.step += 1
+    run.state.samples += step_samples
+    run.losses.add(run.state.step, run.state.samples, rate, run.step_loss)
+    run.step_loss = torch.zeros((), device=run.device)
+    run.console.step()
+    if run.state.step % FLUSH_EVERY == 0:
+        run.flush_losses()
+
+
+def step_sizes(run: Run) -> list[int]:
+    """Samples of every optimizer step of an epoch, over all ranks."""
+    train = run.config.train
+    micro = batch_sizes(len(run.training), train.local_batch_size * run.launch.world_size, run.config.data.last_batch)
+    return [sum(micro[start : start + train.accumulation]) for start in range(0, len(micro), train.accumulation)]
+
+
+def training_batches(run: Run, epoch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """The micro-batches of this rank that are still to do in the epoch, on the device, with their sample numbers."""
+    order = epoch_order(len(run.training), run.seed, epoch)
+    train, launch = run.config.train, run.launch
+    batches = rank_batches(order, launch.rank, launch.world_size, train.local_batch_size, run.config.data.last_batch)
+    batches = batches[run.state.micro_batch :]
+    loaded = load_batches(run.training, batches, run.workers, run.pin)
+    for indices in batches:
+        with run.phase("input_wait"):
+            inputs, targets = next(loaded)
+            on_device = run.to_device(inputs), run.to_device(targets)
+        yield *on_device, torch.from_numpy(indices)

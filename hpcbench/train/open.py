@@ -1,0 +1,112 @@
+"""Opens a run: checks its input on every rank before anything is written, then builds its parts."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hpcbench.application import Application
+from hpcbench.config.resolve import as_tree
+from hpcbench.config.schema import RunConfig
+from hpcbench.measure.environment import environment_record
+from hpcbench.measure.memory import reset_peak_memory
+from hpcbench.measure.mllog import RunLog
+from hpcbench.measure.phases import Phases
+from hpcbench.measure.system import system_description
+from hpcbench.parallel.gradients import GradientReducer, broadcast_state
+from hpcbench.results.run_folder import RunFolder, default_path
+from hpcbench.train import checkpoint as checkpoints
+from hpcbench.train.assemble import Run, build_model, build_optimizer, check_batch, open_data
+from hpcbench.train.console import Console
+from hpcbench.train.interrupt import Interrupts
+from hpcbench.train.ranks import Ranks
+from staging.errors import InputError
+from staging.spans import Spans
+
+
+def open_run(
+    application: Application,
+    config: RunConfig,
+    ranks: Ranks,
+    spans: Spans,
+    interrupts: Interrupts,
+    run_dir: Path | None,
+    *,
+    resume: bool,
+) -> Run:
+    """All parts of a run. Bad input raises ``InputError`` on every rank, and leaves nothing behind."""
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    group, launch = ranks.group, ranks.launch
+    if config.train.seed is None:
+        config.train.seed = group.broadcast_object(secrets.randbelow(2**31))
+    seed = config.train.seed
+    path = Path(group.broadcast_object(str(run_dir or default_path(application.name, config.preset or "run"))))
+    training, validation = ranks.together(lambda: open_data(application, config))
+    ranks.together(lambda: check_batch(config, len(training), launch.world_size))
+    folder, found = ranks.together(lambda: open_folder(path, launch.rank, resume=resume))
+    log = start_log(folder, application, config, ranks, found)
+    task = ranks.together(lambda: application.module("task").build_task(config))
+    model = build_model(application, config, ranks.fabric, seed)
+    broadcast_state(model, group)
+    optimizer = ranks.together(lambda: build_optimizer(config, task, model, ranks.fabric))
+    reset_peak_memory(ranks.fabric.device)
+    run = Run(
+        application=application, config=config, launch=launch, group=group, fabric=ranks.fabric,
+        phases=Phases(spans, ranks.fabric.device), folder=folder, log=log,
+        console=Console(launch.rank == 0, config.train.max_epochs), interrupts=interrupts, seed=seed,
+        threads=ranks.threads, task=task, training=training, validation=validation, model=model, optimizer=optimizer,
+        reducer=GradientReducer(model.parameters(), group, config.parallel.bucket_bytes), started=started,
+    )  # fmt: skip
+    if found is not None:
+        ranks.together(lambda: run.restore(found))
+    write_description(run)
+    return run
+
+
+def open_folder(path: Path, rank: int, *, resume: bool) -> tuple[RunFolder, checkpoints.Checkpoint | None]:
+    """The run folder, new or continued, and the checkpoint to continue from. Rank 0 makes it, the others name it."""
+    if resume:
+        folder = RunFolder.open(path)
+        found = checkpoints.load_newest(folder.checkpoints)
+        if found is None:
+            raise InputError(f"{path} holds no checkpoint to resume from; start again with another --run-dir")
+        return folder, found
+    return (RunFolder.create(path) if rank == 0 else RunFolder(path)), None
+
+
+def start_log(
+    folder: RunFolder, application: Application, config: RunConfig, ranks: Ranks, found: checkpoints.Checkpoint | None
+) -> RunLog:
+    """The official log up to the start of the initialisation; a resumed one goes on where it was."""
+    first = ranks.launch.rank == 0
+    if found is None:
+        log = RunLog(folder.mllog, enabled=first)
+    else:
+        log = RunLog.resume(folder.mllog, enabled=first, epoch=int(found.state["epoch"]))
+        if first:
+            for table in ("steps.csv", "epochs.csv"):
+                folder.truncate_rows(table, int(found.state["step"]))
+    log.submission(config, application)
+    log.init_start()
+    return log
+
+
+def write_description(run: Run) -> None:
+    """What the run is, in files and in the log: configuration, system, versions, hyperparameters."""
+    log, config, launch = run.log, run.config, run.launch
+    accelerators = launch.local_size if run.device.type != "cpu" else 0
+    log.seed(run.seed)
+    log.samples(len(run.training), len(run.validation))
+    log.geometry(run.global_batch_size, launch.nodes, accelerators, launch.world_size)
+    log.hyperparameters(run.task.log_keys(run.steps_per_epoch))
+    if config.train.target is not None:
+        log.quality_target(config.train.target)
+    if not run.is_first:
+        return
+    run.folder.write_config(as_tree(config))
+    run.folder.write_json("system.json", system_description(config, launch.nodes, run.folder.path))
+    record: dict[str, Any] = environment_record(sys.argv)
+    run.folder.write_json("environment.json", {**record, "ranks": launch.world_size, "launcher": launch.source})

@@ -1,0 +1,77 @@
+"""One training run from first to last: open, clock, stage, train, close. The loop itself is in ``loop``."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from pathlib import Path
+
+from hpcbench.application import Application
+from hpcbench.config.schema import RunConfig
+from hpcbench.exits import DONE, TARGET_NOT_REACHED, Aborted
+from hpcbench.parallel.launch import detect
+from hpcbench.train.assemble import Run
+from hpcbench.train.close import close_run
+from hpcbench.train.interrupt import Interrupts
+from hpcbench.train.loop import train
+from hpcbench.train.open import open_run
+from hpcbench.train.ranks import connect_ranks
+from hpcbench.train.stage import drop_caches, stage_dataset
+from staging.spans import Spans
+
+
+def run_training(application: Application, config: RunConfig, run_dir: Path | None, *, resume: bool = False) -> int:
+    """Train, and leave a run folder. Returns the exit code.
+
+    Raises ``InputError`` before anything is written, if the input is bad; ``Aborted`` when the run had to stop.
+    """
+    spans = Spans(start=process_start())
+    with Interrupts() as interrupts, connect_ranks(detect(os.environ), config) as ranks:
+        run = open_run(application, config, ranks, spans, interrupts, run_dir, resume=resume)
+        try:
+            return execute(run)
+        except BaseException as error:
+            ended = explain(error, run)
+            close_run(run, "aborted", str(ended))
+            raise ended from (None if ended is not error else error.__cause__)
+
+
+def execute(run: Run) -> int:
+    """The clock, and everything inside it."""
+    drop_caches(run)
+    if not run.config.staging.timed:
+        stage_dataset(run)
+    spans = run.phases.spans
+    spans.add("init", spans.other())
+    run.log.init_stop()
+    run.group.barrier()
+    run.log.run_start()
+    if run.config.staging.timed:
+        stage_dataset(run)
+    run.task.load()
+    reached = run.already_reached() or train(run)
+    if reached or run.config.train.target is None:
+        close_run(run, "success")
+        return DONE
+    reason = f"target {run.task.metric} {run.config.train.target} not reached in {run.state.epoch} epochs"
+    close_run(run, "target_not_reached", reason)
+    run.console.say(reason)
+    return TARGET_NOT_REACHED
+
+
+def explain(error: BaseException, run: Run) -> BaseException:
+    """Turn what ended a run into the error that a user reads."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = error.filename or run.folder.path
+        return Aborted(f"no space left on the disk of {where}; free some and resume with --resume")
+    if isinstance(error, KeyboardInterrupt):
+        return Aborted("signal SIGINT", 130)
+    return error
+
+
+def process_start() -> float:
+    """When this process began, on the clock of ``time.perf_counter``, so that imports count as initialisation."""
+    import psutil
+
+    return time.perf_counter() - (time.time() - psutil.Process().create_time())

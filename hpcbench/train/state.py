@@ -1,0 +1,38 @@
+"""Where a run stands: what a checkpoint must hold beside model and optimizer."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+
+@dataclass
+class State:
+    """Position in the data and history of a run. Counts are global, over all ranks."""
+
+    epoch: int = 0
+    """Finished epochs."""
+    micro_batch: int = 0
+    """Finished micro-batches of the epoch under way."""
+    step: int = 0
+    """Optimizer steps so far."""
+    samples: int = 0
+    """Training samples so far."""
+    resumed: int = 0
+    """How often the run was continued from a checkpoint."""
+    best: float | None = None
+    """Best validation metric so far."""
+    history: list[dict[str, float]] = field(default_factory=list)
+    """One row per finished epoch, as in ``epochs.csv``."""
+    epoch_losses: list[list[float]] = field(default_factory=list)
+    """Rows of ``steps.csv`` of the epoch under way."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for a checkpoint."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> State:
+        """The state in a checkpoint."""
+        known = {item.name for item in fields(cls)}
+        return cls(**{key: value for key, value in values.items() if key in known})

@@ -1,0 +1,151 @@
+"""DeepCAM samples as published: sixteen float32 fields (height, width, 16) and a class per pixel, HDF5 or npy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from apps.deepcam.config import CHANNELS, CLASSES, Config, DeepCAMData
+from apps.deepcam.statistics import STATISTICS_FILE, Statistics, load_statistics
+from staging.errors import DataError, InputError
+from staging.files import list_samples
+from staging.formats.hdf5 import describe, read_dataset
+from staging.formats.npy import read_array
+
+__all__ = ["ClimateSplit", "Statistics", "check_file", "inspect_file", "load_statistics", "open_split", "sample_files"]
+
+BROKEN = "copy the file again, or remove it"
+
+
+class ClimateSplit(Dataset[tuple[Tensor, Tensor]]):
+    """The samples of one split; item i is fields (channels, height, width) float32 and classes (height, width) uint8.
+
+    The fields are a view of the stored (height, width, channels) array, which is channels-last for PyTorch.
+    """
+
+    def __init__(self, files: list[Path], config: DeepCAMData) -> None:
+        self.files = files
+        self._config = config
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        path = self.files[index]
+        fields = torch.from_numpy(read_fields(path, self._config)).permute(2, 0, 1)
+        return fields, torch.from_numpy(read_labels(path, self._config))
+
+
+def open_split(config: Config, split: str) -> ClimateSplit:
+    """The samples of ``split`` below ``data.root``, in order of their names; only the folder is read.
+
+    ``data.train_samples`` and ``data.validation_samples`` keep the first ones; more than there are is an error.
+    """
+    folder = Path(config.data.root) / split
+    suffix = ".npy" if config.data.format == "npy" else ".h5"
+    files = [path for path in list_samples(folder, suffix) if path.name.startswith("data-")]
+    if not files:
+        raise DataError(folder, f"holds no file named data-*{suffix}", "check data.format and data.root")
+    key = {"train": "train_samples", "validation": "validation_samples"}.get(split, "")
+    wanted = getattr(config.data, key, None)
+    if wanted is None:
+        return ClimateSplit(files, config.data)
+    if not 1 <= wanted <= len(files):
+        raise InputError(f"data.{key} ({wanted}) must be between 1 and {len(files)}, the files in {folder}; lower it")
+    return ClimateSplit(files[:wanted], config.data)
+
+
+def sample_files(path: Path) -> list[Path]:
+    """The files of the sample whose fields are in ``path``: one of HDF5, two of npy (``data-*``, ``label-*``)."""
+    if path.suffix == ".npy":
+        return [path, path.with_name("label-" + path.name.removeprefix("data-"))]
+    return [path]
+
+
+def read_fields(path: Path, config: DeepCAMData) -> npt.NDArray[np.float32]:
+    """The chosen channels of a sample, (height, width, channels) float32, all finite.
+
+    The variables of a pixel share a cache line of the file, so a choice of channels is made after reading.
+    """
+    shape = (config.height, config.width, len(CHANNELS))
+    if path.suffix == ".npy":
+        fields = read_array(path, shape=shape, dtype=np.float32)
+    else:
+        fields = read_dataset(path, "climate/data", shape=shape, dtype_kind="f").astype(np.float32, copy=False)
+    if config.channels != list(range(len(CHANNELS))):
+        fields = fields[..., config.channels]
+    # A sum shows at once whether anything is not finite; where and what is looked up only then.
+    with np.errstate(over="ignore", invalid="ignore"):
+        suspicious = not np.isfinite(fields.sum(dtype=np.float32))
+    if suspicious and not np.isfinite(fields).all():
+        row, column, place = (int(i) for i in np.argwhere(~np.isfinite(fields))[0])
+        name = CHANNELS[config.channels[place]]
+        raise DataError(path, f"{name} is {fields[row, column, place]} at row {row}, column {column}", BROKEN)
+    return fields
+
+
+def read_labels(path: Path, config: DeepCAMData) -> npt.NDArray[np.uint8]:
+    """The classes of the sample whose fields are in ``path``, (height, width) uint8 from 0 to 2."""
+    shape = (config.height, config.width)
+    if path.suffix == ".npy":
+        path = sample_files(path)[1]
+        stored: npt.NDArray[Any] = read_array(path, shape=shape, dtype=np.uint8)
+    else:
+        stored = read_dataset(path, "climate/labels_0", shape=shape, dtype_kind="fiu")
+    with np.errstate(invalid="ignore"):
+        labels = stored.astype(np.uint8, copy=False)
+    wrong = (labels != stored) | (labels >= len(CLASSES))
+    if wrong.any():
+        row, column = (int(i) for i in np.argwhere(wrong)[0])
+        problem = f"label {stored[row, column]} at row {row}, column {column} is not 0, 1 or 2"
+        raise DataError(path, problem, BROKEN)
+    return labels
+
+
+def check_file(path: Path, config: Config) -> None:
+    """Read a sample (or ``stats.h5``) to its last byte; raises ``DataError`` for the first thing wrong with it."""
+    if path.name == STATISTICS_FILE:
+        load_statistics(path.parent)
+    elif path.name.startswith("label-"):
+        read_labels(path.with_name("data-" + path.name.removeprefix("label-")), config.data)
+    else:
+        read_fields(path, config.data)
+        read_labels(path, config.data)
+
+
+def inspect_file(path: Path) -> dict[str, str]:
+    """What a sample or statistics file holds, as lines for a reader: shapes, ranges of the variables, class shares."""
+    if path.suffix == ".npy":
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        found = {path.stem: f"{array.shape} {array.dtype}"}
+        if array.ndim == 2:
+            return found | _class_lines(np.asarray(array))
+        return found | (_field_lines(np.asarray(array)) if array.shape[-1:] == (len(CHANNELS),) else {})
+    shapes = describe(path)
+    found = {key: f"{shape} {dtype}" for key, (shape, dtype) in shapes.items()}
+    if "climate/data" in shapes:
+        found |= _field_lines(read_dataset(path, "climate/data", shape=(None, None, len(CHANNELS)), dtype_kind="f"))
+    if "climate/labels_0" in shapes:
+        found |= _class_lines(read_dataset(path, "climate/labels_0", shape=(None, None)))
+    if "climate/minval" in shapes:
+        statistics = load_statistics(path.parent) if path.name == STATISTICS_FILE else None
+        for channel, name in enumerate(CHANNELS if statistics else ()):
+            assert statistics is not None
+            found[name] = f"{statistics.minimum[channel]:.4g} to {statistics.maximum[channel]:.4g}"
+    return found
+
+
+def _field_lines(fields: npt.NDArray[Any]) -> dict[str, str]:
+    pixels = fields.reshape(-1, len(CHANNELS))
+    low, mean, high = pixels.min(0), pixels.mean(0, dtype=np.float64), pixels.max(0)
+    return {name: f"{low[i]:.4g} to {high[i]:.4g}, mean {mean[i]:.4g}" for i, name in enumerate(CHANNELS)}
+
+
+def _class_lines(labels: npt.NDArray[Any]) -> dict[str, str]:
+    return {name: f"{(labels == label).mean():.4%} of pixels" for label, name in enumerate(CLASSES)}

@@ -1,0 +1,116 @@
+"""Statistics of the training set, which normalize the inputs: ``stats.h5``, its merge rule, its parallel making."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import reduce
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from apps.deepcam.config import CHANNELS
+from staging.errors import DataError, InputError
+from staging.formats.hdf5 import read_dataset, write_datasets
+from staging.formats.npy import read_array
+
+STATISTICS_FILE = "stats.h5"
+HOW_TO_MAKE = "make it from the training split, or copy the published one to data.root"
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """Of each channel over ``count`` pixels: mean, mean of squares (float64), minimum and maximum (float32), (16,)."""
+
+    count: int
+    mean: npt.NDArray[np.float64]
+    square_mean: npt.NDArray[np.float64]
+    minimum: npt.NDArray[np.float32]
+    maximum: npt.NDArray[np.float32]
+
+
+def array_statistics(sample: npt.NDArray[np.float32]) -> Statistics:
+    """Statistics of one sample (height, width, 16)."""
+    pixels = sample.reshape(-1, sample.shape[-1])
+    mean = pixels.mean(0, dtype=np.float64)
+    square_mean = np.einsum("pc,pc->c", pixels, pixels, dtype=np.float64) / len(pixels)
+    return Statistics(len(pixels), mean, square_mean, pixels.min(0), pixels.max(0))
+
+
+def file_statistics(path: Path) -> Statistics:
+    """Statistics of one sample file, HDF5 or npy, of any size."""
+    shape = (None, None, len(CHANNELS))
+    if path.suffix == ".npy":
+        return array_statistics(read_array(path, shape=shape, dtype=np.float32))
+    data = read_dataset(path, "climate/data", shape=shape, dtype_kind="f")
+    return array_statistics(data.astype(np.float32, copy=False))
+
+
+def merge(a: Statistics, b: Statistics) -> Statistics:
+    """Statistics of both sets: counts add, means are weighted by them, extrema are elementwise (published rule)."""
+    count = a.count + b.count
+    share = b.count / count
+    return Statistics(
+        count,
+        a.mean + share * (b.mean - a.mean),
+        a.square_mean + share * (b.square_mean - a.square_mean),
+        np.minimum(a.minimum, b.minimum),
+        np.maximum(a.maximum, b.maximum),
+    )
+
+
+def merge_all(parts: Iterable[Statistics]) -> Statistics:
+    """The parts merged one after the other; at least one."""
+    return reduce(merge, parts)
+
+
+def summarize(files: Sequence[Path], processes: int = 1) -> Statistics:
+    """Statistics of sample files, read by ``processes`` processes; the result does not depend on their number."""
+    if not files:
+        raise InputError("there is no file to summarize; give at least one sample file")
+    if processes <= 1:
+        return merge_all(map(file_statistics, files))
+    chunk = max(1, len(files) // (4 * processes))
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        return merge_all(pool.map(file_statistics, files, chunksize=chunk))
+
+
+def write_statistics(path: Path, statistics: Statistics) -> None:
+    """Write ``stats.h5`` in the published form."""
+    datasets: dict[str, npt.ArrayLike] = {
+        "climate/count": np.int64(statistics.count),
+        "climate/mean": statistics.mean.astype(np.float32),
+        "climate/sqmean": statistics.square_mean.astype(np.float32),
+        "climate/minval": statistics.minimum,
+        "climate/maxval": statistics.maximum,
+    }
+    write_datasets(path, datasets)
+
+
+def load_statistics(root: Path | str) -> Statistics:
+    """Read ``stats.h5`` of the dataset at ``root``.
+
+    Raises ``DataError`` when it is missing, lacks a dataset, or a channel's range is empty, so that it cannot be
+    normalized.
+    """
+    path = Path(root) / STATISTICS_FILE
+    if not path.is_file():
+        raise DataError(path, "no such file", HOW_TO_MAKE)
+    count = np.asarray(read_dataset(path, "climate/count", dtype_kind="iuf")).reshape(-1)
+    mean, square_mean, minimum, maximum = (_row(path, key) for key in ("mean", "sqmean", "minval", "maxval"))
+    for channel, name in enumerate(CHANNELS):
+        low, high = float(minimum[channel]), float(maximum[channel])
+        if not low < high:
+            raise DataError(path, f"channel {channel} ({name}) has minval {low:g} and maxval {high:g}", HOW_TO_MAKE)
+    return Statistics(
+        int(count[0]), mean.astype(np.float64), square_mean.astype(np.float64), minimum.astype(np.float32),
+        maximum.astype(np.float32),
+    )  # fmt: skip
+
+
+def _row(path: Path, key: str) -> npt.NDArray[Any]:
+    return read_dataset(path, f"climate/{key}", shape=(len(CHANNELS),), dtype_kind="f")

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 from importlib import metadata
@@ -54,7 +55,8 @@ def processor() -> dict[str, str]:
     sockets = int(cpu.get("Socket(s)", "1")) if cpu.get("Socket(s)", "1").isdigit() else 1
     clock = psutil.cpu_freq()
     megahertz = (clock.max or clock.current) if clock else 0.0
-    caches = [f"{name.removesuffix(' cache')} {size}" for name, size in cpu.items() if name.endswith(" cache")]
+    # "L2 cache" or, below "Caches (sum of all)", "L2".
+    caches = [f"{name.split()[0]} {size}" for name, size in cpu.items() if re.fullmatch(r"L\d[di]?( cache)?", name)]
     return {
         "host_processors_per_node": str(sockets),
         "host_processor_model_name": cpu.get("Model name", platform.processor() or platform.machine()),

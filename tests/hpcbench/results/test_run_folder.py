@@ -1,0 +1,205 @@
+"""The run folder: nothing is overwritten, nothing is half written, and what is missing is named."""
+
+import json
+import math
+import os
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcbench.results import run_folder
+from hpcbench.results.run_folder import RunFolder, default_path, write_atomic
+from hpcbench.results.summary import PHASES, Summary
+from staging.errors import DataError, InputError
+
+ARCHITECTURE = Path(__file__).parents[3] / "docs" / "architecture.md"
+
+
+def test_a_folder_that_holds_something_is_refused(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "note").write_text("mine")
+    with pytest.raises(InputError, match=r"exists and is not empty; add --resume .* or give another --run-dir"):
+        RunFolder.create(tmp_path / "run")
+    assert (tmp_path / "run" / "note").read_text() == "mine"
+
+
+def test_an_empty_folder_is_used(tmp_path):
+    assert RunFolder.create(tmp_path).path == tmp_path
+
+
+def test_a_folder_that_cannot_be_made_says_why(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"cannot be made \(Not a directory\); give another --run-dir"):
+        RunFolder.create(tmp_path / "file" / "run")
+
+
+def test_opening_names_what_is_missing(tmp_path):
+    with pytest.raises(InputError, match="does not exist"):
+        RunFolder.open(tmp_path / "none")
+    with pytest.raises(InputError, match=r"lacks config\.yaml and mllog\.txt"):
+        RunFolder.open(tmp_path)
+    (tmp_path / "config.yaml").write_text("")
+    with pytest.raises(InputError, match=r"lacks summary\.json;"):
+        RunFolder.open(tmp_path, needs=("config.yaml", "summary.json"))
+    (tmp_path / "mllog.txt").write_text("")
+    assert RunFolder.open(tmp_path).mllog.exists()
+
+
+def test_its_files_are_those_that_the_architecture_lists(tmp_path):
+    listed = set(re.findall(r"^\| `([\w.]+?)/?` \|", ARCHITECTURE.read_text(), re.MULTILINE))
+    named = {path.name for key, path in vars(RunFolder(tmp_path)).items() if key != "path"}
+    assert named <= listed
+
+
+def test_config_and_json_are_read_back_by_other_readers(tmp_path):
+    folder = RunFolder.create(tmp_path)
+    config = {"train": {"lr": 0.1, "milestones": [1, 2]}, "name": "a: b"}
+    folder.write_config(config)
+    folder.write_json("staging.json", {"rate": math.inf, "files": [1.5, math.nan]})
+    assert yaml.safe_load(folder.config.read_text()) == config
+    assert json.loads(folder.staging.read_text()) == {"rate": None, "files": [1.5, None]}
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
+    path = tmp_path / "summary.json"
+    write_atomic(path, "old")
+    monkeypatch.setattr(run_folder.os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError(5, "I/O error")))
+    with pytest.raises(OSError, match="I/O error"):
+        write_atomic(path, "new")
+    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"summary.json": "old"}
+
+
+def test_a_full_disk_is_met_with_the_reserve(tmp_path, monkeypatch):
+    folder = RunFolder.create(tmp_path)
+    real = os.fsync
+
+    def fsync(descriptor):
+        if (tmp_path / ".reserve").exists():
+            raise OSError(28, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(run_folder.os, "fsync", fsync)
+    folder.write_json("summary.json", {"status": "aborted"})
+    assert json.loads(folder.summary.read_text()) == {"status": "aborted"}
+    assert not (tmp_path / ".reserve").exists()
+
+
+def test_rows_are_appended_under_one_header_and_resume_drops_later_ones(tmp_path):
+    folder = RunFolder.create(tmp_path)
+    folder.append_rows("steps.csv", [{"epoch": 1, "step": 1, "loss": 0.5}, {"epoch": 1, "step": 2, "loss": 0.4}])
+    folder.append_rows("steps.csv", [])
+    folder.append_rows("steps.csv", [{"loss": 0.3, "step": 3, "epoch": 2}])
+    assert folder.steps.read_text() == "epoch,step,loss\n1,1,0.5\n1,2,0.4\n2,3,0.3\n"
+    with folder.steps.open("a") as file:
+        file.write("2,4")  # cut off
+    folder.truncate_rows("steps.csv", 2)
+    assert folder.steps.read_text() == "epoch,step,loss\n1,1,0.5\n1,2,0.4\n"
+    folder.append_rows("steps.csv", [{"epoch": 2, "step": 3, "loss": 0.25}])
+    assert folder.read_steps()["loss"].tolist() == [0.5, 0.4, 0.25]
+
+
+def test_a_row_with_other_columns_is_refused(tmp_path):
+    folder = RunFolder.create(tmp_path)
+    folder.append_rows("steps.csv", [{"step": 1}])
+    with pytest.raises(ValueError, match="has the columns"):
+        folder.append_rows("steps.csv", [{"step": 2, "loss": 1.0}])
+
+
+def test_truncating_a_table_that_is_missing_or_cut_in_its_header(tmp_path):
+    folder = RunFolder.create(tmp_path)
+    folder.truncate_rows("steps.csv", 3)
+    folder.steps.write_text("epoch,st")
+    folder.truncate_rows("steps.csv", 3)
+    assert not folder.steps.exists()
+
+
+def test_tables_that_cannot_be_read_say_so(tmp_path):
+    folder = RunFolder.create(tmp_path)
+    with pytest.raises(DataError, match="cannot be read"):
+        folder.read_epochs()
+    folder.epochs.write_text("")
+    with pytest.raises(DataError, match="is not a table"):
+        folder.read_epochs()
+
+
+def test_default_path_is_new_each_time(tmp_path):
+    first = default_path("cosmoflow", "laptop", tmp_path)
+    match = re.fullmatch(r"cosmoflow-laptop-(\d{8}-\d{6})", first.name)
+    assert match
+    stamp = datetime.strptime(match[1], "%Y%m%d-%H%M%S").replace(tzinfo=UTC)
+    assert abs((stamp - datetime.now(UTC)).total_seconds()) < 60
+    for count in range(60):  # the clock may move on to the next second meanwhile
+        first = default_path("cosmoflow", "laptop", tmp_path)
+        first.mkdir()
+        second = default_path("cosmoflow", "laptop", tmp_path)
+        if second.name == f"{first.name}-2":
+            break
+        assert count < 59
+
+
+def test_the_summary_has_the_keys_of_the_architecture():
+    block = re.search(r"`summary\.json`:\n\n```\n(.*?)```", ARCHITECTURE.read_text(), re.DOTALL)
+    assert block
+    text = re.sub(r"\([^)]*\)|\{[^}]*\}", "", block[1])
+    listed = {key.strip() for key in text.replace("\n", " ").split(",")} - {""}
+    assert listed == set(vars(Summary("a", "b", "c")))
+    phases = re.search(r"phases_s \{([^}]*)\}", block[1])
+    assert phases
+    assert tuple(name.strip() for name in phases[1].split(",")) == PHASES
+
+
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(
+    st.builds(
+        Summary,
+        application=st.text(),
+        title=st.text(),
+        preset=st.text(),
+        status=st.sampled_from(["success", "target_not_reached", "aborted"]),
+        reason=st.text(),
+        target=st.none() | numbers,
+        metrics=st.dictionaries(st.text(), numbers),
+        baselines=st.dictionaries(st.text(), st.dictionaries(st.text(), numbers)),
+        seed=st.integers(0, 2**63),
+    )
+)
+def test_a_summary_survives_its_file(summary):
+    assert Summary.from_json(summary.to_json()) == summary
+
+
+def test_numbers_that_are_not_finite_become_null_and_come_back_as_nan():
+    text = Summary("a", "b", "c", best=math.inf, metrics={"mae": math.nan}).to_json()
+    assert "NaN" not in text
+    assert "Infinity" not in text
+    back = Summary.from_json(text)
+    assert back.best is None
+    assert math.isnan(back.metrics["mae"])
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", r"x\.json: is not JSON .*; the run that wrote it may still be going on"),
+        ("[]", "has no key 'schema'"),
+        ('{"schema": 2}', "has schema 2, this version reads 1; use the hpcbench that wrote it"),
+        ('{"schema": 1, "title": "t"}', "lacks the keys application, preset"),
+    ],
+)
+def test_a_summary_that_cannot_be_read_says_why(text, problem):
+    with pytest.raises(DataError, match=problem):
+        Summary.from_json(text, "x.json")
+
+
+def test_the_summary_of_a_folder(tmp_path):
+    folder = RunFolder.create(tmp_path)
+    with pytest.raises(DataError, match="the run may not have finished"):
+        folder.read_summary()
+    folder.write_summary(Summary("cosmoflow", "t", "smoke", epochs=3))
+    assert folder.read_summary().epochs == 3

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import yaml
+from matplotlib.axes import Axes
 
 from apps.cosmoflow.config import PARAMETERS
 from hpcbench.results import style, units
@@ -21,7 +23,7 @@ ABOUT = (
 """What the application is, for a reader who has never heard of it."""
 
 SYMBOLS = {"omega_m": r"$\Omega_m$", "sigma_8": r"$\sigma_8$", "n_s": r"$n_s$", "h_0": r"$H_0$"}
-NAMES = {"omega_m": "Ωm", "sigma_8": "σ8", "n_s": "ns", "h_0": "H0"}
+NAMES = {"omega_m": "Ωₘ", "sigma_8": "σ₈", "n_s": "nₛ", "h_0": "H₀"}
 
 LABELS = {
     "mae": "mean absolute error (MAE)",
@@ -30,13 +32,10 @@ LABELS = {
 }
 """Metrics in words."""
 
-BASELINE_LABELS = {"mean": "predict the mean", "ridge": "ridge regression on the power spectrum"}
-"""Baselines in words."""
-
 NOTES = (
     "The labels are scaled so that the range of each parameter is [-1, 1]. Always answering the middle of the range "
     "has a mean absolute error of 0.5; a perfect network has 0.",
-    "The average hides much: σ8 is written plainly into the clustering of matter, while the spectral index and the "
+    "The average hides much: σ₈ is written plainly into the clustering of matter, while the spectral index and the "
     "Hubble constant leave little trace in a single small box. Read the error of each parameter beside its baseline.",
 )
 """How to read the metrics."""
@@ -57,14 +56,14 @@ def figures(folder: Path) -> list[Figure]:
             found.append(predictions(columns))
     if (folder / "examples.npz").exists():
         arrays = read_arrays(folder / "examples.npz", ("slice",))
-        found.append(slices(arrays["slice"], _redshifts(folder, arrays["slice"].shape[1])))
+        found.append(slices(arrays["slice"], _configuration(folder)))
     return found
 
 
 @style.styled
 def predictions(columns: dict[str, Array]) -> Figure:
     """Predicted against true for the four parameters; ``columns`` holds ``predicted_*`` and ``true_*``, (samples,)."""
-    figure = style.canvas(2.45)
+    figure = style.canvas(2.75)
     for axes, name in zip(figure.subplots(1, 4, sharex=True, sharey=True), PARAMETERS, strict=True):
         true, predicted = columns[f"true_{name}"], columns[f"predicted_{name}"]
         size = float(np.clip(900 / len(true), 2, 14))
@@ -88,35 +87,39 @@ def predictions(columns: dict[str, Array]) -> Figure:
 
 
 @style.styled
-def slices(maps: npt.NDArray[np.generic], redshifts: list[float] | None) -> Figure:
-    """Slices through up to two input samples, (samples, channels, size, size), a column for each redshift."""
+def slices(maps: npt.NDArray[np.generic], config: dict[str, Any]) -> Figure:
+    """Slices through up to two input samples, (samples, channels, size, size), a column for each redshift.
+
+    ``config`` is the configuration of the run; columns are numbered where it does not give their redshifts.
+    """
     rows, channels = min(2, maps.shape[0]), maps.shape[1]
     shown = maps[:rows].astype(np.float64)
+    redshifts = (config.get("simulate") or {}).get("redshifts") or []
     figure = style.canvas(0.3 + rows * min(1.9, style.WIDTH / channels - 0.2))
     panels = figure.subplots(rows, channels, squeeze=False)
     top = float(np.quantile(shown, 0.998)) or 1.0
-    for row in range(rows):
-        for channel in range(channels):
-            axes = panels[row, channel]
-            image = axes.imshow(shown[row, channel], cmap="magma", vmin=0, vmax=top, interpolation="nearest")
-            axes.set(xticks=[], yticks=[])
-            axes.spines[:].set_visible(False)
-            axes.grid(visible=False)
-            if row == 0:
-                axes.set_title(f"z = {redshifts[channel]:g}" if redshifts else f"channel {channel}")
+    for row, channel in np.ndindex(rows, channels):
+        axes: Axes = panels.item(row, channel)
+        image = axes.imshow(shown[row, channel], cmap="magma", vmin=0, vmax=top, interpolation="nearest")
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
+        axes.grid(visible=False)
+        if row == 0:
+            axes.set_title(f"z = {redshifts[channel]:g}" if len(redshifts) == channels else f"channel {channel}")
     bar = figure.colorbar(image, ax=panels, shrink=0.8, aspect=28, pad=0.015, extend="max")
-    bar.set_label("input of the network")
+    logarithm = (config.get("data") or {}).get("apply_log", True)
+    bar.set_label("ln(1 + particles in a cell)" if logarithm else "particles in a cell, over their mean")
     bar.outline.set_visible(False)
     caption = (
         "One plane of cells through each of the first validation samples, as the network sees them; a row is one "
-        "universe. Time runs from left to right: matter falls together into filaments and knots."
+        "sample. Time runs from left to right, from high redshift z to today (z = 0): matter falls together into "
+        "filaments and knots."
     )
     return Figure("slices", "What the network sees", caption, figure)
 
 
-def _redshifts(folder: Path, channels: int) -> list[float] | None:
-    """The redshift of each channel, where the run's configuration gives one for each."""
+def _configuration(folder: Path) -> dict[str, Any]:
+    """The run's configuration; empty where the folder has none."""
     path = folder / "config.yaml"
     config = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else None
-    values = ((config or {}).get("simulate") or {}).get("redshifts") or []
-    return [float(value) for value in values] if len(values) == channels else None
+    return config if isinstance(config, dict) else {}

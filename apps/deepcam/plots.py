@@ -27,9 +27,10 @@ NAMES = {"background": "background", "tropical_cyclone": "tropical cyclone", "at
 COLORS = {"tropical_cyclone": style.VERMILLION, "atmospheric_river": style.BLUE}
 
 LABELS = {
-    "iou": "mean IoU, the target metric",
+    "iou": "mean IoU per image, the target metric",
     **{f"iou_{name}": f"IoU of {label}" for name, label in NAMES.items()},
-    **{f"share_{name}": f"samples that hold {label}" for name, label in NAMES.items()},
+    **{f"iou_present_{name}": f"IoU of {label}, per image that holds one" for name, label in NAMES.items()},
+    **{f"share_{name}": f"share of images with {label}" for name, label in NAMES.items()},
 }
 """Metrics in words."""
 
@@ -38,11 +39,11 @@ BASELINE_LABELS = {"background": "predict background everywhere", "thresholds": 
 
 NOTES = (
     "IoU (intersection over union) of a class is the area where prediction and label agree, over the area that either "
-    "covers. The target metric, as published, takes it per sample and class, counts a class that is absent from both "
-    "as 1, and averages over classes and samples.",
-    "That flatters background: it covers almost every pixel, so a network that finds nothing scores near 1 on it, and "
-    "scores a full 1 on every cyclone-free sample too. The IoU of each class, and the share of samples that hold it, "
-    "say what has been learned.",
+    "covers: 0 is a miss, 1 is perfect. The target metric, as published, takes it for each image and class, counts a "
+    "class that is absent from both as 1, and averages over classes and images.",
+    "That flatters background. It covers nearly every pixel, so a network that finds nothing scores almost 1 on it, "
+    "and a full 1 on each class that an image does not hold. The IoU of a class over the pixels of the whole set, and "
+    "its mean over the images that hold the class, say what has been learned.",
 )
 """How to read the metrics."""
 
@@ -51,49 +52,67 @@ def figures(folder: Path) -> list[Figure]:
     """The figures that the files of the run folder ``folder`` allow. Raises ``DataError`` for a damaged file."""
     found: list[Figure] = []
     if (folder / "examples.npz").exists():
-        arrays = read_arrays(folder / "examples.npz", ("TMQ", "label", "prediction"))
-        found.append(maps(arrays))
+        drawn = maps(read_arrays(folder / "examples.npz", ("label", "prediction")))
+        found += [] if drawn is None else [drawn]
     overlap = class_overlap(read_summary(folder))
     return found if overlap is None else [*found, overlap]
 
 
+FIELDS = {
+    "TMQ": ("Water vapour in the column", "kg/m²", 1.0, "Greys"),
+    "PSL": ("Pressure at sea level", "hPa", 0.01, "Greys_r"),
+    "wind": ("Wind at the lowest level", "m/s", 1.0, "Greys"),
+}
+"""Title, unit, factor to it and colours of the fields that a map may show."""
+
+
 @style.styled
-def maps(arrays: dict[str, npt.NDArray[np.generic]]) -> Figure:
-    """Moisture and pressure or wind of up to three samples, (samples, height, width), with both outlines."""
-    rows = min(3, arrays["TMQ"].shape[0])
-    second = next((name for name in ("PSL", "wind") if name in arrays), "TMQ")
-    names = ["TMQ", second] if second != "TMQ" else ["TMQ"]
-    figure = style.canvas(0.75 + rows * (1.95 if len(names) > 1 else 3.6))
-    panels = figure.subplots(rows, len(names), squeeze=False, sharex=True, sharey=True)
-    for row in range(rows):
-        for axes, name in zip(panels[row], names, strict=True):
-            _map(axes, arrays[name][row].astype(np.float64), name)
-            _coast(axes)
+def maps(arrays: dict[str, npt.NDArray[np.generic]]) -> Figure | None:
+    """The first two of moisture, pressure and wind of up to three samples, (samples, height, width), with outlines.
+
+    ``None`` where the run kept none of the three. Row 0 is the south, column 0 the first east of Greenwich.
+    """
+    names = [name for name in FIELDS if name in arrays][:2]
+    if not names:
+        return None
+    rows = _eventful(arrays["label"], 3)
+    figure = style.canvas(1.3 + len(rows) * (2.0 if len(names) > 1 else 4.0))
+    panels = figure.subplots(len(rows), len(names), squeeze=False, sharex=True, sharey=True)
+    for column, name in enumerate(names):
+        title, unit, factor, colors = FIELDS[name]
+        values = arrays[name][rows].astype(np.float64) * factor
+        low, high = np.quantile(values, [0.005, 0.995])
+        for axes, value, row in zip(panels[:, column], values, rows, strict=True):
+            image = axes.imshow(value, origin="lower", extent=(0, 360, -90, 90), cmap=colors, alpha=0.8,
+                                vmin=low - 0.2 * (high - low), vmax=high, interpolation="bilinear")  # fmt: skip
+            _geography(axes)
             _outlines(axes, arrays["label"][row], arrays["prediction"][row])
-            if row == 0:
-                axes.set_title(FIELDS[name])
-    figure.legend(handles=_legend(), loc="outside lower center", ncols=4, handlelength=2.2)
+        panels[0, column].set_title(title)
+        bar = figure.colorbar(image, ax=panels[:, column], location="bottom", shrink=0.5, aspect=35, pad=0.02)
+        bar.set_label(unit)
+    figure.legend(handles=_legend(), loc="outside upper left", ncols=4, handlelength=2.2)
     caption = (
-        "Validation samples, a row each. Shaded with a thin edge: the label. Thick line: what the network predicts."
+        "Validation samples, a row each. Shaded: the label. Line: the outline of what the network predicts. Coasts "
+        "are drawn for orientation."
     )
     return Figure("maps", "Weather, labels and predictions", caption, figure)
 
 
-FIELDS = {"TMQ": "Water vapour in the column (TMQ)", "PSL": "Sea-level pressure (PSL)", "wind": "Wind speed"}
+def _eventful(labels: npt.NDArray[np.generic], count: int) -> list[int]:
+    """The first ``count`` samples that hold the most classes, in order."""
+    held = [-len(np.unique(label)) for label in labels]
+    return sorted(np.argsort(held, kind="stable")[:count].tolist())
 
 
-def _map(axes: Axes, field: npt.NDArray[np.float64], name: str) -> None:
-    """One field on latitude and longitude axes, row 0 in the south."""
-    low, high = np.quantile(field, [0.005, 0.995])
-    colors = "Greys_r" if name == "PSL" else "Greys"
-    axes.imshow(field, origin="lower", extent=(0, 360, -90, 90), cmap=colors, alpha=0.8,
-                vmin=low - 0.25 * (high - low), vmax=high, interpolation="bilinear")  # fmt: skip
+def _geography(axes: Axes) -> None:
+    """Latitude and longitude axes, and coasts."""
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _degrees(x if x <= 180 else x - 360, "EW")))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: _degrees(y, "NS")))
     axes.set_xticks([0, 90, 180, 270])
     axes.set_yticks([-60, -30, 0, 30, 60])
     axes.set_box_aspect(0.5)
     axes.grid(visible=False)
+    _coast(axes)
 
 
 def _coast(axes: Axes) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.ticker import MaxNLocator
 
 from hpcbench.results import style, units
-from hpcbench.results.plots import Figure, metric_label, seconds_axis, words
+from hpcbench.results.plots import Figure, draw_levels, metric_label, seconds_axis, words
 from hpcbench.results.records import Run
 from hpcbench.results.tables import VERDICT
 
@@ -48,7 +48,7 @@ def group(runs: Mapping[str, Run], folder: Path) -> dict[str, Any]:
             "ranks": units.integer(s.world_size), "batch": units.integer(s.global_batch_size), "seed": str(s.seed),
             "reached": VERDICT.get(s.status, s.status), "quality": units.score(run.quality),
             "epochs": units.integer(s.epochs), "rate": units.significant(s.samples_per_s),
-            "time": units.duration(s.time_to_solution_s),
+            "time": units.duration(s.time_to_solution_s) if run.reached else units.MISSING,
         })  # fmt: skip
         per_rank = [None if x.samples_per_s is None else x.samples_per_s / x.world_size for x in (s, f)]
         solved = run.reached and first.reached
@@ -89,10 +89,8 @@ def quality(runs: Mapping[str, Run]) -> Figure | None:
             if name in drawn:
                 axes.plot(run.epochs[column], run.epochs[first.metric], color=color(index), marker="o", markersize=3,
                           linewidth=1.4, label=name)  # fmt: skip
-        for target in {run.summary.target for run in runs.values()} - {None}:
-            axes.axhline(target, color=style.MUTED, linewidth=1, linestyle="--", zorder=1.5)
-            axes.annotate(f"target {units.score(target)}", (1, target), (-2, 3), ("axes fraction", "data"),
-                          "offset points", ha="right", fontsize=8, color=style.MUTED)  # fmt: skip
+    targets = sorted({run.summary.target for run in runs.values() if run.summary.target is not None})
+    draw_levels(panels, [(target, f"{units.score(target)} target", style.MUTED, "--") for target in targets])
     panels[0].set_ylabel(f"validation {metric_label(first.metric)}")
     panels[0].set_xlabel("epoch")
     panels[0].xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))

@@ -94,7 +94,7 @@ def verdict(run: Run) -> dict[str, str]:
         sentence = f"The best {metric} is {score}. {against_baselines(run)}"
         return _verdict("plain", "no target set", f"Trained for {took}", sentence)
     if run.reached:
-        sentence = f"A {metric} of {score} after {took}. {target} {against_baselines(run)}"
+        sentence = f"A {metric} of {score} after {count(s.epochs, 'epoch')}. {target} {against_baselines(run)}"
         headline = f"Reached its target in {units.duration(s.time_to_solution_s)}"
         return _verdict("good", "target reached", headline, sentence)
     sentence = f"The best {metric} is {score} after {took}. {target} {against_baselines(run)}"
@@ -111,15 +111,9 @@ def against_baselines(run: Run) -> str:
     named = {name: f"{spoken.baseline(name)} ({units.score(score)})" for name, score in scores.items()}
     beaten = [named[name] for name, score in scores.items() if run.beats(score)]
     others = [named[name] for name, score in scores.items() if not run.beats(score)]
-    parts = [f"It beats {enumerate_words(beaten)}"] if beaten else []
-    if others:
-        parts.append(("but not " if beaten else "It does not beat ") + enumerate_words(others, "or"))
-    return ", ".join(parts) + "." if parts else ""
-
-
-def enumerate_words(items: list[str], last: str = "and") -> str:
-    """``a, b and c``."""
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {last} {items[-1]}"
+    parts = [f"Baselines that it beats: {', '.join(beaten)}."] if beaten else []
+    parts += [f"Baselines that it does not beat: {', '.join(others)}."] if others else []
+    return " ".join(parts)
 
 
 def count(number: int, thing: str) -> str:
@@ -138,7 +132,11 @@ def tiles(run: Run) -> list[dict[str, str]]:
     shape = f"{count(s.world_size, 'rank')} x {s.local_batch_size:,}"
     shape += f" x {s.accumulation} accumulated" if s.accumulation > 1 else ""
     shown = [
-        ("time to solution", units.duration(s.time_to_solution_s), f"of {units.duration(s.wall_s)} wall time"),
+        (
+            "time to solution" if run.reached else "time on the clock",
+            units.duration(s.time_to_solution_s),
+            f"of {units.duration(s.wall_s)} wall time",
+        ),
         (f"validation {metric_label(s.metric)}", units.score(run.quality), f"{quality}; {target}"),
         ("epochs to target", units.integer(s.epochs_to_target), f"{s.epochs:,} trained, {count(s.steps, 'step')}"),
         ("throughput", f"{units.significant(s.samples_per_s)}", "training samples/s"),
@@ -151,7 +149,7 @@ def tiles(run: Run) -> list[dict[str, str]]:
         ("global batch", units.integer(s.global_batch_size), shape),
         ("peak memory", units.size(s.peak_memory_bytes), "of a rank"),
     ]
-    return [{"label": label, "value": value, "note": note} for label, value, note in shown]
+    return [{"label": label, "value": value, "note": note} for label, value, note in shown if value != units.MISSING]
 
 
 def metrics_table(run: Run) -> dict[str, Any]:
@@ -164,7 +162,7 @@ def metrics_table(run: Run) -> dict[str, Any]:
         known = [value for value in values if value is not None and math.isfinite(value)]
         comparable = name == s.metric or name.startswith(f"{s.metric}_")
         best = (min(known) if run.lower_is_better else max(known)) if comparable and len(known) > 1 else None
-        cells = [{"text": units.score(value), "best": best is not None and value == best} for value in values]
+        cells = [{"text": units.metric(value), "best": best is not None and value == best} for value in values]
         rows.append({"label": spoken.labels.get(name, words(name)), "cells": cells, "is_target": name == s.metric})
     return {"columns": list(series), "rows": rows}
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import fill
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +17,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from hpcbench.results import style, units
 from hpcbench.results.records import Run
 
+T = TypeVar("T")
+Level = tuple[float, str, str, str]
+"""A horizontal line: value, text, colour, dash."""
 Floats = npt.NDArray[np.float64]
 
 
@@ -69,16 +74,16 @@ def seconds_axis(axes: Axes, longest: float) -> None:
     axes.set_xlabel(f"time since the start of the run ({unit})")
 
 
-def _levels(run: Run) -> list[tuple[float, str, str, str]]:
+def _levels(run: Run) -> list[Level]:
     """The horizontal lines of a quality plot: value, text, colour, dash."""
     target = run.summary.target
-    levels = [] if target is None else [(float(target), f"target {units.score(target)}", style.VERMILLION, "-")]
+    levels = [] if target is None else [(float(target), f"{units.score(target)} target", style.VERMILLION, "-")]
     for name, value in run.baseline_scores().items():
-        levels.append((value, f"{words(name)} {units.score(value)}", style.MUTED, "--"))
+        levels.append((value, fill(f"{units.score(value)} {words(name)}", 22), style.MUTED, "--"))
     return levels
 
 
-def _draw_levels(panels: Sequence[Axes], levels: list[tuple[float, str, str, str]]) -> None:
+def draw_levels(panels: Sequence[Axes], levels: Sequence[Level]) -> None:
     """Draw the lines on all panels and write their names, without overlap, to the right of the last."""
     for axes in panels:
         for value, _, color, dash in levels:
@@ -86,10 +91,11 @@ def _draw_levels(panels: Sequence[Axes], levels: list[tuple[float, str, str, str
     last = panels[-1]
     low, high = last.get_ylim()
     at = [(value - low) / (high - low) for value, *_ in levels]
-    for wanted, position, (_, text, color, _) in zip(at, spread(at, 0.065), levels, strict=True):
+    gap = 0.065 * max((text.count("\n") + 1 for _, text, *_ in levels), default=1)
+    for wanted, position, (_, text, color, _) in zip(at, spread(at, gap), levels, strict=True):
         last.annotate(
             text, (1.0, wanted), (1.03, position), xycoords="axes fraction", textcoords="axes fraction",
-            color=color, va="center", fontsize=8.5, annotation_clip=False,
+            color=color, va="center", fontsize=8.5, linespacing=1.05, annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 0},
         )  # fmt: skip
 
@@ -112,7 +118,7 @@ def quality(run: Run) -> Figure | None:
     everything = [*scores, *[value for value, *_ in levels]]
     margin = 0.08 * (max(everything) - min(everything) or 1.0)
     left.set_ylim(min(everything) - margin, max(everything) + margin)
-    _draw_levels((left, right), levels)
+    draw_levels((left, right), levels)
     left.set_ylabel(f"validation {metric_label(metric)}")
     left.set_xlabel("epoch")
     left.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
@@ -155,6 +161,11 @@ def training_loss(run: Run) -> Figure | None:
     return Figure("loss", "Training loss and learning rate", caption, figure)
 
 
+def by_row(items: Sequence[T], columns: int) -> list[T]:
+    """``items`` in the order in which a legend of ``columns`` columns shows them row by row; it fills by column."""
+    return [item for column in range(columns) for item in items[column::columns]]
+
+
 @style.styled
 def phases(run: Run) -> Figure | None:
     """Where the time went: one stacked bar with the seconds and the share of every phase."""
@@ -166,9 +177,10 @@ def phases(run: Run) -> Figure | None:
     axes = figure.subplots()
     start, digits = 0.0, 2 if total < 100 else 1 if total < 1000 else 0
     for name, value in seconds.items():
-        label = f"{words(name)}   {value:.{digits}f} s   {units.percent(value / total)}"
+        label = f"{words(name)}\u2002{value:.{digits}f} s\u2002{units.percent(value / total)}"
         color = style.PHASE_COLORS.get(name, style.FAINT)
-        axes.barh(0, value, left=start, height=1, color=color, edgecolor="white", linewidth=0.8, label=label)
+        (bar,) = axes.barh(0, value, left=start, height=1, color=color, edgecolor="white", linewidth=0.8)
+        bar.set_label(label)
         if value > 0.09 * total:
             dark = name in ("compute", "communication", "evaluation")
             axes.text(start + value / 2, 0, f"{100 * value / total:.0f} %", ha="center", va="center",
@@ -180,12 +192,13 @@ def phases(run: Run) -> Figure | None:
     axes.spines["left"].set_visible(False)
     seconds_axis(axes, total)
     axes.set_xlabel(axes.get_xlabel().replace("time since the start of the run", "wall time, summed by phase"))
-    figure.legend(loc="outside upper left", ncols=3, handlelength=1, handleheight=1, columnspacing=2.2)
+    handles = by_row(axes.patches, 3)
+    figure.legend(handles=handles, loc="outside upper left", ncols=3, handlelength=1, handleheight=1, columnspacing=2.2)
     caption = (
         "Phases exclude one another and add up to the wall time of the process; communication counts only where "
         "computation did not hide it."
     )
-    return Figure("phases", "Where the time went", caption, figure)
+    return Figure("phases", "Phases of the run", caption, figure)
 
 
 @style.styled

@@ -7,11 +7,6 @@ import math
 MISSING = "-"
 
 
-def known(value: float | None) -> bool:
-    """Whether ``value`` is a finite number."""
-    return value is not None and math.isfinite(value)
-
-
 def significant(value: float | None, digits: int = 3) -> str:
     """``value`` to ``digits`` significant digits, without an exponent between 1e-4 and 1e15: 0.0123, 4.56, 1,230."""
     if value is None or not math.isfinite(value):
@@ -31,6 +26,13 @@ def score(value: float | None) -> str:
         return MISSING
     text = significant(value, 4)
     return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+
+
+def metric(value: float | None) -> str:
+    """A metric in a column of metrics: four decimals between 0.001 and 10, else four significant digits."""
+    if value is not None and 1e-3 <= abs(value) < 10:
+        return f"{value:.4f}"
+    return significant(value, 4)
 
 
 def integer(value: float | None) -> str:

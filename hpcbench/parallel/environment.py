@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 from lightning.fabric import Fabric
-from lightning.fabric.accelerators import Accelerator
+from lightning.fabric.accelerators.accelerator import Accelerator
 from lightning.fabric.plugins import ClusterEnvironment, MixedPrecision
 from lightning.fabric.plugins.precision import DoublePrecision, Precision
-from lightning.fabric.strategies import SingleDeviceStrategy
+from lightning.fabric.strategies.single_device import SingleDeviceStrategy
 
 from hpcbench.config.schema import RunConfig
 from hpcbench.parallel.launch import Launch
@@ -100,7 +100,9 @@ class TorchAccelerator(Accelerator):
 
     def setup_device(self, device: torch.device) -> None:
         if device.type != "cpu":
-            torch.accelerator.set_device_index(device.index)
+            # Renamed between torch 2.6 and 2.8.
+            select = getattr(torch.accelerator, "set_device_index", None) or torch.accelerator.set_device_idx
+            select(device.index)
 
     def teardown(self) -> None:
         pass

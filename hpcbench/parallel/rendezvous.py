@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Mapping
 from datetime import timedelta
 
@@ -13,6 +12,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from hpcbench.parallel.launch import Launch, expand_nodes
+from hpcbench.parallel.lines import connect_first
 from hpcbench.parallel.mpi import mpi_world
 from staging.errors import InputError
 
@@ -128,21 +128,6 @@ def _open(hosts: list[str], port: int, server: bool, timeout_s: float) -> TCPSto
     """The store at the first of ``hosts`` that answers; ``server`` starts it."""
     if server:
         return _serve(port, timeout_s)
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        for host in hosts:
-            if _answers(host, port):
-                return TCPStore(host, port, is_master=False, timeout=timedelta(seconds=timeout_s))
-        time.sleep(0.1)
-    raise InputError(
-        f"no answer from rank 0 at {' or '.join(hosts)}, port {port}, within {timeout_s:g} s; "
-        "see that rank 0 started and that the port is open between the nodes, or set MASTER_ADDR and MASTER_PORT"
-    )
-
-
-def _answers(host: str, port: int) -> bool:
-    try:
-        socket.create_connection((host, port), timeout=2).close()
-    except OSError:
-        return False
-    return True
+    with connect_first(hosts, port, timeout_s) as probe:
+        host = probe.getpeername()[0]
+    return TCPStore(host, port, is_master=False, timeout=timedelta(seconds=timeout_s))

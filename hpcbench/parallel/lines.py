@@ -1,0 +1,80 @@
+"""Messages over a socket, one JSON object per line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import socket
+import threading
+import time
+from typing import Any
+
+from staging.errors import InputError
+
+KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""A node that lost power sends no farewell; silence for half a minute then ends the connection."""
+
+
+class Lines:
+    """One end of a connection. ``rank`` is who is at the other end, once it said so; ``ended`` that it is gone."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self.rank: int | None = None
+        self.said_goodbye = False
+        self.ended = False
+        self._buffer = b""
+        self._lock = threading.Lock()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, seconds in KEEPALIVE.items():
+            if hasattr(socket, name):
+                connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), seconds)
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message; one to a peer that is gone is dropped."""
+        with self._lock, contextlib.suppress(OSError):
+            self.socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def receive(self) -> list[dict[str, Any]]:
+        """The messages that have come, without waiting."""
+        while not self.ended and select.select([self.socket], [], [], 0)[0]:
+            try:
+                data = self.socket.recv(65536)
+            except OSError:
+                data = b""
+            self.ended = not data
+            self._buffer += data
+        *complete, self._buffer = self._buffer.split(b"\n")
+        messages = []
+        for line in complete:
+            with contextlib.suppress(ValueError):
+                message = json.loads(line)
+                if isinstance(message, dict) and "kind" in message:
+                    messages.append(message)
+        return messages
+
+    def wait_for_end(self, seconds: float) -> None:
+        """Wait until the other end is gone, at most ``seconds``."""
+        deadline = time.monotonic() + seconds
+        while not self.ended and time.monotonic() < deadline:
+            select.select([self.socket], [], [], max(0.0, min(0.1, deadline - time.monotonic())))
+            self.receive()
+
+
+def connect_first(addresses: list[str], port: int, timeout_s: float = 30.0) -> socket.socket:
+    """Connect to the first of ``addresses`` that answers. Raises ``InputError`` if none does in time."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        for address in addresses:
+            try:
+                connection = socket.create_connection((address, port), timeout=2)
+            except OSError:
+                continue
+            connection.settimeout(None)
+            return connection
+        time.sleep(0.1)
+    raise InputError(
+        f"no answer at {' or '.join(addresses)}, port {port}, within {timeout_s:g} s; "
+        "see that rank 0 runs and that ports are open between the nodes, or set MASTER_ADDR and MASTER_PORT"
+    )

@@ -1,0 +1,127 @@
+"""Starts the ranks of ``--parallel.devices N`` on this machine; imports no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType
+
+from hpcbench.exits import DONE, TARGET_NOT_REACHED
+from staging.errors import InputError
+
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+
+FOREIGN = ("PMI_", "PMIX_", "OMPI_", "MPI_LOCAL", "HYDRA_", "SLURM_PROCID", "SLURM_LOCALID", "TORCHELASTIC_")
+"""Beginnings of the variables of other launchers, which the ranks must not see."""
+
+GRACE_S = 3.0
+"""Ranks end each other when one fails; those that have not after this time are asked, and after twice this, killed."""
+
+
+def spawn(argv: Sequence[str], devices: int, environ: Mapping[str, str]) -> int:
+    """Run ``python -m hpcbench ARGV`` once per rank and return the exit code: the first that is a failure.
+
+    The ranks get torchrun's variables and ``HPCBENCH_SPAWNED``, so that they start no others. Signals are passed on;
+    a rank killed by signal n gives 128+n. Raises ``InputError`` when a launcher has started several ranks already.
+    """
+    from hpcbench.parallel.launch import detect
+
+    launch = detect(environ)
+    if launch.world_size > 1:
+        raise InputError(
+            f"parallel.devices ({devices}) starts ranks, but {launch.source} has already started {launch.world_size}; "
+            "drop --parallel.devices or the launcher"
+        )
+    command = [sys.executable, "-m", "hpcbench", *argv]
+    return run_ranks(command, rank_environments(devices, environ))
+
+
+def rank_environments(devices: int, environ: Mapping[str, str]) -> list[dict[str, str]]:
+    """The environment of each rank."""
+    kept = {name: value for name, value in environ.items() if not name.startswith(FOREIGN)}
+    shared = {
+        "WORLD_SIZE": str(devices),
+        "LOCAL_WORLD_SIZE": str(devices),
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "HPCBENCH_SPAWNED": "1",
+    }
+    return [{**kept, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(devices)]
+
+
+def run_ranks(command: Sequence[str], environments: Sequence[Mapping[str, str]]) -> int:
+    """Run ``command`` once in each environment, and wait for all; when one fails, the others end too."""
+    ranks: list[subprocess.Popen[bytes]] = []
+    # Groups of their own, so that Ctrl-C at a terminal reaches the ranks once: from here.
+    with forward_signals(ranks):
+        ranks += [subprocess.Popen(command, env=dict(environ), process_group=0) for environ in environments]
+        try:
+            return _wait(ranks)
+        finally:
+            for rank in ranks:
+                if rank.poll() is None:
+                    rank.kill()
+                    rank.wait()
+
+
+def _wait(ranks: list[subprocess.Popen[bytes]]) -> int:
+    code, failed_at = DONE, float("inf")
+    asked = False
+    while any(rank.poll() is None for rank in ranks):
+        if code == DONE:
+            code = _first_failure(ranks)
+        # Ranks that reached no target end in an orderly way, the first one while rank 0 still writes its report.
+        if code not in (DONE, TARGET_NOT_REACHED):
+            failed_at = min(failed_at, time.monotonic())
+        waited = time.monotonic() - failed_at
+        if waited > GRACE_S and not asked:
+            asked = True
+            _signal(ranks, signal.SIGTERM)
+        if waited > 2 * GRACE_S:
+            _signal(ranks, signal.SIGKILL)
+        time.sleep(0.05)
+    return code or _first_failure(ranks)
+
+
+def _first_failure(ranks: list[subprocess.Popen[bytes]]) -> int:
+    codes = [rank.returncode for rank in ranks if rank.poll() is not None and rank.returncode != 0]
+    # A rank that was killed is the cause; others that end with 1 are its victims.
+    killed = [128 - code for code in codes if code < 0]
+    return killed[0] if killed else codes[0] if codes else DONE
+
+
+def _signal(ranks: list[subprocess.Popen[bytes]], number: int) -> None:
+    for rank in ranks:
+        if rank.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(rank.pid, number)
+
+
+@contextlib.contextmanager
+def forward_signals(ranks: list[subprocess.Popen[bytes]]) -> Iterator[None]:
+    """While entered, pass signals on to ``ranks`` instead of dying from them."""
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        _signal(ranks, number)
+
+    before = {number: signal.signal(number, forward) for number in FORWARDED}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def free_port() -> int:
+    """A port that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import zlib
 from types import ModuleType
 from typing import Literal
@@ -19,6 +18,9 @@ Buffer = bytes | bytearray | memoryview
 Compression = Literal["none", "gzip"]
 
 MAGIC = b"\x1f\x8b"
+DEFLATE = b"\x08"  # the one method that gzip has
+FILE_NAME = 8
+SMALLEST = 18  # bytes of header and trailer
 LARGEST_EXPANSION = 1032  # a deflate stream holds at most 258 bytes per 2 bits
 PIECE = 1 << 16
 
@@ -50,19 +52,31 @@ def refuse_gzip(data: Buffer, path: object) -> None:
 
 
 def _one_member(data: Buffer) -> bytearray | None:
-    """What libdeflate makes of ``data`` if that is exactly one intact member, else ``None``."""
-    size = int.from_bytes(data[-4:], "little")
-    if libdeflate is None or not 0 < size <= LARGEST_EXPANSION * len(data):
+    """What libdeflate makes of ``data`` if that is exactly one intact member, else ``None``.
+
+    libdeflate does not say where a member ends, but there its trailer stands, the CRC-32 and size of the content: if
+    the last eight bytes of ``data`` are these and occur nowhere before, nothing follows the member.
+    """
+    whole = data if isinstance(data, bytes | bytearray) else bytes(data)
+    start, trailer = _header_size(whole), whole[-8:]
+    size = int.from_bytes(trailer[4:], "little")
+    if libdeflate is None or not start or not 0 < size <= LARGEST_EXPANSION * len(whole):
         return None
     try:
-        plain = bytearray(0)
-        plain = libdeflate.gzip_decompress(data, size)
+        plain: bytearray = libdeflate.deflate_decompress(memoryview(whole)[start:-8], size)
     except (libdeflate.DeflateError, ValueError, MemoryError):
         return None
-    # libdeflate stops after the first member and does not say where: its trailer must be at the end and only there
-    trailer = struct.pack("<II", libdeflate.crc32(plain), len(plain) & 0xFFFFFFFF)
-    whole = data if isinstance(data, bytes | bytearray) else bytes(data)
-    return plain if whole.find(trailer) == len(whole) - len(trailer) else None
+    intact = len(plain) == size and libdeflate.crc32(plain) == int.from_bytes(trailer[:4], "little")
+    return plain if intact and whole.find(trailer) == len(whole) - 8 else None
+
+
+def _header_size(data: bytes | bytearray) -> int:
+    """Bytes of a header that is plain or holds a file name only, the two usual kinds; 0 for any other."""
+    if data[2:3] != DEFLATE or len(data) < SMALLEST:
+        return 0
+    if data[3] == 0:
+        return 10
+    return data.find(b"\0", 10) + 1 if data[3] == FILE_NAME else 0
 
 
 def _all_members(data: memoryview, path: object) -> bytes:

@@ -1,0 +1,169 @@
+"""What every benchmark shares: paired timing, and a result file that says machine, commit and command."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("torch", "lightning", "numpy", "h5py", "deflate", "crc32c", "tfrecord")
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Two ways of one task, timed in turns so that both see the same disturbances. All times in seconds."""
+
+    ours: str
+    peer: str
+    rounds: int
+    ours_median_s: float
+    peer_median_s: float
+    ours_s: list[float]
+    peer_s: list[float]
+    speedup_median: float
+    """Median over rounds of peer time over our time."""
+    speedup_min: float
+    speedup_max: float
+    target: float | None
+    """Smallest speed-up that is asked for."""
+
+    @property
+    def met(self) -> bool:
+        """Whether the median speed-up reaches the target."""
+        return self.target is None or self.speedup_median >= self.target
+
+    def __str__(self) -> str:
+        asked = "" if self.target is None else f", target {self.target:g}: {'met' if self.met else 'MISSED'}"
+        return (
+            f"{self.ours} {self.ours_median_s * 1e3:.1f} ms, {self.peer} {self.peer_median_s * 1e3:.1f} ms: "
+            f"{self.speedup_median:.2f} times (from {self.speedup_min:.2f} to {self.speedup_max:.2f}){asked}"
+        )
+
+
+def paired(
+    ours: tuple[str, Callable[[], object]],
+    peer: tuple[str, Callable[[], object]],
+    *,
+    rounds: int = 9,
+    warmup: int = 1,
+    target: float | None = None,
+) -> Paired:
+    """Time both callables ``rounds`` times in turns, the order changing every round, after ``warmup`` calls of each."""
+    for _ in range(warmup):
+        ours[1]()
+        peer[1]()
+    ours_s, peer_s = [], []
+    for index in range(rounds):
+        if index % 2:
+            peer_s.append(seconds(peer[1]))
+            ours_s.append(seconds(ours[1]))
+        else:
+            ours_s.append(seconds(ours[1]))
+            peer_s.append(seconds(peer[1]))
+    ratios = [slow / fast for slow, fast in zip(peer_s, ours_s, strict=True)]
+    return Paired(
+        ours=ours[0],
+        peer=peer[0],
+        rounds=rounds,
+        ours_median_s=statistics.median(ours_s),
+        peer_median_s=statistics.median(peer_s),
+        ours_s=ours_s,
+        peer_s=peer_s,
+        speedup_median=statistics.median(ratios),
+        speedup_min=min(ratios),
+        speedup_max=max(ratios),
+        target=target,
+    )
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """Wall time of one call; what it returns is released after the clock has stopped."""
+    start = time.perf_counter()
+    result = call()
+    elapsed = time.perf_counter() - start
+    del result
+    return elapsed
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores that this process may use, memory, accelerator where torch is loaded, and versions."""
+    return {
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "accelerators": _accelerators(),
+        "load_1_min": os.getloadavg()[0],
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+    }
+
+
+def commit() -> str:
+    """The commit of the code, with ``-dirty`` when tracked files differ from it; ``unknown`` outside a clone."""
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip()
+
+
+def write_results(name: str, results: dict[str, Any]) -> Path:
+    """Write ``results`` with machine, commit and command to ``results/<name>.json``; dataclasses become objects."""
+    plain = {key: asdict(value) if isinstance(value, Paired) else value for key, value in results.items()}
+    script = Path(sys.argv[0]).resolve()
+    shown = script.relative_to(ROOT) if script.is_relative_to(ROOT) else Path(script.name)
+    record = {
+        "command": shlex.join(["python", str(shown), *sys.argv[1:]]),
+        "commit": commit(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "machine": machine(),
+        "results": plain,
+    }
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(record, indent=2) + "\n")
+    return path
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor()
+    )
+
+
+def _accelerators() -> list[str]:
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.accelerator.is_available():
+        return []
+    device = torch.get_device_module(torch.accelerator.current_accelerator())
+    return [device.get_device_name(index) for index in range(torch.accelerator.device_count())]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from hpcbench.application import Application, suggest
 from hpcbench.config.schema import RunConfig
@@ -65,7 +65,7 @@ def split_overrides(tokens: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Options that select the configuration of a run."""
     parser.add_argument("app", metavar="APP", help="application; `hpcbench apps` lists them")
-    parser.add_argument("--preset", default="smoke", help="smoke, laptop, node, mlperf, ... (default: smoke)")
+    parser.add_argument("--preset", help="smoke, laptop, node, mlperf, ... (default: smoke)")
     parser.add_argument(
         "--config", action="append", default=[], type=Path, metavar="FILE", help="YAML file of settings; repeatable"
     )
@@ -84,4 +84,33 @@ def resolve_arguments(
         overrides["simulate.train_samples" if prefix == "simulate" else "data.train_samples"] = args.samples
     if args.seed is not None:
         overrides["simulate.seed" if prefix == "simulate" else "train.seed"] = args.seed
-    return resolve(application, args.preset, args.config, overrides)
+    if getattr(args, "resume", False):
+        return resume_configuration(application, args.run_dir, args.config, overrides)
+    return resolve(application, args.preset or "smoke", args.config, overrides)
+
+
+MAY_CHANGE = ("train.max_epochs", "train.target", "train.checkpoint_every", "train.keep_checkpoints", "train.baselines",
+              "data.root", "data.workers", "parallel.", "staging.")  # fmt: skip
+"""Settings that a resumed run may change; every other one decides what is computed."""
+
+
+def resume_configuration(
+    application: Application, run_dir: Path | None, files: list[Path], overrides: Mapping[str, Any]
+) -> RunConfig:
+    """The configuration in the run folder, with the changes that resuming allows."""
+    from hpcbench.cli.settings import lookup
+    from hpcbench.config.resolve import known_keys, resolve
+    from hpcbench.results.run_folder import RunFolder
+
+    if run_dir is None:
+        raise InputError("--resume needs --run-dir, the folder of the run to continue")
+    stored = RunFolder.open(run_dir).config
+    before = resolve(application, None, [stored])
+    config = resolve(application, None, [stored, *files], overrides)
+    for key, _ in known_keys(type(config)):
+        if lookup(config, key) != lookup(before, key) and not key.startswith(MAY_CHANGE):
+            raise InputError(
+                f"cannot resume with {key} {lookup(config, key)}: the run has {lookup(before, key)}; "
+                "leave it out, or start a new run"
+            )
+    return config

@@ -10,7 +10,7 @@ from types import ModuleType
 from hpcbench import __version__
 from hpcbench.application import suggest
 from hpcbench.cli.arguments import Parser, split_overrides
-from hpcbench.exits import Aborted
+from hpcbench.exits import BAD_INPUT, Aborted
 from staging.errors import InputError
 
 COMMANDS = ("demo", "apps", "app", "data", "train", "check", "report", "doctor")
@@ -36,10 +36,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return dispatch(tokens)
     except InputError as error:
-        print(f"hpcbench: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        if getattr(error, "speaks", True):
+            print(f"hpcbench: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return BAD_INPUT
     except Aborted as error:
-        print(f"hpcbench: aborted: {error}", file=sys.stderr)
+        if error.speaks:
+            print(f"hpcbench: aborted: {' '.join(str(error).split())}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("hpcbench: interrupted", file=sys.stderr)

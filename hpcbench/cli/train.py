@@ -9,7 +9,6 @@ from pathlib import Path
 
 from hpcbench.application import find_application
 from hpcbench.cli.arguments import add_run_options, resolve_arguments
-from staging.errors import InputError
 
 HELP = "train an application until its target quality"
 DESCRIPTION = """\
@@ -42,8 +41,6 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
 
         print(settings_table(config))
         return 0
-    if args.resume and args.run_dir is None:
-        raise InputError("--resume needs --run-dir, the folder of the run to continue")
     devices = config.parallel.devices
     if devices is not None and devices > 1 and "HPCBENCH_SPAWNED" not in os.environ:
         return spawn_ranks(args, application.name, config.preset, devices)

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from lightning.fabric import Fabric
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
@@ -69,14 +68,15 @@ class Run:
     def __post_init__(self) -> None:
         self.device = self.fabric.device
         self.losses = LossBuffer(self.group, self.device)
-        self.step_loss = torch.zeros((), device=self.device)
+        self.double = self.precision == "64-true"
+        self.dtype = torch.float64 if self.double else torch.float32
+        self.step_loss = self.no_loss()
         self.phase = self.phases.phase
         self.pin = self.device.type != "cpu"
         self.precision = str(self.fabric._precision.precision)
         asked = self.config.data.workers
         self.workers = default_workers(self.threads) if asked is None else asked
         self.forward_model: nn.Module = self.model
-        self.double = self.config.train.precision == "64-true"
 
     @property
     def is_first(self) -> bool:
@@ -123,11 +123,16 @@ class Run:
     def first_batch(self) -> tuple[Tensor, Tensor]:
         """The first training sample as the model sees it, (1, ...)."""
         inputs, targets = next(load_batches(self.training, [np.array([0])], 0, pin=False))
-        return self.task.prepare(self.to_device(inputs), self.to_device(targets), None)
+        prepared, target = self.task.prepare(self.to_device(inputs), self.to_device(targets), None)
+        return prepared.to(self.dtype), target
 
     def peak_memory(self) -> int:
         """Largest peak over ranks, in bytes."""
         return int(self.group.max(float(peak_memory_bytes(self.device))))
+
+    def no_loss(self) -> Tensor:
+        """A loss of zero, on the device."""
+        return torch.zeros((), dtype=self.dtype, device=self.device)
 
     def to_device(self, tensor: Tensor) -> Tensor:
         """Move a batch to the device without waiting for it."""
@@ -136,8 +141,8 @@ class Run:
     def forward(self, inputs: Tensor) -> Tensor:
         """The model's output in the run's precision, as float32 (float64 in a float64 run)."""
         with self.fabric.autocast():
-            output: Tensor = self.forward_model(inputs.double() if self.double else inputs)
-        return output if self.double else output.float()
+            output: Tensor = self.forward_model(inputs.to(self.dtype))
+        return output.to(self.dtype)
 
     def average_statistics(self) -> None:
         """Average batch-norm statistics over ranks, as the published evaluation does."""
@@ -245,7 +250,7 @@ class Run:
             self.interrupts.check()
 
 
-def open_data(application: Application, config: RunConfig) -> tuple[Dataset[Any], Dataset[Any]]:
+def open_data(application: Application, config: RunConfig) -> tuple[Any, Any]:
     """The two splits, listed but not read."""
     if not config.data.root:
         raise InputError(

@@ -43,6 +43,7 @@ def summarize(run: Run, status: Status, reason: str) -> Summary:
     config, launch, state = run.config, run.launch, run.state
     spans = run.phases.spans.summary()
     wall = spans.pop("wall")
+    parameters, forward, training = model_size(run, status)
     return Summary(
         application=run.application.name,
         title=run.application.title,
@@ -75,12 +76,14 @@ def summarize(run: Run, status: Status, reason: str) -> Summary:
         validation_samples=len(run.validation),
         samples_per_s=throughput(state.history),
         metrics=run.metrics,
+        parameters=parameters,
+        flops_forward_per_sample=forward,
+        flops_training_per_sample=training,
         peak_memory_bytes=0 if status == "aborted" else run.peak_memory(),
         resumed=state.resumed,
         started=run.started,
         division=config.submission.division,
         ruleset=config.submission.ruleset,
-        **model_size(run, status),
     )
 
 
@@ -90,25 +93,20 @@ def throughput(history: list[dict[str, float]]) -> float | None:
     return statistics.median(rates) if rates else None
 
 
-def model_size(run: Run, status: Status) -> dict[str, int]:
-    """Parameters, and floating-point operations per sample."""
+def model_size(run: Run, status: Status) -> tuple[int, int, int]:
+    """Parameters, and floating-point operations per sample: forward, and forward with backward."""
     parameters = sum(parameter.numel() for parameter in run.model.parameters())
     if status == "aborted" or not run.is_first:
-        return {"parameters": parameters}
+        return parameters, 0, 0
     inputs, _ = run.first_batch()
     flops = count_flops(run.model, inputs[:1])
-    return {
-        "parameters": parameters,
-        "flops_forward_per_sample": flops.forward,
-        "flops_training_per_sample": flops.training,
-    }
+    return parameters, flops.forward, flops.training
 
 
 def save_arrays(run: Run) -> None:
     """Scores of the last evaluation, and the examples for pictures."""
     np.savez_compressed(run.folder.scores, scores=run.scores.numpy(), columns=np.array(run.task.columns))
-    examples = {name: value.float().numpy() if value.is_floating_point() else value.numpy()
-                for name, value in keep_examples(run).items()}  # fmt: skip
+    examples: dict[str, Any] = {name: value.numpy() for name, value in keep_examples(run).items()}
     if examples:
         np.savez_compressed(run.folder.examples, **examples)
 

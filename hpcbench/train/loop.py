@@ -72,7 +72,7 @@ def forward_backward(
     """Gradients of one micro-batch; returns its share of the mean loss over the samples of the step."""
     run.reducer.enabled = last
     if len(indices) == 0:
-        return torch.zeros((), device=run.device)
+        return run.no_loss()
     with run.phase("compute"):
         keys = sample_keys(run.seed, epoch, indices)
         set_sample_keys(run.model, keys)
@@ -95,7 +95,7 @@ def optimizer_step(run: Run, step_samples: int) -> None:
     run.state.step += 1
     run.state.samples += step_samples
     run.losses.add(run.state.step, run.state.samples, rate, run.step_loss)
-    run.step_loss = torch.zeros((), device=run.device)
+    run.step_loss = run.no_loss()
     run.console.step()
     if run.state.step % FLUSH_EVERY == 0:
         run.flush_losses()

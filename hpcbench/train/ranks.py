@@ -13,6 +13,7 @@ from lightning.fabric import Fabric
 from hpcbench import __version__
 from hpcbench.config.resolve import as_tree
 from hpcbench.config.schema import RunConfig
+from hpcbench.exits import EveryRankError
 from hpcbench.parallel.abort import AbortWatcher
 from hpcbench.parallel.environment import make_fabric
 from hpcbench.parallel.group import Group, connect
@@ -21,10 +22,6 @@ from hpcbench.parallel.threads import threads_per_rank
 from staging.errors import InputError
 
 T = TypeVar("T")
-
-
-class OtherRankError(InputError):
-    """Another rank has bad input, which it reports itself."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +44,7 @@ class Ranks:
         problems = self.group.all_gather_object(problem)
         failed = [rank for rank, text in enumerate(problems) if text is not None]
         if failed:
-            text = str(problems[failed[0]])
-            raise (InputError if self.launch.rank == failed[0] else OtherRankError)(text)
+            raise EveryRankError(str(problems[failed[0]]), speaks=self.launch.rank == failed[0])
         return result  # type: ignore[return-value]
 
 
@@ -61,7 +57,12 @@ def connect_ranks(launch: Launch, config: RunConfig) -> Iterator[Ranks]:
     torch.set_num_threads(threads)
     group.agree("the version of hpcbench", __version__)
     group.agree("the configuration", as_tree(config))
-    watcher = AbortWatcher(group)
-    with watcher:
-        yield Ranks(group.launch, group, fabric, threads, watcher)
+    common: EveryRankError | None = None
+    with AbortWatcher(group) as watcher:
+        try:
+            yield Ranks(group.launch, group, fabric, threads, watcher)
+        except EveryRankError as error:
+            common = error
     group.close()
+    if common is not None:
+        raise common

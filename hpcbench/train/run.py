@@ -29,11 +29,12 @@ def run_training(application: Application, config: RunConfig, run_dir: Path | No
     spans = Spans(start=process_start())
     with Interrupts() as interrupts, connect_ranks(detect(os.environ), config) as ranks:
         run = open_run(application, config, ranks, spans, interrupts, run_dir, resume=resume)
+        ranks.watcher.on_abort = lambda reason: close_run(run, "aborted", reason)
         try:
             return execute(run)
         except BaseException as error:
             ended = explain(error, run)
-            close_run(run, "aborted", str(ended))
+            close_run(run, "aborted", str(ended) or type(ended).__name__)
             raise ended from (None if ended is not error else error.__cause__)
 
 
@@ -66,7 +67,9 @@ def explain(error: BaseException, run: Run) -> BaseException:
         where = error.filename or run.folder.path
         return Aborted(f"no space left on the disk of {where}; free some and resume with --resume")
     if isinstance(error, KeyboardInterrupt):
-        return Aborted("signal SIGINT", 130)
+        error = Aborted("signal SIGINT", 130)
+    if isinstance(error, Aborted):
+        error.speaks = run.is_first
     return error
 
 

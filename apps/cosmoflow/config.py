@@ -19,7 +19,7 @@ class CosmoFlowData(DataConfig):
     format: Literal["tfrecord", "hdf5", "npy"] = "tfrecord"
     """On-disk form of a sample."""
     compression: Literal["none", "gzip"] = "gzip"
-    """Whole-file compression of TFRecords; the v0.7 set has none, later ones gzip."""
+    """Compression of TFRecords (the whole file; the v0.7 set has none, later ones gzip) and of simulated HDF5."""
     sample_size: int = 128
     """Cells along an edge of a sample."""
     channels: int = 4
@@ -84,5 +84,14 @@ class Config(RunConfig):
                 f"simulate.redshifts has {len(self.simulate.redshifts)} entries but data.channels is "
                 f"{self.data.channels}; give one redshift per channel"
             )
+        if round(self.simulate.particles_per_cell ** (1 / 3)) ** 3 != self.simulate.particles_per_cell:
+            raise InputError(
+                f"simulate.particles_per_cell ({self.simulate.particles_per_cell}) must be a cube number, because the "
+                f"particles start on a grid; take 1, 8 or 27"
+            )
+        if self.simulate.cell_mpc_h <= 0:
+            raise InputError(f"simulate.cell_mpc_h ({self.simulate.cell_mpc_h}) must be above 0, in Mpc/h")
+        if min(self.simulate.redshifts) < 0:
+            raise InputError(f"simulate.redshifts ({self.simulate.redshifts}) must not be negative; 0 is today")
         if not 0 <= self.model.dropout < 1:
             raise InputError(f"model.dropout ({self.model.dropout}) must be at least 0 and below 1")

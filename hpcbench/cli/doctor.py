@@ -1,0 +1,105 @@
+"""``hpcbench doctor``: what works on this machine, and what is missing for what."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import textwrap
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from staging.errors import InputError
+
+if TYPE_CHECKING:
+    from hpcbench.measure.diagnose import Diagnosis, Row, State
+
+HELP = "say what works on this machine and what is missing"
+DESCRIPTION = """\
+Look at the machine as a run would: versions, processor and devices, the precision that
+`auto` chooses, MPI, ranks, cores, memory, and where files can be written.
+
+  hpcbench doctor
+  hpcbench doctor --data-root /lustre/cosmoflow --run-dir /scratch/runs
+  mpiexec -n 4 hpcbench doctor --ranks 4      do four processes know that they are four?
+  hpcbench doctor --json                      for a site's own tests
+
+Run it where training will run: the login node and the compute nodes often differ.
+Exit code 0: a run can start. 1: something that a run needs is broken.
+"""
+
+WIDTH = 100
+COLORS = {"ok": "green", "note": "yellow", "broken": "red"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("--run-dir", type=Path, default=Path("runs"), help="where run folders go (default: runs)")
+    parser.add_argument("--data-root", type=Path, help="folder of a dataset, to see whether it can be read")
+    parser.add_argument("--ranks", type=int, metavar="N", help="ranks that the launcher was asked to start")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look, print (on rank 0 only, if the ranks know each other), and judge."""
+    if args.ranks is not None and args.ranks < 1:
+        raise InputError(f"--ranks ({args.ranks}) must be at least 1")
+    from hpcbench.measure.diagnose import diagnose
+
+    found = diagnose(os.environ, args.run_dir, args.data_root, args.ranks)
+    if is_first_rank() and args.json:
+        print(json.dumps(asdict(found) | {"ok": found.ok}, indent=2))
+    elif is_first_rank():
+        show(found)
+    return 0 if found.ok else 1
+
+
+def is_first_rank() -> bool:
+    """Whether this process is rank 0, or does not know its rank and so had better speak."""
+    from hpcbench.parallel.launch import detect
+
+    try:
+        return detect(os.environ).rank == 0
+    except InputError:
+        return True
+
+
+def show(found: Diagnosis) -> None:
+    """Print all sections, then what is missing for what."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(width=min(Console().width, WIDTH) if Console().is_terminal else WIDTH, highlight=False)
+    blocks = [(title, section_lines(rows)) for title, rows in found.sections.items() if rows]
+    for title, lines in [*blocks, ("What works here", need_lines(found))]:
+        console.print(Text(title, style="bold"))
+        for line, state in lines:
+            console.print(Text(line, style="" if state == "ok" else COLORS[state]), soft_wrap=True)
+        console.print()
+    good = "a run can start here" if found.ok else "something that a run needs is broken, see above"
+    console.print(Text(good, style=COLORS["ok" if found.ok else "broken"]))
+
+
+def section_lines(rows: list[Row]) -> list[tuple[str, State]]:
+    """Lines of a section with the state of each: name, value, and a word where it is not well."""
+    width = max(len(row.name) for row in rows)
+    lines: list[tuple[str, State]] = []
+    for row in rows:
+        mark = "broken: " if row.state == "broken" else ""
+        start = f"  {row.name:<{width}}  "
+        wrapped = textwrap.wrap(mark + row.value, WIDTH - len(start)) or [""]
+        lines += [((start if n == 0 else " " * len(start)) + text, row.state) for n, text in enumerate(wrapped)]
+    return lines
+
+
+def need_lines(found: Diagnosis) -> list[tuple[str, State]]:
+    """Lines of the table of purposes."""
+    width = max(len(need.purpose) for need in found.needs)
+    lines: list[tuple[str, State]] = []
+    for need in found.needs:
+        state: State = "ok" if need.works else "broken" if need.required else "note"
+        word = "yes" if need.works else "NO" if need.required else "no"
+        text = f"  {need.purpose:<{width}}  {word:<3}" + ("" if need.works else f"  needs: {need.missing}")
+        lines.append((text.rstrip(), state))
+    return lines

@@ -1,0 +1,280 @@
+"""Looks at a machine before a run does: versions, devices, MPI, ranks, cores, memory and storage."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module, metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+from hpcbench.measure.environment import cores_allowed
+from hpcbench.measure.memory import memory_limit_bytes
+from hpcbench.measure.system import filesystem, operating_system, processor
+from staging.errors import InputError
+
+State = Literal["ok", "note", "broken"]
+"""``note``: something optional is absent, or worth knowing. ``broken``: a run asked for cannot work."""
+
+NEEDED = ("torch", "lightning.fabric", "numpy", "scipy", "h5py", "pandas", "matplotlib", "mpi4py", "mlperf_logging")
+DISTRIBUTIONS = {"lightning.fabric": "lightning", "mlperf_logging": "mlperf-logging"}
+SCHEDULERS = {"Slurm": "sbatch", "PBS": "qsub", "LSF": "bsub", "Flux": "flux"}
+LOCAL_FOLDERS = ("/tmp", "/dev/shm", "$TMPDIR", "$SLURM_TMPDIR", "$PBS_JOBFS", "$LOCAL_SCRATCH")  # noqa: S108
+DALI = 'pip install "hpcbench[dali]" (for NVIDIA devices)'
+MPI_PROBE = """
+import mpi4py
+mpi4py.rc.initialize = False
+from mpi4py import MPI
+print(MPI.Get_library_version().splitlines()[0])
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing that was looked at."""
+
+    name: str
+    value: str
+    state: State = "ok"
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something one may want to do, whether it works here, and what is missing for it."""
+
+    purpose: str
+    works: bool
+    missing: str = ""
+    required: bool = False
+
+
+@dataclass
+class Diagnosis:
+    """All that was found, by heading."""
+
+    sections: dict[str, list[Row]] = field(default_factory=dict)
+    needs: list[Need] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything works that a run needs or that was asked for."""
+        rows = [row for section in self.sections.values() for row in section]
+        broken = any(row.state == "broken" for row in rows)
+        return not broken and all(need.works for need in self.needs if need.required)
+
+
+def diagnose(
+    environ: Mapping[str, str], run_dir: Path, data_root: Path | None = None, ranks: int | None = None
+) -> Diagnosis:
+    """Look at everything. ``ranks``, how many the launcher was asked to start, is held against what is seen."""
+    found = Diagnosis()
+    found.sections["Software"] = software = versions()
+    works = all(row.state != "broken" for row in software)
+    found.sections["Processor"] = cores(environ)
+    found.sections["Accelerator and precision"] = devices() if works else []
+    found.sections["Memory"] = memory()
+    found.sections["MPI and ranks"] = mpi = [*mpi_library(), *launch(environ, ranks), *schedulers(environ)]
+    found.sections["Storage"] = storage(environ, run_dir, data_root)
+    found.needs = needs(works, mpi)
+    return found
+
+
+def versions() -> list[Row]:
+    """The packages that a run imports, each really imported."""
+    rows = [Row("hpcbench", metadata.version("hpcbench")), Row("Python", sys.version.split()[0])]
+    for module in NEEDED:
+        name = DISTRIBUTIONS.get(module, module)
+        try:
+            import_module(module)
+            rows.append(Row(name, metadata.version(name)))
+        except Exception as error:
+            rows.append(Row(name, f"cannot be imported ({type(error).__name__}: {error})", "broken"))
+    rows.append(Row("operating system", operating_system()))
+    return rows
+
+
+def cores(environ: Mapping[str, str]) -> list[Row]:
+    """The processor, and how much of it this process may use."""
+    cpu = processor()
+    allowed = cores_allowed()
+    rows = [
+        Row("model", cpu["host_processor_model_name"]),
+        Row("cores allowed", f"{len(allowed)} of {psutil.cpu_count()}"),
+    ]
+    if "OMP_NUM_THREADS" in environ:
+        rows.append(Row("OMP_NUM_THREADS", environ["OMP_NUM_THREADS"]))
+    return rows
+
+
+def devices() -> list[Row]:
+    """What torch was built for, the accelerators it finds, and the precision that ``auto`` would choose."""
+    import torch
+
+    from hpcbench.parallel.precision import FAST_BFLOAT16, processor_flags, resolve_precision
+
+    rows = [Row("vector instructions", torch.backends.cpu.get_cpu_capability())]
+    device = torch.device("cpu")
+    if torch.accelerator.is_available():
+        device = torch.accelerator.current_accelerator() or device
+        rows.append(Row("accelerators", f"{torch.accelerator.device_count()} of type {device.type}"))
+        rows += _device_rows(device.type)
+    else:
+        rows.append(Row("accelerators", "none found by torch; training runs on the processor", "note"))
+    fast = sorted(FAST_BFLOAT16 & processor_flags())
+    rows.append(Row("fast bfloat16 on the processor", ", ".join(fast) or "no"))
+    rows.append(Row("precision 'auto'", resolve_precision("auto", device)))
+    return rows
+
+
+def _device_rows(kind: str) -> list[Row]:
+    import torch
+
+    rows = []
+    for index in range(torch.accelerator.device_count()):
+        try:
+            properties = torch.get_device_module(kind).get_device_properties(index)
+            rows.append(Row(f"{kind}:{index}", f"{properties.name}, {gib(properties.total_memory)}"))
+        except (AttributeError, RuntimeError) as error:
+            rows.append(Row(f"{kind}:{index}", f"cannot be asked ({error})", "broken"))
+    return rows
+
+
+def memory() -> list[Row]:
+    """Memory of the machine, and what the batch job or container allows."""
+    total = psutil.virtual_memory()
+    limit = memory_limit_bytes()
+    rows = [Row("installed", gib(total.total)), Row("available now", gib(total.available))]
+    return [*rows, Row("limit of the control group", gib(limit) if limit else "none")]
+
+
+def mpi_library() -> list[Row]:
+    """Whether mpi4py finds an MPI library, asked in a process of its own since a bad one can end the process."""
+    rows = []
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", MPI_PROBE], capture_output=True, text=True, timeout=60, check=False
+        )
+        lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
+        last = " ".join(lines[-1].split()) if lines else f"exit code {done.returncode}"
+        rows.append(Row("MPI library", last if done.returncode == 0 else f"none ({last})", _note(done.returncode == 0)))
+    except (OSError, subprocess.TimeoutExpired) as error:
+        rows.append(Row("MPI library", f"none (asking for it failed: {error})", "note"))
+    found = find_program("mpiexec")
+    rows.append(Row("mpiexec", found or "not found", _note(bool(found))))
+    return rows
+
+
+def launch(environ: Mapping[str, str], expected: int | None) -> list[Row]:
+    """The ranks that this process sees, held against those it should see."""
+    from hpcbench.parallel.launch import detect
+
+    try:
+        here = detect(environ)
+    except InputError as error:
+        return [Row("ranks", str(error), "broken")]
+    source = "started without a launcher" if here.source == "none" else f"from {here.source}"
+    text = f"rank {here.rank} of {here.world_size} on {here.nodes} node(s), {source}"
+    if expected is not None and expected != here.world_size:
+        return [Row("ranks", f"{text}, but --ranks says {expected}; the launcher's variables do not arrive", "broken")]
+    share = max(1, len(cores_allowed()) // here.local_size)
+    return [Row("ranks", text), Row("cores per rank, if shared", str(share))]
+
+
+def schedulers(environ: Mapping[str, str]) -> list[Row]:
+    """Batch schedulers whose commands are here, and the job that this runs in."""
+    present = [name for name, program in SCHEDULERS.items() if shutil.which(program)]
+    jobs = [f"{name}={environ[name]}" for name in ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID") if name in environ]
+    return [Row("schedulers", ", ".join(present) or "none"), Row("inside job", ", ".join(jobs) or "no")]
+
+
+def storage(environ: Mapping[str, str], run_dir: Path, data_root: Path | None) -> list[Row]:
+    """Where runs go, where data are, and where data could be staged to."""
+    rows = [_folder_row("run folders", run_dir, needed=True)]
+    if data_root is not None:
+        rows.append(_data_row(data_root))
+    seen = set()
+    for name in LOCAL_FOLDERS:
+        text = os.path.expandvars(name) if not name.startswith("$") else environ.get(name[1:], "")
+        folder = Path(text)
+        if text and folder.is_dir() and folder.resolve() not in seen:
+            seen.add(folder.resolve())
+            rows.append(_folder_row(f"node-local candidate {name}", folder, needed=False))
+    return rows
+
+
+def _folder_row(name: str, folder: Path, needed: bool) -> Row:
+    """Whether a folder, or the nearest parent that exists, can be written, and what is free there."""
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        return Row(name, f"{folder}: cannot be written ({error.strerror})", "broken" if needed else "note")
+    return Row(name, f"{folder}: {gib(shutil.disk_usage(place).free)} free on {filesystem(place) or 'a filesystem'}")
+
+
+def _data_row(folder: Path) -> Row:
+    try:
+        entries = sorted(entry.name for entry in folder.iterdir())
+    except OSError as error:
+        return Row("dataset", f"{folder}: cannot be read ({error.strerror})", "broken")
+    listed = ", ".join(entries[:6]) + (", ..." if len(entries) > 6 else "")
+    return Row("dataset", f"{folder}: holds {listed or 'nothing'}", "ok" if entries else "broken")
+
+
+def needs(software_works: bool, mpi: list[Row]) -> list[Need]:
+    """What one may want to do here, and what is missing for it."""
+    library, mpiexec = (next(row for row in mpi if row.name == name) for name in ("MPI library", "mpiexec"))
+    local = 'pip install "hpcbench[local]", or load the site\'s MPI module'
+    return [
+        Need("train on one process", software_works, "a package that cannot be imported, see above", required=True),
+        Need("hpcbench check", find_spec("mlperf_logging") is not None, "pip install mlperf-logging", required=True),
+        Need("several ranks here, torchrun", software_works and _has_distributed(), "a torch built with gloo"),
+        Need("several ranks, mpiexec", mpiexec.state == "ok", local),
+        Need("staging over MPI", library.state == "ok", local),
+        Need("several nodes, srun", shutil.which("srun") is not None, "Slurm; mpiexec and torchrun do as well"),
+        Need("an accelerator", software_works and _has_accelerator(), "a device, or a torch that was built for it"),
+        Need("--train.compile", find_compiler() is not None, "a C++ compiler on PATH, such as g++"),
+        Need("--data.loader dali", bool(find_spec("nvidia") and find_spec("nvidia.dali")), DALI),
+    ]
+
+
+def find_program(name: str) -> str | None:
+    """Path of a program on ``PATH`` or beside this Python, where pip puts it."""
+    return shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
+
+
+def find_compiler() -> str | None:
+    """A C++ compiler, which ``torch.compile`` calls."""
+    return next((path for name in ("g++", "clang++", "c++") if (path := shutil.which(name))), None)
+
+
+def gib(size: int) -> str:
+    """A size in GiB."""
+    return f"{size / 2**30:.1f} GiB"
+
+
+def _has_distributed() -> bool:
+    import torch.distributed
+
+    return torch.distributed.is_available() and torch.distributed.is_gloo_available()
+
+
+def _has_accelerator() -> bool:
+    import torch
+
+    return torch.accelerator.is_available()
+
+
+def _note(fine: bool) -> State:
+    return "ok" if fine else "note"

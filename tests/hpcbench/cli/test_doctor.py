@@ -1,0 +1,138 @@
+"""``hpcbench doctor`` on this machine, and on machines where something is missing."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from hpcbench.cli import doctor
+from hpcbench.cli.main import main
+from hpcbench.measure import diagnose
+from hpcbench.measure.diagnose import launch, mpi_library, needs, storage, versions
+
+LAUNCHERS = ("PMI", "PMIX", "OMPI", "MPI_", "SLURM", "RANK", "WORLD_SIZE", "LOCAL_", "HPCBENCH_")
+
+
+@pytest.fixture(autouse=True)
+def without_launcher(monkeypatch):
+    for name in list(os.environ):
+        if name.startswith(LAUNCHERS):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def without_mpi(monkeypatch):
+    """mpi4py as it behaves where no MPI library is installed."""
+    monkeypatch.setattr(diagnose, "MPI_PROBE", "raise RuntimeError('cannot load MPI library')")
+    monkeypatch.setattr(diagnose, "find_program", lambda name: None)
+
+
+def test_it_prints_what_torch_says_and_fits_100_columns(tmp_path, capsys):
+    assert main(["doctor", "--run-dir", str(tmp_path / ("long-" * 30))]) == 0
+    output = capsys.readouterr().out
+    assert f"  torch             {torch.__version__}" in output
+    assert torch.backends.cpu.get_cpu_capability() in output
+    assert "a run can start here" in output
+    assert "\x1b" not in output
+    assert max(len(line) for line in output.splitlines()) <= 100
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_json_holds_the_same(tmp_path, capsys):
+    assert main(["doctor", "--json", "--run-dir", str(tmp_path)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["ok"] is True
+    software = {row["name"]: row["value"] for row in found["sections"]["Software"]}
+    assert software["torch"] == torch.__version__
+    assert {need["purpose"] for need in found["needs"] if need["required"]} == {
+        "train on one process",
+        "hpcbench check",
+    }
+
+
+def test_without_an_mpi_library_one_process_still_works_and_the_remedy_is_named(without_mpi, tmp_path, capsys):
+    assert main(["doctor", "--run-dir", str(tmp_path)]) == 0
+    output = capsys.readouterr().out
+    assert "none (RuntimeError: cannot load MPI library)" in output
+    assert 'several ranks, mpiexec        no   needs: pip install "hpcbench[local]"' in output
+
+
+def test_an_mpi_library_that_ends_the_process_does_not_end_this_one(monkeypatch):
+    monkeypatch.setattr(diagnose, "MPI_PROBE", "import os; os.abort()")
+    row = mpi_library()[0]
+    assert (row.value, row.state) == ("none (exit code -6)", "note")
+
+
+def test_ranks_that_are_seen_are_held_against_those_that_were_asked_for():
+    environ = {"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2"}
+    assert launch(environ, 4)[0].value == "rank 2 of 4 on 2 node(s), from PMI"
+    assert launch(environ, 4)[0].state == "ok"
+    assert launch(environ, 8)[0].state == "broken"
+    assert launch({}, 4)[0].state == "broken"
+    assert launch({}, None)[0].state == "ok"
+
+
+def test_launchers_that_disagree_are_broken_in_words(monkeypatch, capsys):
+    monkeypatch.setenv("PMI_RANK", "1")
+    monkeypatch.setenv("PMI_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["doctor"]) == 1
+    output = " ".join(capsys.readouterr().out.split())
+    assert "PMI and torchrun disagree on rank (1 and 0)" in output
+    assert "something that a run needs is broken" in output
+
+
+def test_only_rank_0_speaks(monkeypatch, capsys):
+    for name, value in {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}.items():
+        monkeypatch.setenv(name, value)
+    assert main(["doctor", "--ranks", "2"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_a_missing_dataset_is_broken(tmp_path, capsys):
+    assert main(["doctor", "--data-root", str(tmp_path / "none")]) == 1
+    assert "cannot be read (No such file or directory)" in " ".join(capsys.readouterr().out.split())
+    (tmp_path / "train").mkdir()
+    assert storage({}, tmp_path, tmp_path)[1].value == f"{tmp_path}: holds train"
+
+
+def test_a_place_that_cannot_be_written_is_broken():
+    if not Path("/proc/self").exists():
+        pytest.skip("needs /proc")
+    row = storage({}, Path("/proc/runs"), None)[0]
+    assert row.state == "broken"
+    assert "cannot be written" in row.value
+
+
+def test_node_local_folders_of_a_job_are_listed_once(tmp_path):
+    rows = storage({"TMPDIR": str(tmp_path), "SLURM_TMPDIR": str(tmp_path)}, tmp_path, None)
+    assert [row.name for row in rows if str(tmp_path) in row.value] == ["run folders", "node-local candidate $TMPDIR"]
+
+
+def test_a_package_that_cannot_be_imported_is_broken(monkeypatch, capsys):
+    monkeypatch.setattr(diagnose, "NEEDED", ("torch", "no_such_package"))
+    assert versions()[-2].value == ("cannot be imported (ModuleNotFoundError: No module named 'no_such_package')")
+    assert main(["doctor"]) == 1
+    assert "train on one process          NO   needs: a package that cannot be imported" in capsys.readouterr().out
+
+
+def test_needs_name_what_is_missing(monkeypatch):
+    monkeypatch.setattr(diagnose.shutil, "which", lambda name, path=None: None)
+    missing = {need.purpose: need.missing for need in needs(True, mpi_library()) if not need.works}
+    assert missing["--train.compile"] == "a C++ compiler on PATH, such as g++"
+    assert "several nodes, srun" in missing
+
+
+def test_ranks_below_one_are_bad_input(capsys):
+    assert main(["doctor", "--ranks", "0"]) == 2
+    assert capsys.readouterr().err == "hpcbench: error: --ranks (0) must be at least 1\n"
+
+
+def test_long_values_are_wrapped_under_their_column():
+    lines = doctor.section_lines([diagnose.Row("ranks", "word " * 40, "broken")])
+    assert all(len(text) <= 100 for text, _ in lines)
+    assert lines[0][0].startswith("  ranks  broken: word")
+    assert lines[1][0].startswith("         word")

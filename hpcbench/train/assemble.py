@@ -28,6 +28,7 @@ from hpcbench.parallel.launch import Launch
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.train import checkpoint as checkpoints
 from hpcbench.train.console import Console
+from hpcbench.train.graph import GraphedStep
 from hpcbench.train.interrupt import Interrupts
 from hpcbench.train.losses import LossBuffer
 from hpcbench.train.state import State
@@ -68,15 +69,17 @@ class Run:
     def __post_init__(self) -> None:
         self.device = self.fabric.device
         self.losses = LossBuffer(self.group, self.device)
+        self.precision = str(self.fabric._precision.precision)
         self.double = self.precision == "64-true"
         self.dtype = torch.float64 if self.double else torch.float32
         self.step_loss = self.no_loss()
         self.phase = self.phases.phase
         self.pin = self.device.type != "cpu"
-        self.precision = str(self.fabric._precision.precision)
         asked = self.config.data.workers
         self.workers = default_workers(self.threads) if asked is None else asked
-        self.forward_model: nn.Module = self.model
+        train = self.config.train
+        self.forward_model: Any = torch.compile(self.model) if train.compile else self.model
+        self.graph = GraphedStep(self._backward, self._gradients, self.device) if train.cuda_graph else None
 
     @property
     def is_first(self) -> bool:
@@ -143,6 +146,19 @@ class Run:
         with self.fabric.autocast():
             output: Tensor = self.forward_model(inputs.to(self.dtype))
         return output.to(self.dtype)
+
+    def gradients_of(self, inputs: Tensor, target: Tensor, weight: float) -> Tensor:
+        """Add the gradients of ``weight`` times the mean loss of a batch; returns that loss."""
+        self.weight = weight
+        return self._backward(inputs, target) if self.graph is None else self.graph(inputs, target)
+
+    def _backward(self, inputs: Tensor, target: Tensor) -> Tensor:
+        loss = self.task.loss(self.forward(inputs), target) * self.weight
+        self.fabric.backward(loss)
+        return loss.detach()
+
+    def _gradients(self) -> list[Tensor]:
+        return [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
 
     def average_statistics(self) -> None:
         """Average batch-norm statistics over ranks, as the published evaluation does."""

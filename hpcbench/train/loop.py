@@ -70,17 +70,14 @@ def forward_backward(
     run: Run, inputs: Tensor, targets: Tensor, indices: Tensor, epoch: int, step_samples: int, last: bool
 ) -> Tensor:
     """Gradients of one micro-batch; returns its share of the mean loss over the samples of the step."""
-    run.reducer.enabled = last
+    run.reducer.enabled = last and run.graph is None
     if len(indices) == 0:
         return run.no_loss()
     with run.phase("compute"):
         keys = sample_keys(run.seed, epoch, indices)
         set_sample_keys(run.model, keys)
         prepared, target = run.task.prepare(inputs, targets, keys)
-        output = run.forward(prepared)
-        loss = run.task.loss(output, target) * (len(indices) / step_samples)
-        run.fabric.backward(loss)
-    return loss.detach()
+        return run.gradients_of(prepared, target, len(indices) / step_samples)
 
 
 def optimizer_step(run: Run, step_samples: int) -> None:
@@ -91,7 +88,7 @@ def optimizer_step(run: Run, step_samples: int) -> None:
     with run.phase("optimizer"):
         set_learning_rate(run.optimizer, rate)
         run.optimizer.step()
-        run.optimizer.zero_grad(set_to_none=True)
+        run.optimizer.zero_grad(set_to_none=run.graph is None)
     run.state.step += 1
     run.state.samples += step_samples
     run.losses.add(run.state.step, run.state.samples, rate, run.step_loss)

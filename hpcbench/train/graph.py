@@ -1,0 +1,57 @@
+"""Forward and backward pass as one captured graph, which spares the host's work for every kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from staging.errors import InputError
+
+WARMUP_STEPS = 3
+"""Eager steps before the capture: libraries choose their kernels, and gradients get their final place in memory."""
+
+Step = Callable[[Tensor, Tensor], Tensor]
+
+
+class GraphedStep:
+    """Runs ``step(inputs, target) -> loss`` (forward and backward) eagerly a few times, then captures and replays it.
+
+    Inputs are copied into tensors that stay in place. Gradients must stay in place too: they are zeroed, never
+    dropped. All batches have one shape. The device must support graphs; otherwise ``InputError``.
+    """
+
+    def __init__(self, step: Step, gradients: Callable[[], list[Tensor]], device: torch.device) -> None:
+        self.module: Any = torch.get_device_module(device)
+        if not hasattr(self.module, "CUDAGraph"):
+            raise InputError(f"train.cuda_graph needs a device that captures graphs, not {device.type}; set it false")
+        self.step = step
+        self.gradients = gradients
+        self.done = 0
+        self.graph: Any = None
+
+    def __call__(self, inputs: Tensor, target: Tensor) -> Tensor:
+        """The loss of one batch; its gradients are added to the parameters' (zero before the call)."""
+        if self.graph is not None:
+            self.inputs.copy_(inputs, non_blocking=True)
+            self.target.copy_(target, non_blocking=True)
+            self.graph.replay()
+            return self.loss.clone()
+        self.done += 1
+        if self.done <= WARMUP_STEPS:
+            return self.step(inputs, target)
+        self.capture(inputs, target)
+        return self(inputs, target)
+
+    def capture(self, inputs: Tensor, target: Tensor) -> None:
+        """Record the step; recording computes nothing, so that the caller replays it for the same batch."""
+        self.inputs, self.target = inputs.clone(), target.clone()
+        self.module.synchronize()
+        graph = self.module.CUDAGraph()
+        with self.module.graph(graph):
+            for gradient in self.gradients():
+                gradient.zero_()
+            self.loss = self.step(self.inputs, self.target)
+        self.graph = graph

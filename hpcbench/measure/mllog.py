@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import logging
@@ -158,6 +159,8 @@ class RunLog:
         """The clock stops. Only the first call counts, from whichever thread; the log is closed.
 
         The official log knows ``success`` and ``aborted``: a target not reached is the second, and ``reason`` says so.
+        On a full disk it takes the run folder's reserve; where even that fails, a run that is being aborted goes on
+        ending, so that the reason for it is not lost behind an ``OSError``.
         """
         with self._lock:
             if self._stopped:
@@ -167,9 +170,11 @@ class RunLog:
             try:
                 self._log("INTERVAL_END", "run_stop", None, {"status": official, "reason": reason}, self.run_stop_ms)
             except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not release_reserve(self.path.parent):
+                full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+                if full and release_reserve(self.path.parent):
+                    self._handler.flush()
+                elif status != "aborted":
                     raise
-                self._handler.flush()
             finally:
                 self._stopped = True
                 self.close()
@@ -184,7 +189,8 @@ class RunLog:
         """Close the file. Nothing is written afterwards."""
         with self._lock:
             self._stopped = True
-            self._handler.close()
+            with contextlib.suppress(OSError):  # every line was flushed, or its error raised, when it was written
+                self._handler.close()
 
     def _point(self, key: str, value: Any, **metadata: Any) -> None:
         logged = not metadata and self._logged.get(key, _NEVER) == _plain(value)

@@ -26,6 +26,7 @@ def close_run(run: Run, status: Status, reason: str = "") -> None:
     if status == "aborted":
         with contextlib.suppress(OSError):
             run.folder.write_summary(summary)
+            run.folder.release()
         return
     save_arrays(run)
     if run.config.train.baselines and run.application.has("baselines"):

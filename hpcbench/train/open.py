@@ -87,6 +87,7 @@ def start_log(
     else:
         log = RunLog.resume(folder.mllog, enabled=first, epoch=int(found.state["epoch"]))
         if first:
+            folder.reserve()
             for table in ("steps.csv", "epochs.csv"):
                 folder.truncate_rows(table, int(found.state["step"]))
     log.submission(config, application)

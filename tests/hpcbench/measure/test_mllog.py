@@ -297,6 +297,17 @@ def test_a_full_disk_still_takes_run_stop_from_the_reserve(tmp_path, monkeypatch
     assert parsed(folder.mllog)[-1].value["metadata"]["reason"] == "the disk is full"
 
 
+def test_a_disk_without_a_reserve_does_not_hide_why_a_run_was_aborted(tmp_path):
+    if not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full")
+    for status in ("aborted", "success"):
+        path = tmp_path / f"{status}.txt"
+        path.symlink_to("/dev/full")
+    RunLog(tmp_path / "aborted.txt").run_stop("aborted", "the disk is full")
+    with pytest.raises(OSError, match="No space left"):
+        RunLog(tmp_path / "success.txt").run_stop("success")
+
+
 def test_submission_names_what_the_rules_ask_for(tmp_path):
     application = find_application("deepcam")
     config = resolve(application, None, None, {"submission.org": "Somewhere", "submission.platform": "a box"})

@@ -193,7 +193,9 @@ def test_impossible_physics_is_refused_before_any_file_is_touched() -> None:
         small(redshifts=[3.0, 1.5, 0.5, -1.0])
 
 
-@pytest.mark.parametrize("cell", [2.0, 4.0, 8.0])
+@pytest.mark.parametrize(
+    "cell", [pytest.param(2.0, marks=pytest.mark.slow), 4.0, pytest.param(8.0, marks=pytest.mark.slow)]
+)
 def test_gzip_samples_are_near_the_published_mean_size(tmp_path: Path, cell: float) -> None:
     """1.7 TB over 524288 + 65536 samples is 2.83 MB (or 2.88); a set that is easier to stage would flatter."""
     config = small(128, 128, cell_mpc_h=cell)

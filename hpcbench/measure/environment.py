@@ -43,7 +43,7 @@ def environment_record(argv: Sequence[str], environ: Mapping[str, str] | None = 
         "operating_system": operating_system(),
         "python": sys.version.split()[0],
         "cores_allowed": cores_allowed(),
-        "launcher_environment": launcher_variables(os.environ if environ is None else environ),
+        "launcher": launcher_variables(os.environ if environ is None else environ),
     }
 
 

@@ -110,4 +110,4 @@ def write_description(run: Run) -> None:
     run.folder.write_config(as_tree(config))
     run.folder.write_json("system.json", system_description(config, launch.nodes, run.folder.path))
     record: dict[str, Any] = environment_record(sys.argv)
-    run.folder.write_json("environment.json", {**record, "ranks": launch.world_size, "launcher": launch.source})
+    run.folder.write_json("environment.json", {**record, "ranks": launch.world_size, "launched_by": launch.source})

@@ -82,7 +82,7 @@ def mean_state(grid: Grid, moment: Moment) -> tuple[Fields, Tensor]:
     )
     desert = _bump(lat.abs(), 23, 9)
     humidity = 0.80 - grid.land * (0.08 + 0.40 * desert)
-    rain = 1.0 + 7 * _bump(lat, equator, 6.5) + 2.5 * storm_track(lat, summer)
+    rain = 1.2 + 7.5 * _bump(lat, equator, 9) + 2.5 * storm_track(lat, summer)
     prect = rain * (1 - 0.8 * grid.land * desert) * MM_PER_DAY
     zero = torch.zeros_like(psl)
     fields = Fields(

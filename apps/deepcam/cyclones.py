@@ -44,13 +44,13 @@ def draw_cyclones(rng: np.random.Generator, mean: float, day: int, grid: Grid) -
     for basin in rng.choice(len(BASINS), size=count, p=weights / weights.sum()):
         (south, north), (west, east), _, _ = BASINS[basin]
         lat, lon = _over_sea(rng, (south, north), (west, east), grid)
-        depth = float(np.clip(rng.lognormal(math.log(3400), 0.5), 800, 9000))
+        depth = float(np.clip(rng.lognormal(math.log(3100), 0.5), 800, 9000))
         storms.append(_cyclone(rng, lat, lon, depth, grid))
     return storms
 
 
 def _cyclone(rng: np.random.Generator, lat: float, lon: float, depth: float, grid: Grid) -> Vortex:
-    radius = resolved_radius(float(np.clip(rng.normal(70e3, 14e3), 40e3, 110e3)), grid)
+    radius = resolved_radius(float(np.clip(rng.normal(50e3, 10e3), 30e3, 80e3)), grid)
     return Vortex(
         lat=lat,
         lon=lon,
@@ -66,8 +66,8 @@ def _cyclone(rng: np.random.Generator, lat: float, lon: float, depth: float, gri
 
 
 def resolved_radius(radius_m: float, grid: Grid) -> float:
-    """``radius_m`` enlarged for a coarse grid, and at least 0.9 of the distance of two rows."""
-    return max(radius_m * grid.storm_scale, 0.9 * grid.spacing_degrees * 111.2e3)
+    """``radius_m`` enlarged for a coarse grid, and at least 0.75 of the distance of two rows."""
+    return max(radius_m * grid.storm_scale, 0.75 * grid.spacing_degrees * 111.2e3)
 
 
 def _over_sea(

@@ -36,13 +36,13 @@ class Thresholds:
     """The mean of T200 and T500 at the centre is this much above that of the box."""
     peak_wind: float = 17.0
     """Strongest wind at 850 hPa near the centre, in m/s (tropical storm)."""
-    pixel_wind: float = 16.5
+    pixel_wind: float = 18.0
     """A pixel of the storm has this wind at 850 hPa,"""
-    pixel_rain: float = 8.0e-7
+    pixel_rain: float = 1.4e-6
     """or this rain in m/s,"""
-    pixel_moisture: float = 66.0
+    pixel_moisture: float = 70.0
     """or this column water in kg/m^2."""
-    transport: float = 0.145
+    transport: float = 0.148
     """Vapour transport |V850| QREFHT of a river at 30 degrees, in m/s kg/kg; see ``transport_threshold``."""
     river_length_km: float = 2000.0
     """Rivers are at least this long,"""

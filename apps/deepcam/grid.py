@@ -16,7 +16,7 @@ from apps.deepcam.geography import render
 
 EARTH_RADIUS_M = 6.371e6
 EARTH_ROTATION_PER_S = 7.292e-5
-FINEST_RESOLVED_DEGREES = 0.9
+FINEST_RESOLVED_DEGREES = 0.75
 """Rows at most this far apart resolve storms of natural size."""
 
 

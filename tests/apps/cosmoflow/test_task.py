@@ -10,6 +10,7 @@ from apps.cosmoflow.model import build_model
 from apps.cosmoflow.task import SYMMETRIES, CosmoFlowTask, augmented, build_task
 from hpcbench.application import find_application
 from hpcbench.config.resolve import resolve
+from hpcbench.optim.recipes import RECIPES
 from hpcbench.train.randomness import sample_keys
 
 
@@ -192,3 +193,10 @@ def test_example_is_the_central_slice() -> None:
     kept = tasks().example(inputs, torch.zeros(2, 4), torch.zeros(2, 4))
     assert torch.equal(kept["slice"], inputs[:, :, 3])
     assert len(PARAMETERS) == 4
+
+
+def test_published_preset_is_the_recipe_of_its_convergence_point() -> None:
+    config = resolve(find_application("cosmoflow"), preset="mlperf")
+    recipe = next(one for one in RECIPES if one.application == "cosmoflow" and one.global_batch_size == 512)
+    assert config.schedule == recipe.schedule()
+    assert (config.optim.lr, config.optim.weight_decay) == (recipe.peak, recipe.weight_decay)

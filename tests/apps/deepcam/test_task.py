@@ -8,6 +8,7 @@ from apps.deepcam.model import build_model
 from apps.deepcam.task import CLASS_WEIGHTS, DeepCAMTask, build_task
 from hpcbench.application import find_application
 from hpcbench.config.resolve import resolve
+from hpcbench.optim.recipes import RECIPES
 
 MINIMUM = torch.arange(16, dtype=torch.float32) - 5
 MAXIMUM = MINIMUM + torch.arange(1, 17, dtype=torch.float32)
@@ -167,3 +168,13 @@ def test_examples_leave_out_what_the_model_does_not_see() -> None:
     task = loaded([7, 3])
     inputs, target = task.prepare(fields()[:, [7, 3]], torch.zeros(2, 3, 4), None)
     assert set(task.example(inputs, one_hot(target), target)) == {"label", "prediction", "PSL"}
+
+
+def test_published_preset_has_the_schedule_of_its_convergence_point() -> None:
+    config = resolve(find_application("deepcam"), preset="mlperf")
+    recipe = next(one for one in RECIPES if one.application == "deepcam" and one.global_batch_size == 128)
+    expected = recipe.schedule()
+    assert config.schedule.factors == pytest.approx(expected.factors)
+    assert config.schedule.milestones == expected.milestones
+    assert (config.schedule.unit, config.schedule.warmup) == (expected.unit, expected.warmup)
+    assert (config.optim.lr, config.optim.weight_decay) == (recipe.peak, recipe.weight_decay)

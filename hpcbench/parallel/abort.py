@@ -37,6 +37,9 @@ LAST_WORDS_S = 2.0
 ACKNOWLEDGE_S = 10.0
 """How long a failing rank waits for rank 0 to have written the end of the run."""
 
+DIED = "the process died without a word (killed, out of memory, or its node was lost)"
+PARENT_DIED = "the process that started the ranks died"
+
 
 class AbortWatcher:
     """While entered, an exception on one rank, or the death of one, ends all ranks with a non-zero exit code.
@@ -149,7 +152,7 @@ class AbortWatcher:
                 self._acknowledged.set()
             if hub.ended:
                 if self._announced is None and not self._closed.is_set():
-                    self._end({"reason": "rank 0 died", "code": 1, "rank": 0}, aloud=self._rank == 1)
+                    self._end({"reason": DIED, "code": 1, "rank": 0}, aloud=self._rank == 1)
                 self._acknowledged.set()
                 return
 
@@ -185,15 +188,14 @@ class AbortWatcher:
             self._selector.unregister(peer.socket)
             self._peers.remove(peer)
             if peer.rank is not None and not peer.said_goodbye and self._announced is None:
-                self._end({"kind": "abort", "reason": f"rank {peer.rank} died", "code": 1, "rank": peer.rank})
+                self._end({"kind": "abort", "reason": DIED, "code": 1, "rank": peer.rank})
 
     def _end(self, message: dict[str, Any], origin: Lines | None = None, aloud: bool | None = None) -> NoReturn:
         """End this process because of another: first what must be written, then the word to others, then leave."""
-        self._reason = str(message["reason"])
+        self._reason = " ".join(f"rank {message['rank']}: {message['reason']}".split())
         self._received.set()
         if aloud if aloud is not None else self._rank == 0:
-            text = f"rank {message['rank']} ended the run: {self._reason}"
-            print(f"hpcbench: aborted: {' '.join(text.split())}", file=sys.stderr, flush=True)
+            print(f"hpcbench: aborted: {self._reason}", file=sys.stderr, flush=True)
         if self.on_abort is not None:
             with contextlib.suppress(Exception):
                 self.on_abort(self._reason)
@@ -218,7 +220,7 @@ class AbortWatcher:
     def _check_parent(self) -> None:
         """A rank that `--parallel.devices` started ends when the process that started it was killed."""
         if self._parent is not None and os.getppid() != self._parent:
-            self._end({"kind": "abort", "reason": "the process that started the ranks died", "code": 1, "rank": 0})
+            self._end({"kind": "abort", "reason": PARENT_DIED, "code": 1, "rank": self._rank})
 
 
 def exit_code_of(error: BaseException) -> int:

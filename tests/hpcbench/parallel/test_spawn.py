@@ -1,0 +1,73 @@
+"""Ranks started by ``--parallel.devices``: exit codes, signals, and the end of all when one fails. No torch here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from hpcbench.parallel.spawn import rank_environments, run_ranks, spawn
+from staging.errors import InputError
+
+
+@pytest.fixture(autouse=True)
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hpcbench.parallel.spawn.GRACE_S", 0.5)
+
+
+def run(script: str, ranks: int = 2) -> tuple[int, float]:
+    started = time.monotonic()
+    code = run_ranks([sys.executable, "-c", f"import os, sys, time\nrank = int(os.environ['RANK'])\n{script}"],
+                     rank_environments(ranks, os.environ))  # fmt: skip
+    return code, time.monotonic() - started
+
+
+def test_all_well() -> None:
+    assert run("sys.exit(0)")[0] == 0
+
+
+def test_the_first_failure_is_the_exit_code_and_ends_the_others() -> None:
+    code, seconds = run("time.sleep(60 * (1 - rank)); sys.exit(5)")
+    assert code == 5
+    assert seconds < 10
+
+
+def test_a_rank_that_ignores_being_asked_is_killed() -> None:
+    ignore = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    code, seconds = run(f"{ignore}\nif rank: sys.exit(5)\ntime.sleep(60)")
+    assert code == 5
+    assert seconds < 12
+
+
+def test_a_killed_rank_gives_128_plus_n() -> None:
+    assert run("os.kill(os.getpid(), 9)" + " if rank else time.sleep(60)")[0] == 137
+
+
+def test_ranks_that_miss_their_target_may_finish() -> None:
+    # Rank 0 writes its report for longer than the grace that failing ranks get.
+    code, seconds = run("time.sleep(2 * (1 - rank)); sys.exit(3)")
+    assert code == 3
+    assert seconds > 2
+
+
+def test_signals_are_passed_on() -> None:
+    program = (
+        "import os, sys\nfrom hpcbench.parallel.spawn import rank_environments, run_ranks\n"
+        "sys.exit(run_ranks([sys.executable, '-c', 'import os, time; os.write(1, bytes([49, 10])); time.sleep(60)'],"
+        " rank_environments(2, os.environ)))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert [process.stdout.readline(), process.stdout.readline()] == [b"1\n", b"1\n"]
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=10) == 128 + signal.SIGTERM
+
+
+def test_a_launcher_and_devices_exclude_each_other() -> None:
+    outer = {"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2"}
+    with pytest.raises(InputError, match=r"parallel.devices \(4\) starts ranks, but PMI has already started 2"):
+        spawn(["apps"], 4, outer)

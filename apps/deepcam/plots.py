@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
@@ -59,11 +61,11 @@ def figures(folder: Path) -> list[Figure]:
 
 
 FIELDS = {
-    "TMQ": ("Water vapour in the column", "kg/m²", 1.0, "Greys"),
-    "PSL": ("Pressure at sea level", "hPa", 0.01, "Greys_r"),
-    "wind": ("Wind at the lowest level", "m/s", 1.0, "Greys"),
+    "TMQ": ("Water vapour in the column", "kg/m²", 1.0, (0.02, 0.7)),
+    "PSL": ("Pressure at sea level", "hPa", 0.01, (0.7, 0.02)),
+    "wind": ("Wind at the lowest level", "m/s", 1.0, (0.02, 0.7)),
 }
-"""Title, unit, factor to it and colours of the fields that a map may show."""
+"""Title, unit, factor to it and greys (of lowest and highest value) of the fields that a map may show."""
 
 
 @style.styled
@@ -75,21 +77,24 @@ def maps(arrays: dict[str, npt.NDArray[np.generic]]) -> Figure | None:
     names = [name for name in FIELDS if name in arrays][:2]
     if not names:
         return None
+    land, _ = render(1.5)  # the simulator's coasts, which are the Earth's in outline
     rows = _eventful(arrays["label"], 3)
     figure = style.canvas(1.3 + len(rows) * (2.0 if len(names) > 1 else 4.0))
     panels = figure.subplots(len(rows), len(names), squeeze=False, sharex=True, sharey=True)
     for column, name in enumerate(names):
-        title, unit, factor, colors = FIELDS[name]
+        title, unit, factor, greys = FIELDS[name]
+        colors = ListedColormap(colormaps["Greys"](np.linspace(*greys, 256)))
         values = arrays[name][rows].astype(np.float64) * factor
         low, high = np.quantile(values, [0.005, 0.995])
         for axes, value, row in zip(panels[:, column], values, rows, strict=True):
-            image = axes.imshow(value, origin="lower", extent=(0, 360, -90, 90), cmap=colors, alpha=0.8,
-                                vmin=low - 0.2 * (high - low), vmax=high, interpolation="bilinear")  # fmt: skip
-            _geography(axes)
+            image = axes.imshow(value, origin="lower", extent=(0, 360, -90, 90), cmap=colors,
+                                vmin=low, vmax=high, interpolation="bilinear")  # fmt: skip
+            _geography(axes, land)
             _outlines(axes, arrays["label"][row], arrays["prediction"][row])
         panels[0, column].set_title(title)
         bar = figure.colorbar(image, ax=panels[:, column], location="bottom", shrink=0.5, aspect=35, pad=0.02)
         bar.set_label(unit)
+        bar.outline.set_visible(False)
     figure.legend(handles=_legend(), loc="outside upper left", ncols=4, handlelength=2.2)
     caption = (
         "Validation samples, a row each. Shaded: the label. Line: the outline of what the network predicts. Coasts "
@@ -104,20 +109,14 @@ def _eventful(labels: npt.NDArray[np.generic], count: int) -> list[int]:
     return sorted(np.argsort(held, kind="stable")[:count].tolist())
 
 
-def _geography(axes: Axes) -> None:
-    """Latitude and longitude axes, and coasts."""
+def _geography(axes: Axes, land: npt.NDArray[np.float32]) -> None:
+    """Latitude and longitude axes, and the coasts of ``land`` (rows, columns), which has 1 on land."""
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _degrees(x if x <= 180 else x - 360, "EW")))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: _degrees(y, "NS")))
     axes.set_xticks([0, 90, 180, 270])
     axes.set_yticks([-60, -30, 0, 30, 60])
     axes.set_box_aspect(0.5)
     axes.grid(visible=False)
-    _coast(axes)
-
-
-def _coast(axes: Axes) -> None:
-    """The simulator's coasts, which are those of the Earth in outline."""
-    land, _ = render(1.0)
     rows, columns = land.shape
     longitude, latitude = (np.arange(columns) + 0.5) * 360 / columns, -90 + (np.arange(rows) + 0.5) * 180 / rows
     axes.contour(longitude, latitude, land, levels=[0.5], colors=[style.MUTED], linewidths=0.5)

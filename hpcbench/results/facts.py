@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from hpcbench.application import Application, applications
+from hpcbench.application import Application, find_application, installed
 from hpcbench.results import style, units
 from hpcbench.results.plots import metric_label, words
 from hpcbench.results.records import Run
@@ -46,7 +46,8 @@ FILE_WORDS = {
 
 def application_of(run: Run) -> Application | None:
     """The run's application, or ``None`` where it is not installed here."""
-    return applications().get(run.summary.application)
+    name = run.summary.application
+    return find_application(name) if name in installed() else None
 
 
 def plots_module(run: Run) -> ModuleType | None:

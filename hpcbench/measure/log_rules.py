@@ -124,8 +124,8 @@ def _after_stop(events: list[Event]) -> str:
 
 
 def _target(events: list[Event], default: float | None) -> float | None:
-    """The target that the log names, else ``default``."""
-    for event in events:
+    """The target that the log names, the last one where a resumed run changed it, else ``default``."""
+    for event in reversed(events):
         if event.key in ("quality_target", "target_accuracy_reached") and isinstance(event.value, int | float):
             return float(event.value)
     return default

@@ -132,6 +132,23 @@ def test_an_open_run_that_misses_its_own_target_fails(tmp_path):
     assert result.beyond_messages == ["no metric before run_stop reaches the target"]
 
 
+def test_the_target_of_a_resumed_run_is_its_last(tmp_path):
+    path = drive(tmp_path / "mllog.txt", "cosmoflow", "smoke", scores=(0.5, 0.3), target=0.2)
+    lines = path.read_text().splitlines(keepends=True)
+    target = next(line for line in lines if '"quality_target"' in line)
+    path.write_text("".join([*lines[:-1], target.replace("0.2", "0.35"), lines[-1]]))
+    assert check_log(path).official == "own target"
+
+
+def test_an_open_run_without_a_target_is_judged_by_the_official_checker_alone(tmp_path):
+    path = drive(tmp_path / "mllog.txt", "cosmoflow", "smoke", scores=(0.5, 0.3), target=0.35)
+    path.write_text(
+        "".join(line for line in path.read_text().splitlines(keepends=True) if "quality_target" not in line)
+    )
+    result = check_log(path)
+    assert (result.official, result.beyond_messages) == ("fail", [])
+
+
 def test_a_small_run_cannot_pass_as_closed(tmp_path):
     path = drive(tmp_path / "mllog.txt", "cosmoflow", "smoke", scores=(0.5, 0.3), target=0.35)
     text = path.read_text().replace("524288", "1000")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.results import run_folder
@@ -156,6 +156,7 @@ def test_the_summary_has_the_keys_of_the_architecture():
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 
 
+@settings(deadline=None, max_examples=50)
 @given(
     st.builds(
         Summary,

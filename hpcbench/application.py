@@ -4,15 +4,25 @@ An application is a Python package, named by an entry point of the group ``hpcbe
 holds one ``Application`` and imports no torch. The harness then finds each part by the name of its module:
 
 ========================  ==============================================================================
-``config.Config``         subclass of ``RunConfig`` with the application's own dataclasses and defaults
 ``configs/*.yaml``        presets: ``smoke``, ``laptop``, ``node``, ``mlperf``, ...
-``data``                  ``open_split(config, split) -> Dataset``; ``check_file(path, config)``; ``inspect_file``
-``simulate``              ``write_sample(config, root, split, index)`` and ``finish(config, root)``
+``data``                  ``open_split(config, split) -> Dataset`` of (inputs, targets) for ``train`` and ``validation``
 ``model``                 ``build_model(config) -> nn.Module``
 ``task``                  ``build_task(config) -> Task``: batch preparation, loss, scores, metrics, logged keys
-``baselines``             ``baselines(config) -> dict[str, dict[str, float]]`` (optional)
-``plots``                 ``figures(run_folder) -> list[Figure]`` for the report (optional)
-``references/*.json``     reference convergence points per preset (optional)
+========================  ==============================================================================
+
+What follows is optional; a command that needs a missing part says so in one line.
+
+========================  ==============================================================================
+``config.Config``         subclass of ``RunConfig`` with the application's own dataclasses and defaults
+``data.split_files``      ``(config, split)``: files to stage and verify; else all below ``data.root/split``
+``data.shared_files``     ``(config)``: files that all samples share, such as statistics; else none
+``data.check_file``       ``(path, config)``: raises ``DataError`` for a bad file, for `hpcbench data verify`
+``data.inspect_file``     ``(path) -> dict[str, str]``: what a file holds, for `hpcbench data inspect`
+``simulate``              ``write_sample(config, root, split, index)`` and ``expected_files`` of the same arguments;
+                          ``samples_per_call(config)``, else one; ``finish(config, root)`` after the last sample
+``baselines``             ``baselines(config) -> dict[str, dict[str, float]]``, metrics by the predictor's name
+``plots``                 ``figures(run_folder) -> list[Figure]`` and words for the report
+``references/*.json``     reference convergence points per preset
 ========================  ==============================================================================
 """
 
@@ -22,7 +32,7 @@ import difflib
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -59,7 +69,11 @@ class Application:
         return Path(str(files(self.package)))
 
     def config_class(self) -> type[RunConfig]:
-        """The dataclass of the application's runs."""
+        """The dataclass of the application's runs; ``RunConfig`` where it adds nothing."""
+        if not self.has("config"):
+            from hpcbench.config.schema import RunConfig
+
+            return RunConfig
         config: type[RunConfig] = self.module("config").Config
         return config
 
@@ -71,19 +85,31 @@ class Application:
         return {name: found[name] for name in order}
 
 
-@cache
 def applications() -> dict[str, Application]:
-    """All installed applications by name."""
-    found = {point.name: point.load() for point in entry_points(group=GROUP)}
-    return dict(sorted(found.items()))
+    """All installed applications by name. Raises ``InputError`` where one cannot be imported."""
+    return {name: find_application(name) for name in installed()}
 
 
+def installed() -> dict[str, EntryPoint]:
+    """Names of the installed applications, sorted, and what they stand for; nothing is imported."""
+    return dict(sorted((point.name, point) for point in entry_points(group=GROUP)))
+
+
+@cache
 def find_application(name: str) -> Application:
-    """The application called ``name``, or an ``InputError`` that suggests the nearest one."""
-    known = applications()
+    """The application called ``name``.
+
+    Raises ``InputError`` that suggests the nearest one where there is none, or says why it cannot be imported.
+    """
+    known = installed()
     if name not in known:
         raise InputError(f"unknown application '{name}'; {suggest(name, list(known))}")
-    return known[name]
+    try:
+        application: Application = known[name].load()
+    except Exception as error:
+        what = f"application '{name}' ({known[name].value}) cannot be imported"
+        raise InputError(f"{what} ({type(error).__name__}: {error}); mend or uninstall its package") from error
+    return application
 
 
 def suggest(wrong: str, known: list[str]) -> str:

@@ -32,6 +32,9 @@ def describe(application: Application, path: Path) -> str:
 
 def paragraph(application: Application, path: Path) -> str:
     """What one file holds, one property a line."""
-    facts: dict[str, str] = application.module("data").inspect_file(path)
+    data = application.module("data")
+    if not hasattr(data, "inspect_file"):
+        raise InputError(f"{application.name} cannot say what a file holds; add inspect_file(path) to its data.py")
+    facts: dict[str, str] = data.inspect_file(path)
     width = max(len(key) for key in facts)
     return "\n".join([str(path), *(f"  {key:{width}}  {value}" for key, value in facts.items())])

@@ -14,6 +14,7 @@ from typing import Any
 from hpcbench.application import Application
 from hpcbench.config.resolve import as_tree
 from hpcbench.config.schema import RunConfig
+from hpcbench.data.files import SPLITS
 from hpcbench.data.workers import allowed_cores, worker_pool
 from hpcbench.exits import Aborted
 from staging.atomic import replacing
@@ -21,7 +22,6 @@ from staging.errors import InputError
 from staging.progress import Progress
 
 MANIFEST = "simulated.json"
-SPLITS = ("train", "validation")
 Job = tuple[str, int]
 
 
@@ -53,21 +53,29 @@ def simulate_dataset(
     The same configuration and seed give the same bytes whatever the number of processes. Files that exist are kept,
     so that an interrupted simulation continues; a folder with another dataset is refused.
     """
+    if not application.has("simulate"):
+        raise InputError(f"{application.name} has no simulator; bring the dataset and set --data.root to its folder")
     claim(root, manifest(application, config))
     simulator = application.module("simulate")
     jobs = [job for job in all_jobs(simulator, config) if not is_written(simulator, config, root, job)]
-    per_call = simulator.samples_per_call(config)
+    per_call = samples_per_call(simulator, config)
     workers = min(processes or allowed_cores(), max(1, len(jobs)))
     with Progress(len(jobs) * per_call, f"simulate {application.name}", "samples", enabled=not quiet) as progress:
         for _ in write_all(application, config, root, jobs, workers, device):
             progress.advance(per_call)
-    simulator.finish(config, root)
+    if hasattr(simulator, "finish"):
+        simulator.finish(config, root)
     return describe(simulator, config, root, len(jobs))
+
+
+def samples_per_call(simulator: Any, config: RunConfig) -> int:
+    """Samples that one call of the simulator's ``write_sample`` gives; one, where it does not say."""
+    return int(simulator.samples_per_call(config)) if hasattr(simulator, "samples_per_call") else 1
 
 
 def all_jobs(simulator: Any, config: RunConfig) -> Iterator[Job]:
     """Every call of the simulator that the dataset needs; a call may write several samples."""
-    per_call = simulator.samples_per_call(config)
+    per_call = samples_per_call(simulator, config)
     for split in SPLITS:
         wanted = getattr(config.simulate, f"{split}_samples")
         if wanted % per_call:
@@ -165,7 +173,7 @@ def claim(root: Path, wanted: dict[str, Any]) -> None:
 
 def describe(simulator: Any, config: RunConfig, root: Path, new_calls: int) -> Written:
     """Count what is on disk."""
-    per_call = simulator.samples_per_call(config)
+    per_call = samples_per_call(simulator, config)
     counts = {split: getattr(config.simulate, f"{split}_samples") // per_call * per_call for split in SPLITS}
     files = [path for job in all_jobs(simulator, config) for path in simulator.expected_files(config, root, *job)]
     return Written(counts, new_calls, sum(path.stat().st_size for path in files))

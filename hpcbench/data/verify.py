@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
-from hpcbench.data.simulate import SPLITS
+from hpcbench.data.files import SPLITS, split_files
 from hpcbench.data.workers import allowed_cores, worker_pool
 from staging.errors import DataError, InputError
 from staging.progress import Progress
@@ -18,8 +18,9 @@ def verify_dataset(application: Application, config: RunConfig, processes: int |
     """One line per bad file, in the order of names; empty when all is well."""
     if not config.data.root:
         raise InputError("no dataset: set --data.root DIR")
-    data = application.module("data")
-    files = [path for split in SPLITS for path in data.split_files(config, split)]
+    if not hasattr(application.module("data"), "check_file"):
+        raise InputError(f"{application.name} cannot verify files; add check_file(path, config) to its data.py")
+    files = [path for split in SPLITS for path in split_files(application, config, split)]
     workers = min(processes or allowed_cores(), len(files))
     bad: list[str] = []
     with (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import keyword
 import re
-import shutil
 import string
 import sys
 import tempfile
@@ -12,7 +11,7 @@ from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
-from hpcbench.application import applications
+from hpcbench.application import installed
 from staging.errors import InputError
 
 SUFFIX = ".tmpl"
@@ -38,7 +37,7 @@ def write_package(name: str, out: Path) -> Path:
                 target = Path(scratch) / "new" / path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_text(text, encoding="utf-8")
-            shutil.move(Path(scratch) / "new", folder)
+            (Path(scratch) / "new").rename(folder)
     except OSError as error:
         raise InputError(f"{folder}: cannot write there ({error.strerror}); choose another --out") from None
     return folder
@@ -67,7 +66,7 @@ def check_name(name: str) -> None:
 
 def check_is_free(name: str) -> None:
     """Refuse the name of another application or module, which the new package would hide or be hidden by."""
-    if name in applications():
+    if name in installed():
         raise InputError(f"NAME '{name}' is an installed application; choose another name")
     if name in sys.stdlib_module_names or find_spec(name) is not None:
         raise InputError(f"NAME '{name}' is a module that Python finds here already; choose another name")

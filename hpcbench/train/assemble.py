@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
+from hpcbench.data.files import dataset_files
 from hpcbench.data.loader import default_workers, load_batches
 from hpcbench.data.sampler import batch_sizes
 from hpcbench.measure.memory import peak_memory_bytes
@@ -114,9 +115,7 @@ class Run:
 
     def dataset_files(self) -> list[Path]:
         """Every file that the run reads: those that all samples share, then training and validation samples."""
-        data = self.application.module("data")
-        shared: list[Path] = data.shared_files(self.config) if hasattr(data, "shared_files") else []
-        return [*shared, *data.split_files(self.config, "train"), *data.split_files(self.config, "validation")]
+        return dataset_files(self.application, self.config)
 
     def read_from(self, root: Path) -> None:
         """Read the dataset from another place, where it was staged to."""
@@ -127,7 +126,11 @@ class Run:
         """The first training sample as the model sees it, (1, ...)."""
         inputs, targets = next(load_batches(self.training, [np.array([0])], 0, pin=False))
         prepared, target = self.task.prepare(self.to_device(inputs), self.to_device(targets), None)
-        return prepared.to(self.dtype), target
+        return self.as_input(prepared), target
+
+    def as_input(self, prepared: Tensor) -> Tensor:
+        """Fractions in the run's type; integers, such as tokens, as they are."""
+        return prepared.to(self.dtype) if prepared.is_floating_point() else prepared
 
     def peak_memory(self) -> int:
         """Largest peak over ranks, in bytes."""
@@ -144,7 +147,7 @@ class Run:
     def forward(self, inputs: Tensor) -> Tensor:
         """The model's output in the run's precision, as float32 (float64 in a float64 run)."""
         with self.fabric.autocast():
-            output: Tensor = self.forward_model(inputs.to(self.dtype))
+            output: Tensor = self.forward_model(self.as_input(inputs))
         return output.to(self.dtype)
 
     def gradients_of(self, inputs: Tensor, target: Tensor, weight: float) -> Tensor:

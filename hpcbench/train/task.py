@@ -39,9 +39,12 @@ class Task(ABC):
     def score(self, output: Tensor, target: Tensor) -> Tensor:
         """Scores of each sample, (batch, len(columns)) float64: whatever ``metrics`` needs of it."""
 
-    @abstractmethod
     def metrics(self, scores: Tensor) -> dict[str, float]:
-        """Metrics of the whole set from the scores of all samples, (samples, len(columns)) float64, in sample order."""
+        """Metrics of the whole set from the scores of all samples, (samples, len(columns)) float64, in sample order.
+
+        Unless a task says otherwise, the mean of every column under the column's name.
+        """
+        return dict(zip(self.columns, scores.mean(dim=0).tolist(), strict=True))
 
     def parameter_groups(self, model: nn.Module) -> list[dict[str, Any]]:
         """Optimizer groups; a group may set its own ``weight_decay``."""

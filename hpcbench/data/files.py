@@ -1,0 +1,51 @@
+"""Which files a dataset consists of: the samples of a split, and everything that a run reads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hpcbench.application import Application
+from hpcbench.config.schema import DataConfig, RunConfig
+from staging.errors import DataError, InputError
+from staging.files import list_samples
+
+SPLITS = ("train", "validation")
+
+
+def sample_files(data: DataConfig, split: str, suffix: str) -> list[Path]:
+    """The files of ``data.root / split`` that end with ``suffix``: the first so many by name that ``data`` asks for.
+
+    Raises ``DataError`` where there is none, and ``InputError`` where ``data`` asks for more than there are.
+    """
+    folder = Path(data.root) / split
+    files = list_samples(folder, suffix)
+    key = f"{split}_samples"
+    wanted = getattr(data, key, None)
+    if wanted is not None and not 1 <= wanted <= len(files):
+        raise InputError(f"data.{key} ({wanted}) must be between 1 and {len(files)}, the samples in {folder}; lower it")
+    return files[:wanted]
+
+
+def split_files(application: Application, config: RunConfig, split: str) -> list[Path]:
+    """Files of one split, as the application's ``data.split_files`` says; else every file below its folder.
+
+    Raises ``DataError`` where the application does not say and there is no such folder.
+    """
+    data = application.module("data")
+    if hasattr(data, "split_files"):
+        return list(data.split_files(config, split))
+    folder = Path(config.data.root) / split
+    if not folder.is_dir():
+        change = f"add split_files(config, split), which lists the files of a split, to {application.package}.data"
+        raise DataError(folder, "no such folder", change)
+    return sorted(
+        Path(where) / name for where, _, names in os.walk(folder) for name in names if not name.startswith(".")
+    )
+
+
+def dataset_files(application: Application, config: RunConfig) -> list[Path]:
+    """Every file that a run reads: those that all samples share, then training and validation samples."""
+    data = application.module("data")
+    shared = list(data.shared_files(config)) if hasattr(data, "shared_files") else []
+    return shared + [path for split in SPLITS for path in split_files(application, config, split)]

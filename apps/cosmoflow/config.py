@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hpcbench.config.schema import DataConfig, RunConfig, SimulateConfig
+from hpcbench.config.validate import at_least
 from staging.errors import InputError
 
 PARAMETERS = ("omega_m", "sigma_8", "n_s", "h_0")
@@ -68,8 +69,10 @@ class Config(RunConfig):
 
     def validate(self) -> None:
         super().validate()
+        for name in ("conv_layers", "base_channels"):
+            at_least(f"model.{name}", getattr(self.model, name), 1)
         smallest = 2**self.model.conv_layers
-        if self.data.sample_size % smallest:
+        if self.data.sample_size < smallest or self.data.sample_size % smallest:
             raise InputError(
                 f"data.sample_size ({self.data.sample_size}) must be a multiple of {smallest}, because each of the "
                 f"{self.model.conv_layers} blocks halves it; change it or model.conv_layers"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hpcbench.config.schema import DataConfig, RunConfig, SimulateConfig
+from hpcbench.config.validate import at_least
 from staging.errors import InputError
 
 CLASSES = ("background", "tropical_cyclone", "atmospheric_river")
@@ -66,6 +67,11 @@ class Config(RunConfig):
             value = getattr(self.data, name)
             if value < 16 or value % 16:
                 raise InputError(f"data.{name} ({value}) must be a multiple of 16, the stride of the encoder")
+        at_least("model.middle_blocks", self.model.middle_blocks, 0)
+        if self.model.width_factor <= 0:
+            raise InputError(
+                f"model.width_factor ({self.model.width_factor}) must be above 0; 1 is the published width"
+            )
         for channel in self.data.channels:
             if not 0 <= channel < len(CHANNELS):
                 raise InputError(f"data.channels holds {channel}; channels are numbered 0 to {len(CHANNELS) - 1}")

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from apps.deepcam.config import CHANNELS, CLASSES, Config
 from apps.deepcam.iou import confusion_counts, metrics_from_counts
+from apps.deepcam.statistics import load_statistics
 from hpcbench.train.task import Task
 
 CLASS_FREQUENCIES = (0.986267818390377, 0.0004578708870701058, 0.01327431072255291)
@@ -39,8 +40,6 @@ class DeepCAMTask(Task):
 
     def load(self) -> None:
         """Read the minimum and maximum of each variable from ``stats.h5`` of the dataset."""
-        from apps.deepcam.data import load_statistics
-
         statistics = load_statistics(self.config.data.root)
         self.set_range(torch.as_tensor(statistics.minimum), torch.as_tensor(statistics.maximum))
 

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from apps.cosmoflow.config import Config
 from apps.cosmoflow.model import Block, CosmoFlow, build_model
+from staging.errors import InputError
 
 
 def configured(**settings: object) -> Config:
@@ -128,3 +129,18 @@ def test_the_seed_decides_the_weights() -> None:
         weights.append(torch.cat([parameter.flatten() for parameter in small().parameters()]))
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"conv_layers": 0}, r"model.conv_layers \(0\) must be at least 1"),
+        ({"base_channels": 0}, r"model.base_channels \(0\) must be at least 1"),
+        ({"sample_size": 0}, r"data.sample_size \(0\) must be a multiple of 32"),
+        ({"sample_size": 48}, r"data.sample_size \(48\) must be a multiple of 32"),
+        ({"dropout": 1.0}, r"model.dropout \(1.0\) must be at least 0 and below 1"),
+    ],
+)
+def test_impossible_models_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        configured(**settings).validate()

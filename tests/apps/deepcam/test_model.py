@@ -6,6 +6,7 @@ from torch import nn
 
 from apps.deepcam.config import Config
 from apps.deepcam.model import DeepCAM, SpatialPyramid, build_model
+from staging.errors import InputError
 
 
 def published() -> DeepCAM:
@@ -142,3 +143,21 @@ def test_channels_last_changes_nothing_but_rounding() -> None:
     result = model.to(memory_format=torch.channels_last)(x.contiguous(memory_format=torch.channels_last))
     assert result.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(result, expected)
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value", "message"),
+    [
+        ("model", "width_factor", 0.0, r"model.width_factor \(0.0\) must be above 0"),
+        ("model", "middle_blocks", -1, r"model.middle_blocks \(-1\) must be at least 0"),
+        ("data", "height", 100, r"data.height \(100\) must be a multiple of 16"),
+        ("data", "width", 0, r"data.width \(0\) must be a multiple of 16"),
+        ("data", "channels", [0, 16], r"data.channels holds 16; channels are numbered 0 to 15"),
+        ("data", "channels", [3, 3], r"must name at least one channel, each once"),
+    ],
+)
+def test_impossible_models_are_refused(part: str, name: str, value: object, message: str) -> None:
+    config = Config()
+    setattr(getattr(config, part), name, value)
+    with pytest.raises(InputError, match=message):
+        config.validate()

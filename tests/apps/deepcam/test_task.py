@@ -1,10 +1,13 @@
 """DeepCAM's task: normalization, analytic values of the loss, overlap of hand cases, logged keys."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from apps.deepcam.config import Config
 from apps.deepcam.model import build_model
+from apps.deepcam.statistics import STATISTICS_FILE, array_statistics, write_statistics
 from apps.deepcam.task import CLASS_WEIGHTS, DeepCAMTask, build_task
 from hpcbench.application import find_application
 from hpcbench.config.resolve import resolve
@@ -178,3 +181,15 @@ def test_published_preset_has_the_schedule_of_its_convergence_point() -> None:
     assert config.schedule.milestones == expected.milestones
     assert (config.schedule.unit, config.schedule.warmup) == (expected.unit, expected.warmup)
     assert (config.optim.lr, config.optim.weight_decay) == (recipe.peak, recipe.weight_decay)
+
+
+def test_the_range_is_read_from_the_dataset(tmp_path: Path) -> None:
+    stored = fields(1)
+    write_statistics(tmp_path / STATISTICS_FILE, array_statistics(stored[0].permute(1, 2, 0).numpy()))
+    config = Config()
+    config.data.root = str(tmp_path)
+    task = build_task(config)
+    task.load()
+    inputs, _ = task.prepare(stored, torch.zeros(1, 3, 4), None)
+    assert (inputs.amin(dim=(0, 2, 3)) == 0).all()
+    assert (inputs.amax(dim=(0, 2, 3)) == 1).all()

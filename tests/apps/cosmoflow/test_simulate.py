@@ -202,3 +202,22 @@ def test_gzip_samples_are_near_the_published_mean_size(tmp_path: Path, cell: flo
     (path,) = write_sample(config, tmp_path, "train", 0)
     assert expected_files(config, tmp_path, "train", 0) == [path]
     assert 2.5e6 < path.stat().st_size < 3.3e6
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.accelerator.is_available(), reason="needs an accelerator that torch can use")
+def test_an_accelerator_agrees_in_distribution() -> None:
+    config = small(64, 64, cell_mpc_h=8.0)
+    device = torch.accelerator.current_accelerator()
+    with torch.device(device):
+        first, again = (simulate_universe(config, "train", 0) for _ in range(2))
+    np.testing.assert_array_equal(first.counts, again.counts)
+    host = simulate_universe(config, "train", 0)
+    np.testing.assert_array_equal(first.label, host.label)
+    assert first.counts.sum(axis=(0, 1, 2), dtype=np.int64).tolist() == [64**3] * 4
+    spectra = [
+        power_spectra(torch.from_numpy(universe.counts).permute(3, 0, 1, 2).double() - 1) for universe in (first, host)
+    ]
+    number = spectra[0][1][8:]
+    ratio = spectra[0][0][0, 8:] / spectra[1][0][0, 8:]
+    assert ((ratio - 1) / (4 / number).sqrt()).abs().max() < 5

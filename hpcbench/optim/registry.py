@@ -69,11 +69,20 @@ def create_optimizer(
     options: dict[str, Any] = {"lr": config.lr}
     if capturable:
         options = {"lr": torch.tensor(config.lr, device=device), "capturable": True}
+    options["fused"] = _fused_works(info, config, device)
     # The groups are copied, because an optimizer fills in its defaults in place.
+    return info.factory(config, [dict(group) for group in groups], options)
+
+
+def _fused_works(info: OptimInfo, config: OptimConfig, device: torch.device | str) -> bool:
+    """Whether torch has the fused form on ``device``, which some versions tell only in the first step."""
+    trial = torch.nn.Parameter(torch.zeros(1, device=device))
+    trial.grad = torch.zeros_like(trial)
     try:
-        return info.factory(config, [dict(group) for group in groups], {**options, "fused": True})
-    except RuntimeError:
-        return info.factory(config, [dict(group) for group in groups], {**options, "fused": False})
+        info.factory(config, [{"params": [trial]}], {"lr": config.lr, "fused": True}).step()
+    except (RuntimeError, NotImplementedError):
+        return False
+    return True
 
 
 def set_learning_rate(optimizer: Optimizer, lr: float) -> None:

@@ -46,14 +46,16 @@ def _per_step(schedule: ScheduleConfig, peak: float, step: int) -> float:
 def _deepcam_reference(schedule: ScheduleConfig, peak: float, step: int) -> float:
     """The scheduler is one call ahead of the optimizer and leaves the warm-up one call early, short of its peak."""
     start, warmup = schedule.warmup_start_lr, schedule.warmup
-    reached = start + (warmup - 1) * (peak - start) / warmup if warmup else peak
+    # Its base rate: a warm-up factor of 1 goes from zero to the base rate, a larger one goes up from the base rate.
+    base = (start if warmup else 0.0) or peak
+    reached = start + (warmup - 1) * (peak - start) / warmup if warmup > 1 else base
     if step + 1 < warmup:
         return start + (step + 1) * (peak - start) / warmup
     if schedule.shape == "multistep":
         return reached * _factor(schedule, step - warmup)
     ahead = step + 1 - warmup
-    # Its restart adds to the base rate, which is the start of the warm-up unless that is zero.
-    top = reached if ahead <= schedule.t_max else (start or peak)
+    # Its restart adds to the base rate.
+    top = reached if ahead <= schedule.t_max else base
     return _cosine(schedule, top, ahead)
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import torch
 
-
 PROGRAM = Path(__file__).parent / "programs" / "collectives.py"
 MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
 

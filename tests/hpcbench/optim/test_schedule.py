@@ -1,0 +1,124 @@
+"""The learning rate against the published values and an independent implementation of the references."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcbench.config.schema import ScheduleConfig
+from hpcbench.optim.schedule import learning_rate
+
+
+def cosmoflow(*, quirks: bool = False) -> ScheduleConfig:
+    """The reference's recipe: warm-up over 4 epochs, a quarter from epoch 32, an eighth from epoch 64."""
+    return ScheduleConfig(
+        unit="epoch", shape="multistep", warmup=4, warmup_start_lr=0.001, milestones=[32, 64], factors=[0.25, 0.125],
+        reference_quirks=quirks,
+    )  # fmt: skip
+
+
+def per_epoch(schedule: ScheduleConfig, peak: float, epochs: int) -> list[float]:
+    return [learning_rate(schedule, peak, 10 * epoch, 10) for epoch in range(epochs)]
+
+
+def test_cosmoflow_at_batch_512() -> None:
+    rates = per_epoch(cosmoflow(), 0.008, 70)
+    assert rates[:5] == pytest.approx([0.001, 0.00275, 0.0045, 0.00625, 0.008], rel=1e-12)
+    assert set(rates[4:32]) == {0.008}
+    assert set(rates[32:64]) == {0.002}
+    assert set(rates[64:]) == {0.001}
+
+
+def test_cosmoflow_reference_drops_one_epoch_late() -> None:
+    rates = per_epoch(cosmoflow(quirks=True), 0.008, 70)
+    assert rates[:5] == pytest.approx([0.001, 0.00275, 0.0045, 0.00625, 0.008], rel=1e-12)
+    assert set(rates[4:33]) == {0.008}
+    assert set(rates[33:65]) == {0.002}
+    assert set(rates[65:]) == {0.001}
+
+
+def test_the_rate_is_constant_within_an_epoch() -> None:
+    schedule = cosmoflow()
+    assert {learning_rate(schedule, 0.008, step, 10) for step in range(10, 20)} == {0.00275}
+
+
+def deepcam(*, quirks: bool = False) -> ScheduleConfig:
+    """Batch 2048: warm-up over 400 steps from zero to 0.0055, a tenth 800 steps later."""
+    return ScheduleConfig(
+        unit="step", shape="multistep", warmup=400, milestones=[800], factors=[0.1], reference_quirks=quirks
+    )
+
+
+def test_deepcam_reaches_its_peak_at_the_end_of_the_warm_up() -> None:
+    rates = [learning_rate(deepcam(), 0.0055, step, 59) for step in range(1300)]
+    assert rates[0] == pytest.approx(0.0055 / 400, rel=1e-12)
+    assert rates[398] < 0.0055
+    assert set(rates[399:1200]) == {0.0055}
+    assert rates[1200:] == pytest.approx([0.00055] * 100, rel=1e-12)
+    assert max(rates) == 0.0055
+
+
+def test_deepcam_reference_freezes_short_of_its_peak() -> None:
+    rates = [learning_rate(deepcam(quirks=True), 0.0055, step, 59) for step in range(1300)]
+    assert rates[0] == pytest.approx(0.0055 / 400, rel=1e-12)
+    assert rates[398:1200] == pytest.approx([0.00548625] * 802, rel=1e-12)
+    assert rates[1200:] == pytest.approx([0.000548625] * 100, rel=1e-12)
+
+
+def reference_deepcam(
+    base: float, factor: float, warmup: int, milestones: list[int], t_max: int, steps: int
+) -> list[float]:
+    """What the reference's two schedulers do, as a loop: one call ahead of the optimizer, from the rate before."""
+    rates, rate = [], base
+    drops = Counter(milestone + warmup + 1 for milestone in milestones)
+    for call in range(1, steps + 1):
+        if call < warmup:
+            share = call / warmup
+            rate = base * share if factor == 1 else base * ((factor - 1) * share + 1)
+        elif t_max:
+            ahead = call - warmup
+            if ahead and (ahead - 1 - t_max) % (2 * t_max) == 0:
+                rate += base * (1 - math.cos(math.pi / t_max)) / 2
+            elif ahead:
+                rate *= (1 + math.cos(math.pi * ahead / t_max)) / (1 + math.cos(math.pi * (ahead - 1) / t_max))
+        else:
+            rate *= 0.1 ** drops[call]
+        rates.append(rate)
+    return rates
+
+
+@given(st.integers(1, 30), st.floats(1.0, 8.0), st.booleans(), st.integers(2, 40))
+def test_quirks_follow_the_deepcam_reference(warmup: int, factor: float, cosine: bool, length: int) -> None:
+    base, steps = 0.003, 100
+    schedule = ScheduleConfig(
+        unit="step", shape="cosine" if cosine else "multistep", warmup=warmup,
+        warmup_start_lr=0.0 if factor == 1 else base, t_max=length if cosine else 0,
+        milestones=[] if cosine else [length, 2 * length], factors=[] if cosine else [0.1, 0.01], reference_quirks=True,
+    )  # fmt: skip
+    found = [learning_rate(schedule, base * factor, step, 7) for step in range(steps)]
+    milestones = [] if cosine else [length, 2 * length]
+    # The reference's recurrence loses digits once a cosine has come down to zero, so one descent is compared.
+    compared = min(steps, warmup + length - 2) if cosine else steps
+    expected = reference_deepcam(base, factor, warmup, milestones, length if cosine else 0, steps)
+    assert found[:compared] == pytest.approx(expected[:compared], rel=1e-6, abs=1e-12)
+
+
+def test_cosine_is_half_way_in_the_middle() -> None:
+    schedule = ScheduleConfig(unit="step", shape="cosine", warmup=10, t_max=100, eta_min=0.2)
+    rates = [learning_rate(schedule, 1.0, step, 1) for step in range(211)]
+    assert rates[9] == rates[10] == 1.0
+    assert rates[60] == pytest.approx(0.6)
+    assert rates[110] == pytest.approx(0.2)
+    assert rates[210] == pytest.approx(1.0)
+
+
+@given(st.integers(0, 20), st.floats(1e-5, 1.0), st.sampled_from(["epoch", "step"]))
+def test_the_peak_is_reached_and_is_the_peak(warmup: int, peak: float, unit: str) -> None:
+    schedule = ScheduleConfig(unit=unit, warmup=warmup, warmup_start_lr=peak / 7)  # type: ignore[arg-type]
+    rates = [learning_rate(schedule, peak, step, 3) for step in range(3 * warmup + 6)]
+    assert max(rates) == peak == rates[-1]
+    assert rates == sorted(rates)

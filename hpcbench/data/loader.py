@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Subset
 
 from hpcbench.data.sampler import Indices
+from staging.errors import InputError
 
 Batch = tuple[Tensor, Tensor]
 
@@ -51,6 +52,15 @@ def load_batches(samples: Dataset[Any], batches: Sequence[Indices], workers: int
         reader, batch_size=None, num_workers=workers, pin_memory=pin, multiprocessing_context="forkserver"
     )
     return iter(loader)
+
+
+def first_samples(samples: Any, wanted: int | None, key: str) -> Any:
+    """The first ``wanted`` of a dataset, for applications that don't look at setting ``key`` themselves; else all."""
+    if wanted is None or wanted == len(samples):
+        return samples
+    if wanted > len(samples):
+        raise InputError(f"{key} ({wanted}) is more than the {len(samples)} samples of the dataset; lower it")
+    return Subset(samples, range(wanted))
 
 
 def default_workers(cores_per_rank: int) -> int:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
 from hpcbench.data.files import dataset_files
-from hpcbench.data.loader import default_workers, load_batches
+from hpcbench.data.loader import default_workers, first_samples, load_batches
 from hpcbench.data.sampler import batch_sizes
 from hpcbench.measure.memory import peak_memory_bytes
 from hpcbench.measure.mllog import RunLog
@@ -272,12 +272,15 @@ class Run:
 def open_data(application: Application, config: RunConfig) -> tuple[Any, Any]:
     """The two splits, listed but not read."""
     if not config.data.root:
-        raise InputError(
-            f"no dataset: set --data.root DIR (`hpcbench data simulate {application.name} "
-            f"--preset {config.preset or 'smoke'} --out DIR` makes one)"
-        )
+        make = f"hpcbench data simulate {application.name} --preset {config.preset or 'smoke'} --out DIR"
+        hint = f" (`{make}` makes one)" if application.has("simulate") else ""
+        raise InputError(f"no dataset: set --data.root DIR{hint}")
     data = application.module("data")
-    return data.open_split(config, "train"), data.open_split(config, "validation")
+    training, validation = data.open_split(config, "train"), data.open_split(config, "validation")
+    return (
+        first_samples(training, config.data.train_samples, "data.train_samples"),
+        first_samples(validation, config.data.validation_samples, "data.validation_samples"),
+    )
 
 
 def check_batch(config: RunConfig, samples: int, ranks: int) -> None:

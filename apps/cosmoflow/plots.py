@@ -81,7 +81,7 @@ def predictions(columns: dict[str, Array]) -> Figure:
     caption = (
         f"Each dot is one of {len(true):,} validation samples, in labels scaled to [-1, 1]. A perfect network lies "
         "on the diagonal; one that has learned nothing lies on the dashed line. In brackets: the error of predicting "
-        "the mean."
+        "the mean of these samples."
     )
     return Figure("predictions", "Predicted against true parameters", caption, figure)
 

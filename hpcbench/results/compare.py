@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from hpcbench.results import style, units
 from hpcbench.results.plots import Figure, draw_levels, metric_label, seconds_axis, words
 from hpcbench.results.records import Run
-from hpcbench.results.tables import VERDICT
+from hpcbench.results.tables import verdict
 
 
 def run_names(runs: Sequence[Run]) -> list[str]:
@@ -46,7 +46,7 @@ def group(runs: Mapping[str, Run], folder: Path) -> dict[str, Any]:
         rows.append({
             "run": name, "color": color(index), "link": _link(run, folder), "preset": s.preset,
             "ranks": units.integer(s.world_size), "batch": units.integer(s.global_batch_size), "seed": str(s.seed),
-            "reached": VERDICT.get(s.status, s.status), "quality": units.score(run.quality),
+            "reached": verdict(s.status, s.target), "quality": units.score(run.quality),
             "epochs": units.integer(s.epochs), "rate": units.significant(s.samples_per_s),
             "time": units.duration(s.time_to_solution_s) if run.reached else units.MISSING,
         })  # fmt: skip

@@ -92,8 +92,13 @@ def verdict(run: Run) -> dict[str, str]:
         known = f" The best {metric} until then was {score}." if run.quality is not None else ""
         return _verdict("bad", "aborted", f"Aborted after {count(s.epochs, 'epoch')}", known.strip(), s.reason)
     if s.target is None:
-        sentence = f"The best {metric} is {score}. {against_baselines(run)}"
-        return _verdict("plain", "no target set", f"Trained for {took}", sentence)
+        sentence = f"It ends with a {metric} of {score}. {against_baselines(run)}"
+        return _verdict(
+            "plain",
+            "no target set",
+            f"Trained for {count(s.epochs, 'epoch')} in {units.duration(s.time_to_solution_s)}",
+            sentence,
+        )
     if run.reached:
         sentence = f"A {metric} of {score} after {count(s.epochs, 'epoch')}. {target} {against_baselines(run)}"
         headline = f"Reached its target in {units.duration(s.time_to_solution_s)}"
@@ -128,7 +133,7 @@ def tiles(run: Run) -> list[dict[str, str]]:
     target = (
         "no target" if s.target is None else f"target {'≤' if run.lower_is_better else '≥'} {units.score(s.target)}"
     )
-    quality = "at the end" if run.reached else "best"
+    quality = "at the end" if s.status == "success" else "best"
     rate = None if s.samples_per_s is None else s.samples_per_s * s.flops_training_per_sample
     shape = f"{count(s.world_size, 'rank')} x {s.local_batch_size:,}"
     shape += f" x {s.accumulation} accumulated" if s.accumulation > 1 else ""
@@ -139,7 +144,7 @@ def tiles(run: Run) -> list[dict[str, str]]:
             f"of {units.duration(s.wall_s)} wall time",
         ),
         (f"validation {metric_label(s.metric)}", units.score(run.quality), f"{quality}; {target}"),
-        ("epochs to target", units.integer(s.epochs_to_target), f"{s.epochs:,} trained, {count(s.steps, 'step')}"),
+        ("epochs to target" if run.reached else "epochs", units.integer(s.epochs), count(s.steps, "optimizer step")),
         ("throughput", f"{units.significant(s.samples_per_s)}", "training samples/s"),
         (
             "compute rate",

@@ -29,14 +29,14 @@ class Run:
 
     @property
     def reached(self) -> bool:
-        """Whether training reached its target."""
-        return self.summary.status == "success"
+        """Whether training reached a target; a run without one ends in success too, and reaches none."""
+        return self.summary.status == "success" and self.summary.target is not None
 
     @property
     def quality(self) -> float | None:
-        """The metric that is compared with the target: at the end of a run that reached it, else the best epoch's."""
+        """The metric at the end of a run that succeeded; the best epoch's of one that missed its target or was aborted."""
         last = self.summary.metrics.get(self.summary.metric)
-        return last if self.reached and last is not None else self.summary.best
+        return last if self.summary.status == "success" and last is not None else self.summary.best
 
     @property
     def lower_is_better(self) -> bool:

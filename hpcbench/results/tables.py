@@ -12,7 +12,6 @@ from hpcbench.results.summary import PHASES
 WIDTH = 100
 GAP = "  "
 NARROWEST = 6
-VERDICT = {"success": "yes", "target_not_reached": "no", "aborted": "aborted"}
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = (), width: int = WIDTH) -> str:
@@ -32,6 +31,13 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence
 
     ruled = [GAP.join(cell(text, column) for column, text in enumerate(line)).rstrip() for line in lines]
     return "\n".join([ruled[0], GAP.join("-" * limit for limit in widths), *ruled[1:]])
+
+
+def verdict(status: str, target: float | None) -> str:
+    """Whether the target was reached: ``yes``, ``no``, ``aborted``, or ``-`` for a run that had none."""
+    if status != "aborted" and (target is None or pd.isna(target)):
+        return units.MISSING
+    return {"success": "yes", "target_not_reached": "no"}.get(status, status)
 
 
 def _text(value: object) -> str:
@@ -61,7 +67,7 @@ def runs_table(frame: pd.DataFrame) -> str:
             _text(row["preset"]),
             _text(row["seed"]),
             _target(row),
-            VERDICT.get(str(row["status"]), str(row["status"])),
+            verdict(str(row["status"]), row.get("target")),
             _text(row["epochs"]),
             units.duration(row.get("time_to_solution_s")),
             units.significant(row.get("samples_per_s")),

@@ -56,3 +56,7 @@ def test_phases_table_has_the_phases_that_took_time(build_run: Any) -> None:
     assert "compute" in text
     assert "37.7" in text
     assert "communication" not in text
+
+
+def test_run_without_a_target_reaches_none(build_run: Any) -> None:
+    assert runs_table(load_runs([build_run(target=None)])).splitlines()[2].split()[3:5] == ["-", "-"]

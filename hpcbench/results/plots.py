@@ -192,7 +192,9 @@ def phases(run: Run) -> Figure | None:
     axes.spines["left"].set_visible(False)
     seconds_axis(axes, total)
     axes.set_xlabel(axes.get_xlabel().replace("time since the start of the run", "wall time, summed by phase"))
-    handles = by_row([bar for bar in axes.patches if bar.get_width() >= 5e-4 * total], 3)
+    handles = by_row(
+        [bar for bar, value in zip(axes.patches, seconds.values(), strict=True) if value > 5e-4 * total], 3
+    )
     figure.legend(handles=handles, loc="outside upper left", ncols=3, handlelength=1, handleheight=1, columnspacing=2.2)
     caption = (
         "Phases exclude one another and add up to the wall time of the process; communication counts only where "

@@ -34,7 +34,7 @@ class Run:
 
     @property
     def quality(self) -> float | None:
-        """The metric at the end of a run that succeeded; the best epoch's of one that missed its target or was aborted."""
+        """The metric at the end of a run that succeeded; of one that missed its target or was aborted, the best."""
         last = self.summary.metrics.get(self.summary.metric)
         return last if self.summary.status == "success" and last is not None else self.summary.best
 

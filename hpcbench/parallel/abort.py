@@ -68,6 +68,8 @@ class AbortWatcher:
             self._listen(group)
         else:
             self._connect(group)
+        # A reader process that outlives its killed rank must not hold the connection open.
+        os.register_at_fork(after_in_child=self._forget)
         group.barrier()
 
     def _listen(self, group: Group) -> None:
@@ -87,6 +89,10 @@ class AbortWatcher:
         hub.send({"kind": "hello", "rank": self._rank, "token": token})
         hub.rank = 0
         self._add(hub)
+
+    def _forget(self) -> None:
+        for peer in self._peers:
+            peer.socket.close()
 
     def __enter__(self) -> AbortWatcher:
         if self._world_size > 1:

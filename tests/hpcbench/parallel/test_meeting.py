@@ -1,0 +1,127 @@
+"""How ranks find each other, and what they are told when they cannot."""
+
+from __future__ import annotations
+
+import os
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from torch.distributed import HashStore  # type: ignore[attr-defined]
+
+from hpcbench.parallel import group as groups
+from hpcbench.parallel.group import connect
+from hpcbench.parallel.launch import Launch
+from hpcbench.parallel.lines import connect_first
+from hpcbench.parallel.rendezvous import interface_towards, meet, own_addresses, slurm_addresses, slurm_port
+from hpcbench.parallel.spawn import free_port
+from staging.errors import InputError
+
+
+def check_in(*launches: Launch) -> list[str]:
+    """What each of the launches is told at the store."""
+    store = HashStore()
+
+    def enter(launch: Launch) -> str:
+        try:
+            groups._check_in(store, launch, timeout_s=1.0)
+        except InputError as error:
+            return str(error)
+        return "welcome"
+
+    with ThreadPoolExecutor(len(launches)) as pool:
+        return list(pool.map(enter, launches))
+
+
+def test_a_complete_world_is_welcome() -> None:
+    assert check_in(Launch(0, 3), Launch(1, 3), Launch(2, 3)) == ["welcome"] * 3
+
+
+def test_two_processes_of_one_rank_stop_all() -> None:
+    told = check_in(Launch(0, 3), Launch(1, 3), Launch(1, 3))
+    assert told == ["two processes are rank 1 of 3; start all ranks with one launcher and one number of ranks"] * 3
+
+
+def test_different_numbers_of_ranks_stop_all() -> None:
+    told = check_in(Launch(0, 2), Launch(1, 3))
+    assert len(set(told)) == 1
+    assert "belongs to a world of" in told[0]
+
+
+def test_missing_ranks_are_counted() -> None:
+    told = check_in(Launch(0, 3), Launch(1, 3))
+    assert told == ["only 2 of 3 ranks met within 1 s; see that the launcher started all of them"] * 2
+
+
+def test_a_rank_alone_gives_up() -> None:
+    environ = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    with pytest.raises(InputError, match="only 1 of 2 ranks met within 1 s"):
+        connect(Launch(0, 2, 0, 2), timeout_s=1, environ=environ)
+
+
+def test_no_rank_0() -> None:
+    environ = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    with pytest.raises(InputError, match=r"no answer at 127\.0\.0\.1, port \d+, within 1 s; see that rank 0 runs"):
+        meet(Launch(1, 2, 1, 2), environ, 1.0)
+
+
+def test_port_in_use() -> None:
+    with socket.create_server(("", 0)) as taken:
+        environ = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(taken.getsockname()[1])}
+        with pytest.raises(InputError, match="is in use; set MASTER_ADDR and MASTER_PORT to a free one"):
+            meet(Launch(0, 2, 0, 2), environ, 1.0)
+
+
+@pytest.mark.parametrize("port", ["", "http", "0", "70000"])
+def test_bad_port(port: str) -> None:
+    with pytest.raises(InputError, match=r"MASTER_PORT \('.*'\) must be a port number, 1 to 65535"):
+        meet(Launch(0, 2, 0, 2), {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}, 1.0)
+
+
+def test_several_nodes_without_mpi_slurm_or_address() -> None:
+    with pytest.raises(InputError, match="2 ranks on 2 nodes have no way to meet"):
+        meet(Launch(0, 2, 0, 1, 0, 2), {}, 1.0)
+
+
+def test_the_first_node_of_a_slurm_step_must_resolve() -> None:
+    with pytest.raises(InputError, match=r"first node of the Slurm step \('nowhere\.invalid'\)"):
+        slurm_addresses({"SLURM_STEP_NODELIST": "nowhere.invalid"})
+    # Where node names do not resolve, the node that launched the step stands in.
+    environ = {"SLURM_STEP_NODELIST": "nowhere.invalid", "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1"}
+    assert slurm_addresses(environ) == ["127.0.0.1"]
+
+
+def test_steps_of_a_job_get_ports_of_their_own_below_the_ephemeral_range() -> None:
+    ports = {slurm_port({"SLURM_JOB_ID": str(job), "SLURM_STEP_ID": str(step)}) for job in (7, 8) for step in range(50)}
+    assert len(ports) == 100
+    assert all(1024 < port < 32768 for port in ports)
+
+
+def test_ranks_of_one_node_meet_on_loopback() -> None:
+    assert own_addresses(Launch(0, 2, 0, 2)) == ["127.0.0.1"]
+
+
+def test_between_nodes_loopback_is_the_last_resort() -> None:
+    addresses = own_addresses(Launch(0, 2, 0, 1, 0, 2))
+    assert addresses[-1] == "127.0.0.1"
+    assert not any(address.startswith("127.") for address in addresses[:-1])
+
+
+def test_loopback_is_reached_through_the_loopback_interface() -> None:
+    assert interface_towards("127.0.0.1") in set(dict(socket.if_nameindex()).values())
+
+
+def test_the_first_address_that_answers_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with connect_first(["127.0.0.2", "127.0.0.1"], port, 5.0) as connection:
+            assert connection.getpeername()[0] == "127.0.0.1"
+
+
+def test_processes_of_one_launcher_derive_the_same_port() -> None:
+    # No address, no MPI, one node: rank 0 serves where its siblings, children of the same parent, will look.
+    store = meet(Launch(0, 2, 0, 2), {}, 5.0)
+    other = meet(Launch(1, 2, 1, 2), {}, 5.0)
+    store.set("word", "hello")
+    assert other.get("word") == b"hello"
+    assert other.port == 20000 + os.getppid() % 10000  # type: ignore[attr-defined]

@@ -1,0 +1,47 @@
+"""A small simulated dataset and short ways to train on it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hpcbench.cli.main import main
+
+SMALL = ["--simulate.train_samples", "24", "--simulate.validation_samples", "10"]
+FAST = ["--train.baselines", "false", "--parallel.threads", "1", "--seed", "5"]
+
+Train = Callable[..., int]
+
+
+@pytest.fixture(scope="session")
+def cosmos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """24 training and 10 validation samples of 16^3 x 4."""
+    root = tmp_path_factory.mktemp("data") / "cosmoflow"
+    assert main(["data", "simulate", "cosmoflow", "--preset", "smoke", "--out", str(root), "--processes", "1", *SMALL]) == 0
+    return root
+
+
+@pytest.fixture
+def train(cosmos: Path) -> Train:
+    """Train in this process: ``train(folder, *settings)`` gives the exit code."""
+
+    def run(folder: Path, *settings: str) -> int:
+        return main(arguments(cosmos, folder, *settings))
+
+    return run
+
+
+def arguments(data: Path, folder: Path, *settings: str) -> list[str]:
+    """The command line of a short run."""
+    known = ["train", "cosmoflow", "--preset", "smoke", "--data.root", str(data), "--run-dir", str(folder)]
+    return [*known, *FAST, *settings]
+
+
+def start(data: Path, folder: Path, *settings: str, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    """Start a short run in processes of their own, behind the words of a launcher."""
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    command = [*before, sys.executable, "-m", "hpcbench", *arguments(data, folder, *settings)]
+    return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -178,7 +178,7 @@ def measure(name: str, rounds: int) -> dict[str, Any]:
         (f"{precision}, channels-last", timed("ours", our_step(problem))),
         ("float32, contiguous", timed("peer", plain_step(problem))),
         rounds=rounds,
-        warmup=2,
+        warmup=1,
         target=TARGETS[name],
     )
     flops = count_flops(problem.model, problem.inputs).training
@@ -186,7 +186,10 @@ def measure(name: str, rounds: int) -> dict[str, Any]:
     memory = {kind: peak_memory(name, kind) for kind in busy}
     return asdict(result) | {
         "threads": torch.get_num_threads(),
-        "processor_s": {kind: sorted(values[2:]) for kind, values in busy.items()},
+        "processor_s": {kind: values[1:] for kind, values in busy.items()},
+        "processor_time_ratio_median": statistics.median(
+            peer / ours for ours, peer in zip(busy["ours"][1:], busy["peer"][1:], strict=True)
+        ),
         "ours_gflop_per_s": flops / result.ours_median_s / 1e9,
         "output_difference": difference,
         "peak_memory_bytes": memory,
@@ -208,7 +211,9 @@ def print_peak_memory(name: str, kind: str) -> None:
     del problem.model
     for _ in range(3):
         step()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    # Not getrusage: its peak starts from that of the process that started this one.
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    print(int(status["VmHWM"].split()[0]) * 1024)
 
 
 def main() -> None:

@@ -11,11 +11,12 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from hpcbench.data.sampler import Indices
 from staging.errors import InputError
+from staging.errors import InputError
 
 Batch = tuple[Tensor, Tensor]
 
 
-class BatchReader(Dataset[Batch]):
+class BatchReader(Dataset[Batch | InputError]):
     """A dataset whose items are whole batches; an empty batch is made of no samples of the right shape."""
 
     def __init__(self, samples: Dataset[Any], batches: Sequence[Indices]) -> None:
@@ -25,7 +26,15 @@ class BatchReader(Dataset[Batch]):
     def __len__(self) -> int:
         return len(self.batches)
 
-    def __getitem__(self, number: int) -> Batch:
+    def __getitem__(self, number: int) -> Batch | InputError:
+        """Batch ``number``; bad input comes back as a value, since torch's workers turn errors into tracebacks."""
+        try:
+            return self.read(number)
+        except InputError as error:
+            return error
+
+    def read(self, number: int) -> Batch:
+        """Read and stack the samples of batch ``number``."""
         indices = self.batches[number]
         read = [self.samples[int(index)] for index in (indices if len(indices) else [0])]
         inputs, targets = (stack([torch.as_tensor(sample[part]) for sample in read]) for part in (0, 1))
@@ -47,11 +56,18 @@ def load_batches(samples: Dataset[Any], batches: Sequence[Indices], workers: int
     """Batches of (inputs, targets) in the given order; read ahead by ``workers`` processes, or inline with none."""
     reader = BatchReader(samples, batches)
     if workers == 0:
-        return iter(reader[number] for number in range(len(reader)))
+        return (reader.read(number) for number in range(len(reader)))
     loader = DataLoader(
         reader, batch_size=None, num_workers=workers, pin_memory=pin, multiprocessing_context="forkserver"
     )
-    return iter(loader)
+    return (good(batch) for batch in loader)
+
+
+def good(batch: Batch | InputError) -> Batch:
+    """The batch, or the error that a worker met."""
+    if isinstance(batch, InputError):
+        raise batch
+    return batch
 
 
 def first_samples(samples: Any, wanted: int | None, key: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.device = self.fabric.device
+        self.closing = threading.Lock()
         self.losses = LossBuffer(self.group, self.device)
         self.precision = str(self.fabric._precision.precision)
         self.double = self.precision == "64-true"
@@ -80,7 +82,7 @@ class Run:
         self.workers = default_workers(self.threads) if asked is None else asked
         train = self.config.train
         self.forward_model: Any = torch.compile(self.model) if train.compile else self.model
-        self.graph = GraphedStep(self._backward, self._gradients, self.device) if train.cuda_graph else None
+        self.graph = GraphedStep(self._backward, self.device) if train.cuda_graph else None
 
     @property
     def is_first(self) -> bool:
@@ -159,9 +161,6 @@ class Run:
         loss = self.task.loss(self.forward(inputs), target) * self.weight
         self.fabric.backward(loss)
         return loss.detach()
-
-    def _gradients(self) -> list[Tensor]:
-        return [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
 
     def average_statistics(self) -> None:
         """Average batch-norm statistics over ranks, as the published evaluation does."""

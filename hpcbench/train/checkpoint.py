@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,7 +43,7 @@ def save(checkpoint: Checkpoint, folder: Path, keep: int) -> Path:
     state = checkpoint.state
     path = folder / f"epoch-{state['epoch']:04d}-step-{state['step']:08d}.pt"
     with replacing(path) as temporary:
-        torch.save({"schema": SCHEMA, **vars(checkpoint)}, temporary)
+        write(checkpoint, temporary)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
             digest = hashlib.file_digest(file, "blake2b").hexdigest()
@@ -52,6 +54,18 @@ def save(checkpoint: Checkpoint, folder: Path, keep: int) -> Path:
         old.with_suffix(".json").unlink()
         old.unlink()
     return path
+
+
+def write(checkpoint: Checkpoint, path: Path) -> None:
+    """Write the file. A full disk raises ``OSError``, which torch's writer by itself reports as something else."""
+    try:
+        torch.save({"schema": SCHEMA, **vars(checkpoint)}, path)
+    except RuntimeError:
+        written = path.stat().st_size if path.exists() else 0
+        needed = sum(tensor.numel() * tensor.element_size() for tensor in checkpoint.model.values())
+        if shutil.disk_usage(path.parent).free < max(needed - written, 2**20):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from None
+        raise
 
 
 def refuse_not_finite(model: dict[str, Tensor]) -> None:

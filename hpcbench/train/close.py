@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 
 def close_run(run: Run, status: Status, reason: str = "") -> None:
-    """Stop the clock first; then leave everything that a reader of the run folder needs."""
+    """Stop the clock first; then leave everything that a reader of the run folder needs.
+
+    Only the first call counts: an error elsewhere may end the run from another thread.
+    """
+    if not run.closing.acquire(blocking=False):
+        return
     run.log.run_stop(status, reason)
     run.console.stop_epoch()
     summary = summarize(run, status, reason)
@@ -29,6 +34,7 @@ def close_run(run: Run, status: Status, reason: str = "") -> None:
             run.folder.release()
         return
     save_arrays(run)
+    run.folder.write_summary(summary)
     if run.config.train.baselines and run.application.has("baselines"):
         run.console.say("computing the baselines")
         summary.baselines = run.application.module("baselines").baselines(run.config)

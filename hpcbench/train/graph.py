@@ -19,16 +19,15 @@ Step = Callable[[Tensor, Tensor], Tensor]
 class GraphedStep:
     """Runs ``step(inputs, target) -> loss`` (forward and backward) eagerly a few times, then captures and replays it.
 
-    Inputs are copied into tensors that stay in place. Gradients must stay in place too: they are zeroed, never
-    dropped. All batches have one shape. The device must support graphs; otherwise ``InputError``.
+    Inputs are copied into tensors that stay in place. Gradients must stay in place too: the caller
+    zeroes them and never drops them. All batches have one shape. The device must support graphs; otherwise ``InputError``.
     """
 
-    def __init__(self, step: Step, gradients: Callable[[], list[Tensor]], device: torch.device) -> None:
+    def __init__(self, step: Step, device: torch.device) -> None:
         self.module: Any = torch.get_device_module(device)
         if not hasattr(self.module, "CUDAGraph"):
             raise InputError(f"train.cuda_graph needs a device that captures graphs, not {device.type}; set it false")
         self.step = step
-        self.gradients = gradients
         self.done = 0
         self.graph: Any = None
 
@@ -51,7 +50,5 @@ class GraphedStep:
         self.module.synchronize()
         graph = self.module.CUDAGraph()
         with self.module.graph(graph):
-            for gradient in self.gradients():
-                gradient.zero_()
             self.loss = self.step(self.inputs, self.target)
         self.graph = graph

@@ -20,7 +20,10 @@ Train = Callable[..., int]
 def cosmos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """24 training and 10 validation samples of 16^3 x 4."""
     root = tmp_path_factory.mktemp("data") / "cosmoflow"
-    assert main(["data", "simulate", "cosmoflow", "--preset", "smoke", "--out", str(root), "--processes", "1", *SMALL]) == 0
+    assert (
+        main(["data", "simulate", "cosmoflow", "--preset", "smoke", "--out", str(root), "--processes", "1", *SMALL])
+        == 0
+    )
     return root
 
 
@@ -45,3 +48,13 @@ def start(data: Path, folder: Path, *settings: str, before: tuple[str, ...] = ()
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     command = [*before, sys.executable, "-m", "hpcbench", *arguments(data, folder, *settings)]
     return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+@pytest.fixture(name="start")
+def start_fixture(cosmos: Path) -> Callable[..., "subprocess.Popen[str]"]:
+    """``start(folder, *settings)`` trains in a process of its own."""
+
+    def run(folder: Path, *settings: str, before: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
+        return start(cosmos, folder, *settings, before=before)
+
+    return run

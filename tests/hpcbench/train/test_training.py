@@ -47,7 +47,6 @@ def test_a_run_leaves_a_folder_that_proves_it(train: Train, tmp_path: Path) -> N
     assert check_log(folder / "mllog.txt", "open").ok
 
 
-
 def test_phases_add_up_to_the_wall_time_and_little_is_unexplained(train: Train, tmp_path: Path) -> None:
     assert train(tmp_path / "run", "--train.max_epochs", "3") == 0
     summary = RunFolder.open(tmp_path / "run").read_summary()

@@ -62,7 +62,7 @@ def sea_level_pressure(grid: Grid, moment: Moment) -> Tensor:
 
 
 def mean_state(grid: Grid, moment: Moment) -> tuple[Fields, Tensor]:
-    """Climatological fields, and relative humidity (height, width) from which ``q`` was made."""
+    """Climatological fields without moisture, and relative humidity (2, height, width) near the ground and aloft."""
     lat, lon, summer = grid.lat.rad2deg(), grid.lon.rad2deg(), moment.summer
     equator = 7.0 * summer
     ts = surface_temperature(grid, moment)
@@ -81,7 +81,8 @@ def mean_state(grid: Grid, moment: Moment) -> tuple[Fields, Tensor]:
         psl
     )
     desert = _bump(lat.abs(), 23, 9)
-    humidity = 0.80 - grid.land * (0.08 + 0.40 * desert)
+    inland = 0.12 + 0.38 * desert
+    humidity = torch.stack((0.80 - grid.land * inland, 0.80 - grid.continent * inland))
     rain = 1.2 + 7.5 * _bump(lat, equator, 9) + 2.5 * storm_track(lat, summer)
     prect = rain * (1 - 0.8 * grid.land * desert) * MM_PER_DAY
     zero = torch.zeros_like(psl)
@@ -96,7 +97,7 @@ def add_weather(fields: Fields, humidity: Tensor, grid: Grid, moment: Moment, rn
     lat = grid.lat.rad2deg()
     low, high, moisture, warmth, rain, dryness = synthesize(rng, ("eddy", "eddy", *("tracer",) * 4), grid)
     track = storm_track(lat, moment.summer)
-    low *= 2.5 + 5.0 * track
+    low *= (2.5 + 5.0 * track) * (1 - 0.4 * grid.continent)
     high = 1.1 * low.roll(-round(15 / 360 * grid.width), dims=-1) + high * (3 + 6 * track)
     stream_u, stream_v = gradient(low, grid)
     eddy_u, eddy_v = -stream_v, stream_u
@@ -118,9 +119,9 @@ def add_weather(fields: Fields, humidity: Tensor, grid: Grid, moment: Moment, rn
     wetness = 0.75 * moisture + 0.06 * poleward - 0.3 * dryness
     humidity = (humidity + 0.06 * wetness).clamp(0.05, 0.98)
     ps = surface_pressure(fields.psl, fields.trefht, grid)
-    fields.q = humidity * saturation_humidity(fields.trefht, ps)
+    fields.q, aloft = humidity * saturation_humidity(fields.trefht, ps)
     dry_belt = 1 - 0.25 * _bump((lat - 7 * moment.summer).abs(), 21, 9)
-    fields.tmq = fields.q * 2450 * dry_belt * (ps / 1e5) * torch.exp(0.26 * wetness)
+    fields.tmq = aloft * 2450 * dry_belt * (ps / 1e5) * torch.exp(0.26 * wetness)
     fields.prect = fields.prect * torch.exp(1.3 * rain + 0.9 * wetness - 1.25)
 
 

@@ -48,7 +48,7 @@ class DeepCAMSimulate(SimulateConfig):
     """Simulated climate: a climatology with weather, cyclones and atmospheric rivers, labelled by a detector."""
 
     cyclones_per_sample: float = 2.5
-    """Mean number of tropical cyclones in a global sample."""
+    """Mean number of tropical cyclones in a global sample; coarse grids hold fewer but larger ones."""
     rivers_per_sample: float = 4.0
     """Mean number of atmospheric rivers in a global sample."""
 
@@ -72,6 +72,8 @@ class Config(RunConfig):
             raise InputError(
                 f"model.width_factor ({self.model.width_factor}) must be above 0; 1 is the published width"
             )
+        at_least("simulate.cyclones_per_sample", self.simulate.cyclones_per_sample, 0)
+        at_least("simulate.rivers_per_sample", self.simulate.rivers_per_sample, 0)
         for channel in self.data.channels:
             if not 0 <= channel < len(CHANNELS):
                 raise InputError(f"data.channels holds {channel}; channels are numbered 0 to {len(CHANNELS) - 1}")

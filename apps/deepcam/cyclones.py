@@ -88,11 +88,11 @@ def draw_confusing_lows(rng: np.random.Generator, mean_cyclones: float, grid: Gr
     lows = []
     for _ in range(rng.poisson(4.0)):
         depth = float(np.clip(rng.lognormal(math.log(2200), 0.4), 800, 5500))
-        sign = rng.choice((-1, 1))
+        lat, lon = _over_sea(rng, (34, 62) if rng.uniform() < 0.5 else (-62, -34), (0, 360), grid)
         lows.append(
             Vortex(
-                lat=float(sign * rng.uniform(34, 62)),
-                lon=rng.uniform(0, 360),
+                lat=lat,
+                lon=lon,
                 depth_pa=depth,
                 radius_m=max(rng.uniform(250e3, 480e3), resolved_radius(0, grid)),
                 shape=rng.uniform(1.0, 1.5),

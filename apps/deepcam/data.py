@@ -121,12 +121,12 @@ def check_file(path: Path, config: Config) -> None:
 
 def inspect_file(path: Path) -> dict[str, str]:
     """What a sample or statistics file holds, as lines for a reader: shapes, ranges of the variables, class shares."""
+    if path.suffix == ".npy" and path.name.startswith("label-"):
+        labels = read_array(path, shape=(None, None), dtype=np.uint8)
+        return {"labels": f"{labels.shape} {labels.dtype}"} | _class_lines(labels)
     if path.suffix == ".npy":
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-        found = {path.stem: f"{array.shape} {array.dtype}"}
-        if array.ndim == 2:
-            return found | _class_lines(np.asarray(array))
-        return found | (_field_lines(np.asarray(array)) if array.shape[-1:] == (len(CHANNELS),) else {})
+        fields = read_array(path, shape=(None, None, len(CHANNELS)), dtype=np.float32)
+        return {"data": f"{fields.shape} {fields.dtype}"} | _field_lines(fields)
     shapes = describe(path)
     found = {key: f"{shape} {dtype}" for key, (shape, dtype) in shapes.items()}
     if "climate/data" in shapes:
@@ -134,10 +134,9 @@ def inspect_file(path: Path) -> dict[str, str]:
     if "climate/labels_0" in shapes:
         found |= _class_lines(read_dataset(path, "climate/labels_0", shape=(None, None)))
     if "climate/minval" in shapes:
-        statistics = load_statistics(path.parent) if path.name == STATISTICS_FILE else None
-        for channel, name in enumerate(CHANNELS if statistics else ()):
-            assert statistics is not None
-            found[name] = f"{statistics.minimum[channel]:.4g} to {statistics.maximum[channel]:.4g}"
+        statistics = load_statistics(path.parent)
+        for name, low, high in zip(CHANNELS, statistics.minimum, statistics.maximum, strict=True):
+            found[name] = f"{low:.4g} to {high:.4g}"
     return found
 
 

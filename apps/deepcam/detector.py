@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from apps.deepcam.config import CHANNELS
-from apps.deepcam.grid import global_grid
+from apps.deepcam.grid import CPU, global_grid
 
 Array = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
@@ -36,18 +36,20 @@ class Thresholds:
     """The mean of T200 and T500 at the centre is this much above that of the box."""
     peak_wind: float = 17.0
     """Strongest wind at 850 hPa near the centre, in m/s (tropical storm)."""
-    pixel_wind: float = 18.0
+    pixel_wind: float = 18.5
     """A pixel of the storm has this wind at 850 hPa,"""
     pixel_rain: float = 1.4e-6
     """or this rain in m/s,"""
     pixel_moisture: float = 70.0
     """or this column water in kg/m^2."""
-    transport: float = 0.148
+    transport: float = 0.140
     """Vapour transport |V850| QREFHT of a river at 30 degrees, in m/s kg/kg; see ``transport_threshold``."""
     river_length_km: float = 2000.0
     """Rivers are at least this long,"""
     river_aspect: float = 2.0
     """this many times longer than wide,"""
+    river_coherence: float = 0.8
+    """with a net transport that is at least this share of the mean of its magnitude: a flow, not a vortex,"""
     river_latitude: float = 18.0
     """and lie outside this latitude."""
 
@@ -55,7 +57,7 @@ class Thresholds:
 PUBLISHED = Thresholds()
 STRICT = Thresholds(
     depth_pa=900.0, warm_core_k=1.5, peak_wind=21.0, pixel_wind=20.0, pixel_rain=1.2e-6, pixel_moisture=70.0,
-    transport=0.18,
+    transport=0.175,
 )  # fmt: skip
 
 TMQ, U850, V850, QREFHT, PSL, T200, T500, PRECT = (
@@ -83,7 +85,7 @@ class _Cells:
 
 @cache
 def _cells(height: int, width: int) -> _Cells:
-    grid = global_grid(height, width)
+    grid = global_grid(height, width, CPU)
     lat = np.degrees(grid.lat.numpy()[:, 0])
     area = KM_PER_DEGREE**2 * (180 / height) * (360 / width) * np.cos(np.radians(lat))
     return _Cells(lat, grid.xyz.numpy(), area.astype(np.float32), grid.storm_scale)
@@ -157,7 +159,8 @@ def find_cyclones(sample: Array, thresholds: Thresholds = PUBLISHED) -> Mask:
         strong |= block[..., TMQ] >= thresholds.pixel_moisture
         regions, _ = ndimage.label(strong & (distance <= radius), structure=np.ones((3, 3)))
         central = np.unique(regions[distance <= core])
-        storm = np.isin(regions, central[central > 0])
+        # The eye of a storm is calm and belongs to it.
+        storm = ndimage.binary_fill_holes(np.isin(regions, central[central > 0]))
         where = np.nonzero(storm)
         mask[rows.start + where[0], columns[where[1]]] = True
     return mask
@@ -178,11 +181,13 @@ def find_rivers(sample: Array, cyclones: Mask, thresholds: Thresholds = PUBLISHE
     """Pixels (height, width) of long, narrow regions of strong vapour transport that are not cyclones."""
     cells = _cells(*sample.shape[:2])
     outside = np.abs(cells.lat) >= thresholds.river_latitude
-    strong = vapour_transport(sample) >= transport_threshold(cells.lat, thresholds)[:, None]
+    transport = vapour_transport(sample)
+    strong = transport >= transport_threshold(cells.lat, thresholds)[:, None]
     strong &= outside[:, None] & ~cyclones
     regions = _label_around_globe(strong)
     length, width = _extent_km(regions, cells)
     keep = (length >= thresholds.river_length_km) & (length >= thresholds.river_aspect * width)
+    keep &= _coherence(regions, sample, transport, len(keep)) >= thresholds.river_coherence
     keep[0] = False
     return np.asarray(keep[regions])
 
@@ -199,6 +204,16 @@ def _label_around_globe(mask: Mask) -> npt.NDArray[np.intp]:
             if a and b and names[a] != names[b]:
                 names[names == names[b]] = names[a]
     return np.asarray(names[regions])
+
+
+def _coherence(regions: npt.NDArray[np.intp], sample: Array, transport: Array, count: int) -> npt.NDArray[np.float64]:
+    """Magnitude of each region's summed transport over its sum of magnitudes (Guan and Waliser 2015)."""
+    rows, columns = np.nonzero(regions)
+    region = regions[rows, columns]
+    q = sample[rows, columns, QREFHT]
+    east = np.bincount(region, q * sample[rows, columns, U850], count)
+    north = np.bincount(region, q * sample[rows, columns, V850], count)
+    return np.asarray(np.hypot(east, north) / np.maximum(np.bincount(region, transport[rows, columns], count), 1e-9))
 
 
 def _extent_km(regions: npt.NDArray[np.intp], cells: _Cells) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

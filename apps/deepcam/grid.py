@@ -14,9 +14,10 @@ from torch import Tensor
 
 from apps.deepcam.geography import render
 
+CPU = torch.device("cpu")
 EARTH_RADIUS_M = 6.371e6
 EARTH_ROTATION_PER_S = 7.292e-5
-FINEST_RESOLVED_DEGREES = 0.75
+FINEST_RESOLVED_DEGREES = 0.7
 """Rows at most this far apart resolve storms of natural size."""
 
 
@@ -56,7 +57,7 @@ class Grid:
 
 
 @cache
-def global_grid(height: int, width: int, device: torch.device | str = "cpu") -> Grid:
+def global_grid(height: int, width: int, device: torch.device) -> Grid:
     """The grid of ``height`` x ``width`` cells; built once per process."""
     lat = (torch.arange(height, dtype=torch.float64, device="cpu") + 0.5) * (math.pi / height) - math.pi / 2
     lon = (torch.arange(width, dtype=torch.float64, device="cpu") + 0.5) * (2 * math.pi / width)

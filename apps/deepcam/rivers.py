@@ -123,7 +123,7 @@ def _draw(
         lon=rng.uniform(*lons) + (rng.uniform(0, 40) if short else 0),
         delta_lat=delta_lat,
         delta_lon=delta_lon,
-        meander=rng.normal(0, 1.8),
+        meander=rng.normal(0, 2.4),
         half_width_m=width,
         jet=rng.uniform(12, 22),
         moisture=moisture,

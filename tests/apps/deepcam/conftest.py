@@ -6,12 +6,12 @@ import torch
 
 from apps.deepcam.config import Config
 from apps.deepcam.fields import Fields, publish
-from apps.deepcam.grid import global_grid
+from apps.deepcam.grid import CPU, global_grid
 
 
 @pytest.fixture
 def grid():
-    return global_grid(192, 288)
+    return global_grid(192, 288, CPU)
 
 
 @pytest.fixture

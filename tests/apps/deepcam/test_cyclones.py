@@ -9,7 +9,7 @@ import torch
 
 from apps.deepcam.cyclones import draw_confusing_lows, draw_cyclones, draw_moist_blobs, season_weight, yearly_activity
 from apps.deepcam.fields import AIR_DENSITY
-from apps.deepcam.grid import EARTH_RADIUS_M, global_grid
+from apps.deepcam.grid import CPU, EARTH_RADIUS_M, global_grid
 from apps.deepcam.vortices import Vortex, add_vortex, holland_gradient_wind, holland_pressure_deficit
 
 STORM = Vortex(
@@ -87,7 +87,7 @@ def test_cyclones_form_in_late_summer_over_tropical_sea(grid):
 
 
 def test_mean_number_over_the_year_is_the_configured_one():
-    fine = global_grid(384, 576)
+    fine = global_grid(384, 576, CPU)
     rng = np.random.default_rng(4)
     counts = [len(draw_cyclones(rng, 2.5, day % 365, fine)) for day in range(0, 365 * 4, 2)]
     assert np.mean(counts) == pytest.approx(2.5, abs=4 * math.sqrt(2.5 / len(counts)))
@@ -97,7 +97,7 @@ def test_mean_number_over_the_year_is_the_configured_one():
 
 def test_coarse_grids_carry_larger_and_fewer_storms():
     rng = np.random.default_rng(1)
-    fine, coarse = global_grid(768, 1152), global_grid(96, 144)
+    fine, coarse = global_grid(768, 1152, CPU), global_grid(96, 144, CPU)
     sizes = {}
     for own in (fine, coarse):
         storms = [storm for _ in range(400) for storm in draw_cyclones(rng, 2.5, 240, own)]

@@ -138,3 +138,20 @@ def test_transport_threshold_falls_towards_the_poles():
     values = transport_threshold(lat)
     assert values[1] == pytest.approx(PUBLISHED.transport, rel=1e-6)
     assert values[0] > values[1] > values[2] > values[3] == values[4] > 0
+
+
+def test_ring_of_transport_around_a_low_is_no_river(grid, calm, published):
+    low = replace(STORM, lat=48.0, depth_pa=5500.0, radius_m=450e3, core_k=-4.0, reach_m=1.5e6)
+    add_vortex(calm, grid, low)
+    sample = published(calm)
+    assert (vapour_transport(sample) > PUBLISHED.transport).sum() > 150
+    assert not detect(sample).any()
+
+
+def test_calm_eye_belongs_to_the_storm(grid, calm, published):
+    add_vortex(calm, grid, replace(STORM, radius_m=260e3, depth_pa=6500.0, reach_m=1.2e6))
+    sample = published(calm)
+    centre = cell(grid, STORM.lat, STORM.lon)
+    wind = np.hypot(sample[..., 1], sample[..., 2])
+    assert wind[centre] < PUBLISHED.pixel_wind < wind[centre[0], centre[1] + 3]
+    assert detect(sample)[centre] == 1

@@ -1,0 +1,57 @@
+"""An environment of its own for packages that tests write: it sees what is installed here, and not the reverse."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+
+class Environment:
+    """A virtual environment below ``folder`` on top of the one that runs the tests, so that nothing is downloaded."""
+
+    def __init__(self, folder: Path) -> None:
+        venv.create(folder, with_pip=False)
+        self.python = folder / "bin" / "python"
+        own = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+        below = sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+        lines = [f"import site; site.addsitedir({path!r})" for path in below]
+        (own / "below.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def run(self, *words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+        """Run Python with ``words`` as its arguments, on one thread; output is kept, the exit code not judged."""
+        variables = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
+        command = [str(self.python), *map(str, words)]
+        return subprocess.run(
+            command, cwd=cwd, env=variables | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False
+        )
+
+    def hpcbench(self, *words: object, cwd: Path) -> str:
+        """Run a command of the suite, which must end with exit code 0; returns its output."""
+        return self.succeed("-m", "hpcbench", *words, cwd=cwd)
+
+    def install(self, *words: object, cwd: Path) -> None:
+        """``pip install`` without the network."""
+        offline = ("--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check")
+        self.succeed("-m", "pip", "install", *offline, *words, cwd=cwd)
+
+    def succeed(self, *words: object, cwd: Path) -> str:
+        """Run Python, which must end with exit code 0; returns its output."""
+        done = self.run(*words, cwd=cwd)
+        assert done.returncode == 0, f"{words} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Environment:
+    """An empty environment to install packages into; skips where pip or setuptools is missing."""
+    for needed in ("pip", "setuptools"):
+        if find_spec(needed) is None:
+            pytest.skip(f"needs {needed} to build and install a package")
+    return Environment(tmp_path / "environment")

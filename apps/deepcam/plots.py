@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter
 from apps.deepcam.config import CLASSES
 from apps.deepcam.geography import render
 from hpcbench.results import style, units
-from hpcbench.results.plots import Figure
+from hpcbench.results.plots import Figure, words
 from hpcbench.results.records import Run, read_arrays, read_summary
 
 ABOUT = (
@@ -35,9 +35,6 @@ LABELS = {
     **{f"share_{name}": f"share of images with {label}" for name, label in NAMES.items()},
 }
 """Metrics in words."""
-
-BASELINE_LABELS = {"background": "predict background everywhere", "thresholds": "thresholds on single pixels"}
-"""Baselines in words."""
 
 NOTES = (
     "IoU (intersection over union) of a class is the area where prediction and label agree, over the area that either "
@@ -166,8 +163,7 @@ def class_overlap(run: Run) -> Figure | None:
         heights = [values.get(f"iou_{cls}", np.nan) for cls in shown]
         at = np.arange(len(shown)) - 0.4 + (index + 0.5) * width
         color = style.BLUE if name == "network" else (style.FAINT, "#c9d0d8", style.MUTED)[(index - 1) % 3]
-        label = name if name == "network" else BASELINE_LABELS.get(name, name.replace("_", " "))
-        bars = axes.bar(at, heights, width * 0.92, color=color, label=label)
+        bars = axes.bar(at, heights, width * 0.92, color=color, label=words(name))
         axes.bar_label(bars, [units.significant(v, 3) for v in heights], fontsize=8, padding=2, color=style.INK)
     axes.set_xticks(range(len(shown)), [NAMES[name] for name in shown])
     axes.tick_params(axis="x", length=0, labelsize=9)

@@ -58,11 +58,10 @@ def plots_module(run: Run) -> ModuleType | None:
 
 @dataclass(frozen=True)
 class Words:
-    """An application's own words for its metrics and baselines; keys serve where it gives none."""
+    """An application's own words for itself and its metrics; keys serve where it gives none."""
 
     about: str
     labels: dict[str, str]
-    baselines: dict[str, str]
     notes: tuple[str, ...]
 
     @classmethod
@@ -72,13 +71,8 @@ class Words:
         return cls(
             getattr(module, "ABOUT", ""),
             getattr(module, "LABELS", {}),
-            getattr(module, "BASELINE_LABELS", {}),
             getattr(module, "NOTES", ()),
         )
-
-    def baseline(self, name: str) -> str:
-        """A baseline in words."""
-        return self.baselines.get(name, words(name))
 
 
 def verdict(run: Run) -> dict[str, str]:
@@ -113,8 +107,8 @@ def _verdict(tone: str, status: str, headline: str, sentence: str, reason: str =
 
 def against_baselines(run: Run) -> str:
     """Which baselines the network beats, and which it does not."""
-    spoken, scores = Words.of(run), run.baseline_scores()
-    named = {name: f"{spoken.baseline(name)} ({units.score(score)})" for name, score in scores.items()}
+    scores = run.baseline_scores()
+    named = {name: f"{words(name)} ({units.score(score)})" for name, score in scores.items()}
     beaten = [named[name] for name, score in scores.items() if run.beats(score)]
     others = [named[name] for name, score in scores.items() if not run.beats(score)]
     parts = [f"Baselines that it beats: {', '.join(beaten)}."] if beaten else []
@@ -161,7 +155,7 @@ def tiles(run: Run) -> list[dict[str, str]]:
 def metrics_table(run: Run) -> dict[str, Any]:
     """Every metric of the last evaluation beside the baselines; the best of a row is marked where "better" is known."""
     spoken, s = Words.of(run), run.summary
-    series = {"network": s.metrics} | {spoken.baseline(name): s.baselines[name] for name in s.baselines}
+    series = {"network": s.metrics} | {words(name): s.baselines[name] for name in s.baselines}
     rows = []
     for name in sorted(s.metrics, key=lambda key: key != s.metric):
         values = [metrics.get(name) for metrics in series.values()]

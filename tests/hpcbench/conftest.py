@@ -29,9 +29,9 @@ DEEPCAM: dict[str, Any] = {
     "application": "deepcam", "title": "Segmentation of extreme weather in global climate fields",
     "metric": "iou", "better": "higher", "target": 0.62, "parameters": 1_302_944,
     "flops_forward_per_sample": 1_204_000_000, "flops_training_per_sample": 3_590_000_000, "baselines": {
-        "background": {"iou": 0.4318, "iou_background": 0.9851, "iou_tropical_cyclone": 0.0,
+        "predict background": {"iou": 0.4318, "iou_background": 0.9851, "iou_tropical_cyclone": 0.0,
                        "iou_atmospheric_river": 0.0},
-        "thresholds": {"iou": 0.5177, "iou_background": 0.9868, "iou_tropical_cyclone": 0.2214,
+        "thresholds on single pixels": {"iou": 0.5177, "iou_background": 0.9868, "iou_tropical_cyclone": 0.2214,
                        "iou_atmospheric_river": 0.3391},
     },
 }  # fmt: skip

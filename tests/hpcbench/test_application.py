@@ -145,5 +145,5 @@ def test_a_broken_application_is_named_and_does_not_stop_the_others() -> None:
         find_application("broken")
     with pytest.raises(InputError, match=words):
         applications()
-    with pytest.raises(InputError, match="unknown application .cosmoflo.; did you mean .cosmoflow."):
+    with pytest.raises(InputError, match="unknown application 'cosmoflo'; did you mean 'cosmoflow'"):
         find_application("cosmoflo")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hpcbench.config.schema import DataConfig, RunConfig, SimulateConfig
+from hpcbench.config.schema import READING_ONLY, DataConfig, RunConfig, SimulateConfig
 from hpcbench.config.validate import at_least
 from staging.errors import InputError
 
@@ -25,9 +25,9 @@ class CosmoFlowData(DataConfig):
     """Cells along an edge of a sample."""
     channels: int = 4
     """Redshift snapshots of a sample."""
-    apply_log: bool = True
+    apply_log: bool = field(default=True, metadata={READING_ONLY: True})
     """Input is ln(1 + count); otherwise count over the sample's mean."""
-    augment: bool = False
+    augment: bool = field(default=False, metadata={READING_ONLY: True})
     """Draw one of the 48 symmetries of the cube for every sample and epoch (open division)."""
 
 

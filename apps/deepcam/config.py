@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hpcbench.config.schema import DataConfig, RunConfig, SimulateConfig
+from hpcbench.config.schema import READING_ONLY, DataConfig, RunConfig, SimulateConfig
 from hpcbench.config.validate import at_least
 from staging.errors import InputError
 
@@ -29,7 +29,7 @@ class DeepCAMData(DataConfig):
     """Rows (latitude), a multiple of 16."""
     width: int = 1152
     """Columns (longitude), a multiple of 16."""
-    channels: list[int] = field(default_factory=lambda: list(range(16)))
+    channels: list[int] = field(default_factory=lambda: list(range(16)), metadata={READING_ONLY: True})
     """Which of the sixteen variables the model sees."""
 
 

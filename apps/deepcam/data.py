@@ -18,7 +18,7 @@ from staging.files import list_samples
 from staging.formats.hdf5 import describe, read_dataset
 from staging.formats.npy import read_array
 
-__all__ = ["ClimateSplit", "Statistics", "check_file", "inspect_file", "load_statistics", "open_split", "sample_files"]
+__all__ = ["ClimateSplit", "Statistics", "check_file", "inspect_file", "load_statistics", "open_split", "split_files"]
 
 BROKEN = "copy the file again, or remove it"
 
@@ -59,6 +59,16 @@ def open_split(config: Config, split: str) -> ClimateSplit:
     if not 1 <= wanted <= len(files):
         raise InputError(f"data.{key} ({wanted}) must be between 1 and {len(files)}, the files in {folder}; lower it")
     return ClimateSplit(files[:wanted], config.data)
+
+
+def split_files(config: Config, split: str) -> list[Path]:
+    """Every file of the samples that are used, labels included."""
+    return [path for fields in open_split(config, split).files for path in sample_files(fields)]
+
+
+def shared_files(config: Config) -> list[Path]:
+    """The statistics, which every sample is normalized with."""
+    return [Path(config.data.root) / STATISTICS_FILE]
 
 
 def sample_files(path: Path) -> list[Path]:

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed", "64-true"]
+READING_ONLY = "reading_only"
+"""Metadata of a field of ``DataConfig`` subclasses that decides how files are read, not what they hold."""
+
 OptimizerName = Literal["sgd", "adam", "adamw"]
 
 

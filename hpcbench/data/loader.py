@@ -11,7 +11,6 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from hpcbench.data.sampler import Indices
 from staging.errors import InputError
-from staging.errors import InputError
 
 Batch = tuple[Tensor, Tensor]
 

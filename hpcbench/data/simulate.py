@@ -13,7 +13,7 @@ from typing import Any
 
 from hpcbench.application import Application
 from hpcbench.config.resolve import as_tree
-from hpcbench.config.schema import RunConfig
+from hpcbench.config.schema import READING_ONLY, DataConfig, RunConfig
 from hpcbench.data.files import SPLITS
 from hpcbench.data.workers import allowed_cores, worker_pool
 from hpcbench.exits import Aborted
@@ -130,16 +130,19 @@ def write_one(package: str, config: RunConfig, root: Path, job: Job, device: str
 def manifest(application: Application, config: RunConfig) -> dict[str, Any]:
     """What decides the bytes of a simulated dataset, beside its size."""
     tree = as_tree(config)
-    shape = {key: value for key, value in tree["data"].items() if key not in base_data_keys()}
+    shape = {key: tree["data"][key] for key in on_disk_keys(type(config.data))}
     physics = {key: value for key, value in tree["simulate"].items() if not key.endswith("_samples")}
     return {"schema": 1, "application": application.name, "data": shape, "simulate": physics}
 
 
-def base_data_keys() -> set[str]:
-    """Settings that say how data are read, not what they are."""
-    from hpcbench.config.schema import DataConfig
-
-    return {field.name for field in dataclasses.fields(DataConfig)} | {"channels", "apply_log", "augment"}
+def on_disk_keys(kind: type) -> list[str]:
+    """Settings of ``data`` that say what the files are; the others say how they are read."""
+    reading = {field.name for field in dataclasses.fields(DataConfig)}
+    return [
+        field.name
+        for field in dataclasses.fields(kind)
+        if field.name not in reading and not field.metadata.get(READING_ONLY)
+    ]
 
 
 def claim(root: Path, wanted: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
-from hpcbench.data.files import SPLITS, split_files
+from hpcbench.data.files import dataset_files
 from hpcbench.data.workers import allowed_cores, worker_pool
 from staging.errors import DataError, InputError
 from staging.progress import Progress
@@ -20,7 +20,7 @@ def verify_dataset(application: Application, config: RunConfig, processes: int |
         raise InputError("no dataset: set --data.root DIR")
     if not hasattr(application.module("data"), "check_file"):
         raise InputError(f"{application.name} cannot verify files; add check_file(path, config) to its data.py")
-    files = [path for split in SPLITS for path in split_files(application, config, split)]
+    files = dataset_files(application, config)
     workers = min(processes or allowed_cores(), len(files))
     bad: list[str] = []
     with (

@@ -19,8 +19,8 @@ Step = Callable[[Tensor, Tensor], Tensor]
 class GraphedStep:
     """Runs ``step(inputs, target) -> loss`` (forward and backward) eagerly a few times, then captures and replays it.
 
-    Inputs are copied into tensors that stay in place. Gradients must stay in place too: the caller
-    zeroes them and never drops them. All batches have one shape. The device must support graphs; otherwise ``InputError``.
+    Inputs are copied into tensors that stay in place. Gradients must stay in place too: the caller zeroes them and
+    never drops them. All batches have one shape. The device must support graphs; otherwise ``InputError``.
     """
 
     def __init__(self, step: Step, device: torch.device) -> None:

@@ -45,8 +45,8 @@ def test_values_get_the_type_of_their_field() -> None:
     ("overrides", "words"),
     [
         ({"optim.lrr": "1"}, ["optim.lrr", "did you mean 'optim.lr'"]),
-        ({"optmi.lr": "1"}, ["optmi", "did you mean 'optim'"]),
-        ({"optim.lr": "fast"}, ["optim.lr", "fast", "float"]),
+        ({"optmi.lr": "1"}, ["optmi.lr", "did you mean 'optim.lr'"]),
+        ({"optim.lr": "fast"}, ["optim.lr", "(fast) must be of type float"]),
         ({"train.precision": "fp8"}, ["train.precision", "fp8", "bf16-mixed"]),
         ({"optim": "sgd"}, ["'optim' is a group"]),
         ({"train.max_epochs": "0"}, ["train.max_epochs (0) must be at least 1"]),

@@ -1,0 +1,106 @@
+"""Reference runs of a preset: several seeds to the target, recorded in the application's folder and in its README.
+
+    python benchmarks/reference_runs.py cosmoflow laptop --claims mae mae_omega_m mae_sigma_8
+
+Every seed is one `hpcbench train` on the same simulated dataset. The points have the form of MLPerf's reference
+convergence points; runs that exist below --out are used again, so that an interrupted series goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from _common import commit
+
+from hpcbench.application import Application, find_application
+from hpcbench.results.references import markdown_table
+from hpcbench.results.summary import Summary
+
+BEGIN, END = "<!-- reference runs -->", "<!-- end of reference runs -->"
+
+
+def main() -> None:
+    """Run what is missing, and record all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("app")
+    parser.add_argument("preset")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
+    parser.add_argument("--claims", nargs="+", required=True, help="metrics in which the preset beats the baseline")
+    parser.add_argument("--out", type=Path, default=Path("runs/reference"))
+    args = parser.parse_args()
+    application = find_application(args.app)
+    data = args.out / "data" / f"{args.app}-{args.preset}"
+    hpcbench("data", "simulate", args.app, "--preset", args.preset, "--out", str(data))
+    summaries = [run(args, data, seed) for seed in args.seeds]
+    record(application, args.preset, summaries, args.claims)
+    update_readme(application)
+
+
+def run(args: argparse.Namespace, data: Path, seed: int) -> Summary:
+    """One run to the target; an existing one is taken as it is."""
+    folder = args.out / f"{args.app}-{args.preset}-seed{seed}"
+    if not (folder / "summary.json").exists():
+        words = ["train", args.app, "--preset", args.preset, "--data.root", str(data), "--run-dir", str(folder)]
+        hpcbench(*words, "--seed", str(seed))
+    summary = Summary.from_json((folder / "summary.json").read_text(encoding="utf-8"), folder)
+    if summary.status != "success":
+        raise SystemExit(f"{folder}: {summary.status} ({summary.reason}); the target is out of reach of this preset")
+    return summary
+
+
+def record(application: Application, preset: str, runs: list[Summary], claims: list[str]) -> None:
+    """Write ``references/<preset>.json``."""
+    first = runs[0]
+    point: dict[str, Any] = {
+        "Benchmark": application.benchmark,
+        "BS": first.global_batch_size,
+        "Epochs to converge": [run.epochs_to_target for run in runs],
+        "Hyperparams": hyperparameters(application, preset),
+        "Hardware": f"{first.threads} cores of {first.device}, {first.precision}",
+        "Seconds": [round(run.time_to_solution_s, 1) for run in runs],
+        "Seeds": [run.seed for run in runs],
+        "Target": first.target,
+        "Quality": {name: [round(run.metrics[name], 5) for run in runs] for name in claims},
+        "Better": first.better,
+        "Baselines": {
+            name: {metric: round(metrics[metric], 5) for metric in claims if metric in metrics}
+            for name, metrics in first.baselines.items()
+        },
+        "Commit": commit(),
+        "Command": f"hpcbench train {application.name} --preset {preset}",
+    }
+    path = application.folder() / "references" / f"{preset}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({f"{application.name}_{preset}_{first.global_batch_size}": point}, indent=1) + "\n")
+
+
+def hyperparameters(application: Application, preset: str) -> dict[str, Any]:
+    """The official hyperparameters of a preset."""
+    from hpcbench.config.resolve import resolve
+
+    config = resolve(application, preset)
+    steps = config.simulate.train_samples // (config.train.local_batch_size * config.train.accumulation)
+    keys: dict[str, Any] = application.module("task").build_task(config).log_keys(steps)
+    return keys
+
+
+def update_readme(application: Application) -> None:
+    """Put the table of all reference points between its marks in the application's README."""
+    path = application.folder() / "README.md"
+    before, rest = path.read_text(encoding="utf-8").split(BEGIN)
+    _, after = rest.split(END)
+    path.write_text(f"{before}{BEGIN}\n{markdown_table(application)}\n{END}{after}", encoding="utf-8")
+
+
+def hpcbench(*words: str) -> None:
+    """Run a command of the suite."""
+    subprocess.run([sys.executable, "-m", "hpcbench", *words], check=False)
+
+
+if __name__ == "__main__":
+    main()

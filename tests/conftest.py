@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -55,3 +56,13 @@ def environment(tmp_path: Path) -> Environment:
         if find_spec(needed) is None:
             pytest.skip(f"needs {needed} to build and install a package")
     return Environment(tmp_path / "environment")
+
+
+@pytest.fixture(scope="session")
+def mpiexec() -> str:
+    """The launcher of the MPI library that mpi4py finds; skips where one of the two is missing."""
+    found = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    probe = [sys.executable, "-c", "from mpi4py import MPI"]
+    if found is None or subprocess.run(probe, capture_output=True, check=False).returncode != 0:
+        pytest.skip("mpiexec or the MPI library of mpi4py is missing")
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -10,7 +11,7 @@ from types import ModuleType
 from hpcbench import __version__
 from hpcbench.application import suggest
 from hpcbench.cli.arguments import Parser, split_overrides
-from hpcbench.exits import BAD_INPUT, Aborted
+from hpcbench.exits import BAD_INPUT, Aborted, EveryRankError
 from staging.errors import InputError
 
 COMMANDS = ("demo", "apps", "app", "data", "train", "check", "report", "doctor")
@@ -65,10 +66,23 @@ def dispatch(tokens: list[str]) -> int:
     module = command(name)
     parser = Parser(f"hpcbench {name}", module.DESCRIPTION)
     module.add_arguments(parser)
-    if hasattr(module, "run_with_overrides"):
-        rest, overrides = split_overrides(rest)
-        return int(module.run_with_overrides(parser.parse_strictly(rest), overrides))
-    return int(module.run(parser.parse_strictly(rest)))
+    dotted = hasattr(module, "run_with_overrides")
+    rest, overrides = split_overrides(rest) if dotted else (rest, {})
+    try:
+        args = parser.parse_strictly(rest)
+    except InputError as error:
+        raise EveryRankError(str(error), speaks=is_first_rank()) from None
+    return int(module.run_with_overrides(args, overrides) if dotted else module.run(args))
+
+
+def is_first_rank() -> bool:
+    """Whether this process is the one to report what all ranks of a launcher meet, such as a wrong option."""
+    from hpcbench.parallel.launch import detect
+
+    try:
+        return detect(os.environ).rank == 0
+    except InputError:
+        return True
 
 
 def command(name: str) -> ModuleType:

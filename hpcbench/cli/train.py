@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hpcbench.application import find_application
 from hpcbench.cli.arguments import add_run_options, resolve_arguments
+from staging.errors import InputError
 
 HELP = "train an application until its target quality"
 DESCRIPTION = """\
@@ -34,8 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Resolve the configuration and train, here or on several ranks started here."""
-    application = find_application(args.app)
-    config = resolve_arguments(application, args, overrides, "train")
+    try:
+        application = find_application(args.app)
+        config = resolve_arguments(application, args, overrides, "train")
+    except InputError as error:
+        refuse(error)
+        raise
     if args.list:
         from hpcbench.cli.settings import settings_table
 
@@ -47,6 +52,18 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     from hpcbench.train.run import run_training
 
     return run_training(application, config, args.run_dir, resume=args.resume)
+
+
+def refuse(error: InputError) -> None:
+    """Tell all ranks of a launcher of bad input that this rank met before it knew them, so that one reports it."""
+    from hpcbench.parallel.launch import detect
+
+    launch = detect(os.environ)
+    if launch.world_size > 1:
+        from hpcbench.train.ranks import connect_ranks
+
+        with connect_ranks(launch, error):
+            pass
 
 
 def spawn_ranks(args: argparse.Namespace, application: str, preset: str, devices: int) -> int:

@@ -76,6 +76,8 @@ class Run:
         self.double = self.precision == "64-true"
         self.dtype = torch.float64 if self.double else torch.float32
         self.step_loss = self.no_loss()
+        # On the device, since a captured graph would keep a plain number, and the last step may have another weight.
+        self.weight = torch.ones((), dtype=self.dtype, device=self.device)
         self.phase = self.phases.phase
         self.pin = self.device.type != "cpu"
         asked = self.config.data.workers
@@ -154,7 +156,7 @@ class Run:
 
     def gradients_of(self, inputs: Tensor, target: Tensor, weight: float) -> Tensor:
         """Add the gradients of ``weight`` times the mean loss of a batch; returns that loss."""
-        self.weight = weight
+        self.weight.fill_(weight)
         return self._backward(inputs, target) if self.graph is None else self.graph(inputs, target)
 
     def _backward(self, inputs: Tensor, target: Tensor) -> Tensor:

@@ -38,11 +38,20 @@ class GraphedStep:
             self.target.copy_(target, non_blocking=True)
             self.graph.replay()
             return self.loss.clone()
-        self.done += 1
-        if self.done <= WARMUP_STEPS:
-            return self.step(inputs, target)
+        if self.done < WARMUP_STEPS:
+            return self.warm_up(inputs, target)
         self.capture(inputs, target)
         return self(inputs, target)
+
+    def warm_up(self, inputs: Tensor, target: Tensor) -> Tensor:
+        """An eager step on a stream of its own, as capturing asks for: autograd remembers where a step ran."""
+        self.done += 1
+        main, side = self.module.current_stream(), self.module.Stream()
+        side.wait_stream(main)
+        with self.module.stream(side):
+            loss = self.step(inputs, target)
+        main.wait_stream(side)
+        return loss
 
     def capture(self, inputs: Tensor, target: Tensor) -> None:
         """Record the step; recording computes nothing, so that the caller replays it for the same batch."""

@@ -41,18 +41,29 @@ class Ranks:
             result = step()
         except InputError as error:
             problem = str(error)
-        problems = self.group.all_gather_object(problem)
-        failed = [rank for rank, text in enumerate(problems) if text is not None]
-        if failed:
-            raise EveryRankError(str(problems[failed[0]]), speaks=self.launch.rank == failed[0])
+        raise_first(self.group.all_gather_object(problem), self.launch.rank)
         return result  # type: ignore[return-value]
 
 
+def raise_first(problems: list[str | None], rank: int) -> None:
+    """Raise ``EveryRankError`` for the first problem that a rank has, if any; the rank that has it reports it."""
+    for number, problem in enumerate(problems):
+        if problem is not None:
+            raise EveryRankError(problem, speaks=rank == number)
+
+
 @contextmanager
-def connect_ranks(launch: Launch, config: RunConfig) -> Iterator[Ranks]:
-    """Threads, device and process group of this rank. An error inside ends all ranks at once."""
+def connect_ranks(launch: Launch, found: RunConfig | InputError) -> Iterator[Ranks]:
+    """Threads, device and process group of this rank. An error inside ends all ranks at once.
+
+    A rank that found no configuration brings its ``InputError``, which then ends all ranks, and is reported once.
+    """
+    config = RunConfig() if isinstance(found, InputError) else found
     fabric = make_fabric(launch, config)
     group = connect(launch, fabric.device, timeout_s=config.parallel.timeout_s)
+    if any(problems := group.all_gather_object(str(found) if isinstance(found, InputError) else None)):
+        group.close()
+        raise_first(problems, launch.rank)
     threads = threads_per_rank(group, config.parallel.threads)
     torch.set_num_threads(threads)
     group.agree("the version of hpcbench", __version__)

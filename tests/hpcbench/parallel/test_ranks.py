@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import runpy
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,14 +15,8 @@ import pytest
 import torch
 
 PROGRAM = Path(__file__).parent / "programs" / "collectives.py"
-MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
 
 RANKS = 3
-
-
-def have_mpi() -> bool:
-    probe = [sys.executable, "-c", "from mpi4py import MPI"]
-    return MPIEXEC is not None and subprocess.run(probe, capture_output=True, check=False).returncode == 0
 
 
 def run_program(*command: object) -> list[dict[str, Any]]:
@@ -119,9 +112,8 @@ def test_values_that_differ_stop_all_ranks(found: list[dict[str, Any]]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.mpi
-@pytest.mark.skipif(not have_mpi(), reason="mpiexec or the MPI library of mpi4py is missing")
-def test_mpiexec_gives_the_same(found: list[dict[str, Any]]) -> None:
-    under_mpi = run_program(MPIEXEC, "-n", RANKS, sys.executable, PROGRAM)
+def test_mpiexec_gives_the_same(found: list[dict[str, Any]], mpiexec: str) -> None:
+    under_mpi = run_program(mpiexec, "-n", RANKS, sys.executable, PROGRAM)
     assert [rank.pop("launch")["source"] for rank in under_mpi] == ["PMI"] * RANKS
     assert under_mpi == [{name: value for name, value in rank.items() if name != "launch"} for rank in found]
 

@@ -11,7 +11,7 @@ import pytest
 from hpcbench.cli.main import main
 
 SMALL = ["--simulate.train_samples", "24", "--simulate.validation_samples", "10"]
-FAST = ["--train.baselines", "false", "--parallel.threads", "1", "--seed", "5"]
+FAST = ["--train.baselines", "false", "--train.target", "null", "--parallel.threads", "1", "--seed", "5"]
 
 Train = Callable[..., int]
 

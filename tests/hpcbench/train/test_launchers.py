@@ -1,0 +1,235 @@
+"""One training, started in every way: the same losses and metrics; and launched ranks that fail, fail together."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hpcbench.cli.main import main
+from hpcbench.results.run_folder import RunFolder
+
+pytestmark = pytest.mark.slow
+
+FIXED = ["--parallel.threads", "1", "--train.baselines", "false", "--seed", "5", "--train.precision", "64-true",
+         "--train.max_epochs", "2", "--train.target", "null", "--model.dropout", "0.5", "--data.augment"]  # fmt: skip
+Launch = Callable[..., "Ended"]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What launched ranks left: exit code, standard error, and seconds."""
+
+    code: int
+    errors: str
+    seconds: float
+
+    @property
+    def said(self) -> list[str]:
+        """The suite's own lines."""
+        return [line for line in self.errors.splitlines() if line.startswith("hpcbench: ")]
+
+
+def command(app: str, data: Path, folder: Path, *settings: str) -> list[str]:
+    """The command line of a run."""
+    return ["train", app, "--preset", "smoke", "--data.root", str(data), "--run-dir", str(folder), *settings]
+
+
+def launched(before: list[str], words: list[str]) -> Ended:
+    """Run ``hpcbench words`` behind the words of a launcher, and wait."""
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+    started = time.monotonic()
+    done = subprocess.run(
+        [*before, "-m", "hpcbench", *words], env=environ, capture_output=True, text=True, timeout=180, check=False
+    )
+    return Ended(done.returncode, done.stderr, time.monotonic() - started)
+
+
+def launcher(name: str, request: pytest.FixtureRequest) -> tuple[list[str], list[str]]:
+    """What starts two ranks: words before ``-m hpcbench`` and settings after it."""
+    if name == "devices":
+        return [sys.executable], ["--parallel.devices", "2"]
+    if name == "torchrun":
+        return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"], []
+    return [request.getfixturevalue("mpiexec"), "-n", "2", sys.executable], []
+
+
+LAUNCHERS = ["devices", "torchrun", pytest.param("mpiexec", marks=pytest.mark.mpi)]
+SOURCES = {"devices": "torchrun", "torchrun": "torchrun", "mpiexec": "PMI"}
+
+
+def losses(folder: Path) -> list[float]:
+    return [float(loss) for loss in RunFolder.open(folder).read_steps()["loss"]]
+
+
+def metrics(folder: Path) -> dict[str, float]:
+    return RunFolder.open(folder).read_summary().metrics
+
+
+@pytest.fixture(scope="module")
+def one_process(cosmos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two epochs of one process with a global batch of 8."""
+    folder = tmp_path_factory.mktemp("one") / "run"
+    assert main(command("cosmoflow", cosmos, folder, *FIXED, "--train.local_batch_size", "8")) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def two_ranks(cosmos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same on the two ranks of ``--parallel.devices 2``."""
+    folder = tmp_path_factory.mktemp("two") / "run"
+    words = command("cosmoflow", cosmos, folder, *FIXED, "--train.local_batch_size", "4", "--parallel.devices", "2")
+    assert (ended := launched([sys.executable], words)).code == 0, ended.errors
+    return folder
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_every_launcher_trains_as_one_process_does(
+    name: str, cosmos: Path, one_process: Path, two_ranks: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    before, settings = launcher(name, request)
+    folder = two_ranks
+    if name != "devices":
+        folder = tmp_path / "run"
+        words = command("cosmoflow", cosmos, folder, *FIXED, "--train.local_batch_size", "4", *settings)
+        assert (ended := launched(before, words)).code == 0, ended.errors
+    np.testing.assert_allclose(losses(folder), losses(one_process), rtol=1e-12)
+    assert metrics(folder) == pytest.approx(metrics(one_process), rel=1e-12)
+    assert losses(folder) == losses(two_ranks)
+    assert metrics(folder) == metrics(two_ranks)
+    summary = RunFolder.open(folder).read_summary()
+    assert (summary.world_size, summary.nodes, summary.ranks_per_node, summary.threads) == (2, 1, 2, 1)
+    record = json.loads((folder / "environment.json").read_text())
+    assert (record["ranks"], record["launched_by"]) == (2, SOURCES[name])
+
+
+def test_evaluation_is_exact_where_the_ranks_do_not_divide_the_samples(cosmos: Path, tmp_path: Path) -> None:
+    """Ten validation samples on three ranks, and eight training steps of three samples."""
+    assert main(command("cosmoflow", cosmos, tmp_path / "one", *FIXED, "--train.local_batch_size", "3")) == 0
+    words = command("cosmoflow", cosmos, tmp_path / "three", *FIXED, "--train.local_batch_size", "1")
+    assert (ended := launched([sys.executable], [*words, "--parallel.devices", "3"])).code == 0, ended.errors
+    np.testing.assert_allclose(losses(tmp_path / "three"), losses(tmp_path / "one"), rtol=1e-12)
+    assert metrics(tmp_path / "three") == pytest.approx(metrics(tmp_path / "one"), rel=1e-12)
+    scores = [np.load(tmp_path / name / "scores.npz", allow_pickle=False)["scores"] for name in ("one", "three")]
+    assert len(scores[1]) == 10
+    # Columns 9 to 12 are the labels of each sample, so that the order is compared too.
+    assert (scores[1][:, 8:] == scores[0][:, 8:]).all()
+    np.testing.assert_allclose(scores[1], scores[0], rtol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def climate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """8 training and 5 validation samples of 48 x 64 x 16."""
+    root = tmp_path_factory.mktemp("data") / "deepcam"
+    words = ["data", "simulate", "deepcam", "--preset", "smoke", "--out", str(root), "--processes", "1"]
+    assert main([*words, "--simulate.train_samples", "8", "--simulate.validation_samples", "5"]) == 0
+    return root
+
+
+def test_launchers_agree_where_batch_norm_is_local_to_ranks(
+    climate: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Batch statistics of two ranks are not those of one process, but do not depend on who started the ranks."""
+    fixed = [word for word in FIXED if word not in ("--model.dropout", "0.5", "--data.augment")]
+    for name in ("devices", "torchrun"):
+        before, settings = launcher(name, request)
+        words = command("deepcam", climate, tmp_path / name, *fixed, "--train.local_batch_size", "2", *settings)
+        assert (ended := launched(before, words)).code == 0, ended.errors
+    assert losses(tmp_path / "devices") == losses(tmp_path / "torchrun")
+    assert metrics(tmp_path / "devices") == metrics(tmp_path / "torchrun")
+    assert len(losses(tmp_path / "devices")) == 4
+    scores = np.load(tmp_path / "devices" / "scores.npz", allow_pickle=False)["scores"].reshape(5, 3, 3)
+    # True positives and false negatives of all classes are all pixels of a sample.
+    assert (scores[:, :, [0, 2]].sum(axis=(1, 2)) == 48 * 64).all()
+
+
+BAD_INPUT = [
+    pytest.param(("--train.local_batch_size", "20"), "global batch of 40", id="met by all ranks together"),
+    pytest.param(("--optim.lrr", "1"), "unknown key 'optim.lrr'; did you mean 'optim.lr'?", id="met before they meet"),
+    pytest.param(("--sede", "1"), "unknown argument '--sede'", id="on the command line"),
+]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(("settings", "words"), BAD_INPUT)
+def test_bad_input_of_all_ranks_is_said_once(
+    settings: tuple[str, ...], words: str, cosmos: Path, tmp_path: Path, mpiexec: str
+) -> None:
+    run = tmp_path / "run"
+    ended = launched([mpiexec, "-n", "2", sys.executable], command("cosmoflow", cosmos, run, *settings))
+    assert ended.code == 2
+    assert len(ended.said) == 1
+    assert ended.said[0].startswith("hpcbench: error: ")
+    assert words in ended.said[0]
+    assert "Traceback" not in ended.errors
+    assert ended.seconds < 60
+    assert not run.exists()
+
+
+@pytest.mark.mpi
+def test_bad_input_of_one_rank_ends_all(cosmos: Path, tmp_path: Path, mpiexec: str) -> None:
+    """A configuration file that only one node has; the ranks of the other one find it missing."""
+    (tmp_path / "here.yaml").write_text("train: {max_epochs: 1}\n")
+    words = command("cosmoflow", cosmos, tmp_path / "run")
+    program = [mpiexec]
+    for name in ("here.yaml", "gone.yaml"):
+        colon = [":"] if name == "gone.yaml" else []
+        program += [*colon, "-n", "1", sys.executable, "-m", "hpcbench", *words, "--config", str(tmp_path / name)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=180, check=False)
+    said = [line for line in done.stderr.splitlines() if line.startswith("hpcbench: ")]
+    assert done.returncode == 2
+    assert len(said) == 1
+    assert "gone.yaml: cannot read the configuration" in said[0]
+
+
+def test_a_damaged_sample_that_one_rank_reads_ends_all(cosmos: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(cosmos, copy)
+    victim = sorted((copy / "train").glob("*.tfrecord"))[3]
+    victim.write_bytes(victim.read_bytes()[:-20])
+    words = command("cosmoflow", copy, tmp_path / "run", *FIXED, "--train.local_batch_size", "1")
+    ended = launched([sys.executable], [*words, "--parallel.devices", "2"])
+    assert ended.code == 2
+    assert victim.name in ended.errors
+    assert ended.seconds < 60
+    folder = RunFolder.open(tmp_path / "run")
+    assert folder.read_summary().status == "aborted"
+    assert victim.name in folder.read_summary().reason
+    assert last_event(folder) == ("run_stop", "aborted")
+
+
+@pytest.mark.mpi
+def test_a_signal_to_mpiexec_ends_the_run_in_order(cosmos: Path, tmp_path: Path, mpiexec: str) -> None:
+    settings = ["--train.max_epochs", "1000", "--train.local_batch_size", "1", "--parallel.threads", "1"]
+    words = command("cosmoflow", cosmos, tmp_path / "run", *settings)
+    process = subprocess.Popen(
+        [mpiexec, "-n", "2", sys.executable, "-m", "hpcbench", *words], stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "run" / "epochs.csv").exists():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, output
+    folder = RunFolder.open(tmp_path / "run")
+    assert folder.read_summary().reason == "signal SIGTERM"
+    assert last_event(folder) == ("run_stop", "aborted")
+
+
+def last_event(folder: RunFolder) -> tuple[str, str]:
+    """Key and status of the last line of the official log."""
+    last = json.loads(folder.mllog.read_text().splitlines()[-1].removeprefix(":::MLLOG "))
+    return last["key"], last["metadata"]["status"]

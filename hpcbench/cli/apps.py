@@ -10,6 +10,8 @@ HELP = "list applications and their presets"
 DESCRIPTION = """\
 List the installed applications, what they learn, and their presets.
 
+  hpcbench apps
+
 Applications are found through the entry-point group `hpcbench.apps`, so that another
 package can add one; `hpcbench app new NAME` writes such a package.
 """

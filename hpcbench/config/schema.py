@@ -24,8 +24,6 @@ class DataConfig:
     """Use the first N validation samples; all when unset."""
     workers: int | None = None
     """Reader processes per rank; unset chooses 0 where a rank has at most four cores, else four."""
-    loader: Literal["torch", "dali"] = "torch"
-    """The library that feeds the loop."""
     last_batch: Literal["keep", "drop"] = "keep"
     """The last, smaller batch of an epoch: kept (every sample exactly once) or dropped."""
 

@@ -28,7 +28,6 @@ NEEDED = ("torch", "lightning.fabric", "numpy", "scipy", "h5py", "pandas", "matp
 DISTRIBUTIONS = {"lightning.fabric": "lightning", "mlperf_logging": "mlperf-logging"}
 SCHEDULERS = {"Slurm": "sbatch", "PBS": "qsub", "LSF": "bsub", "Flux": "flux"}
 LOCAL_FOLDERS = ("/tmp", "/dev/shm", "$TMPDIR", "$SLURM_TMPDIR", "$PBS_JOBFS", "$LOCAL_SCRATCH")  # noqa: S108
-DALI = 'pip install "hpcbench[dali]" (for NVIDIA devices)'
 MPI_PROBE = """
 import mpi4py
 mpi4py.rc.initialize = False
@@ -245,7 +244,6 @@ def needs(software_works: bool, mpi: list[Row]) -> list[Need]:
         Need("several nodes, srun", shutil.which("srun") is not None, "Slurm; mpiexec and torchrun do as well"),
         Need("an accelerator", software_works and _has_accelerator(), "a device, or a torch that was built for it"),
         Need("--train.compile", find_compiler() is not None, "a C++ compiler on PATH, such as g++"),
-        Need("--data.loader dali", bool(find_spec("nvidia") and find_spec("nvidia.dali")), DALI),
     ]
 
 

@@ -125,7 +125,9 @@ def typed_parser(kind: type[RunConfig]) -> Any:
 def one_line(message: str) -> str:
     """Turn jsonargparse's message about a value into one line in our words."""
     words = " ".join(message.split()).replace("typing.", "").replace("<class '", "").replace("'>", "")
-    union = re.search(r'key "run\.(?P<key>[^"]+)": .*?Subtypes: [\[(](?P<types>.+?)[\])] Errors: .*Given value: (?P<value>.*)', words)
+    union = re.search(
+        r'key "run\.(?P<key>[^"]+)": .*?Subtypes: [\[(](?P<types>.+?)[\])] Errors: .*Given value: (?P<value>.*)', words
+    )
     if union is not None:
         types = union["types"].replace("NoneType", "null").replace(", ", " or ")
         return f"{union['key']} ({union['value']}) must be of type {types}"

@@ -11,7 +11,9 @@ import pytest
 from hpcbench.cli.main import main
 
 SMALL = ["--simulate.train_samples", "24", "--simulate.validation_samples", "10"]
-FAST = ["--train.baselines", "false", "--train.target", "null", "--parallel.threads", "1", "--seed", "5"]
+FAST = ["--train.baselines", "false", "--parallel.threads", "1", "--seed", "5"]
+FRESH = ["--train.target", "null", "--train.local_batch_size", "8", "--optim.lr", "0.003"]
+"""Settings of a new run, that don't move with the preset; a resumed one has them from its folder."""
 
 Train = Callable[..., int]
 
@@ -40,7 +42,7 @@ def train(cosmos: Path) -> Train:
 def arguments(data: Path, folder: Path, *settings: str) -> list[str]:
     """The command line of a short run."""
     known = ["train", "cosmoflow", "--preset", "smoke", "--data.root", str(data), "--run-dir", str(folder)]
-    return [*known, *FAST, *settings]
+    return [*known, *FAST, *([] if "--resume" in settings else FRESH), *settings]
 
 
 def start(data: Path, folder: Path, *settings: str, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:

@@ -1,0 +1,96 @@
+"""`hpcbench train` before it trains: dotted settings wherever they stand, precedence, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.cli.main import main
+
+
+def settings(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, str]:
+    """What ``--list`` prints: the value of every dotted key."""
+    assert main(["train", *words, "--list"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("--")]
+    return dict(line.removeprefix("--").split(" ", 1) for line in lines)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["cosmoflow", "--optim.lr", "0.25", "--train.compile"],
+        ["--optim.lr", "0.25", "cosmoflow", "--train.compile", "true"],
+        ["--optim.lr=0.25", "--train.compile=true", "cosmoflow"],
+        ["--preset", "smoke", "--optim.lr", "0.25", "cosmoflow", "--train.compile", "--seed", "4"],
+        ["--optim.lr", "9", "cosmoflow", "--train.compile", "--optim.lr", "0.25"],
+    ],
+)
+def test_dotted_settings_may_stand_anywhere(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    found = settings(capsys, *words)
+    assert (found["optim.lr"], found["train.compile"]) == ("0.25", "true")
+    assert found["data.sample_size"] == "16"
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_a_dotted_setting_wins_over_a_file_and_a_file_over_the_preset(
+    order: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("optim: {lr: 0.5, weight_decay: 0.125}\n")
+    parts = [["--config", str(file)], ["--optim.lr", "0.25"]]
+    found = settings(capsys, "cosmoflow", *parts[order], "--preset", "smoke", *parts[1 - order])
+    assert (found["optim.lr"], found["optim.weight_decay"]) == ("0.25", "0.125")
+    assert found["data.sample_size"] == "16"
+
+
+def test_short_options_set_their_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    found = settings(capsys, "deepcam", "--seed", "7", "--samples", "12")
+    assert (found["train.seed"], found["data.train_samples"]) == ("7", "12")
+    assert found["simulate.seed"] == "2019"
+
+
+def test_negative_and_list_values(capsys: pytest.CaptureFixture[str]) -> None:
+    found = settings(capsys, "deepcam", "--data.channels", "[0, 3]", "--schedule.eta_min", "-0.5")
+    assert (found["data.channels"], found["schedule.eta_min"]) == ("[0, 3]", "-0.5")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--optim.lr", "fast"], "optim.lr (fast) must be of type float"),
+        (["--train.local_batch_size", "0"], "train.local_batch_size (0) must be at least 1"),
+        (["--parallel.devices", "0"], "parallel.devices (0) must be at least 1"),
+        (["--config", "gone.yaml"], "gone.yaml: cannot read the configuration"),
+        (["--resume"], "--resume needs --run-dir"),
+        (["--resume", "--run-dir", "gone"], "run folder gone does not exist"),
+        (["--train.target"], "train.target (true) must be of type float or null"),
+    ],
+)
+def test_what_is_refused(words: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "cosmoflow", *words]) == 2
+    captured = capsys.readouterr().err
+    assert captured.count("\n") == 1
+    assert expected in captured
+
+
+def test_ranks_started_here_share_one_run_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[list[str], int]] = []
+
+    def spawn(argv: list[str], devices: int, environ: Any) -> int:
+        assert environ is os.environ
+        calls.append((argv, devices))
+        return 5
+
+    monkeypatch.setattr("hpcbench.parallel.spawn.spawn", spawn)
+    words = ["train", "cosmoflow", "--parallel.devices", "3"]
+    for more in ([], ["--run-dir", "mine"]):
+        monkeypatch.setattr(sys, "argv", ["hpcbench", *words, *more])
+        assert main() == 5
+    assert calls[0][0][:-2] == words
+    assert calls[0][0][-2] == "--run-dir"
+    assert Path(calls[0][0][-1]).name.startswith("cosmoflow-smoke-")
+    assert calls[1] == ([*words, "--run-dir", "mine"], 3)

@@ -16,28 +16,57 @@ Batch = tuple[Tensor, Tensor]
 
 
 class BatchReader(Dataset[Batch | InputError]):
-    """A dataset whose items are whole batches; an empty batch is made of no samples of the right shape."""
+    """A dataset that is asked for whole batches; an empty batch is made of no samples of the right shape."""
 
-    def __init__(self, samples: Dataset[Any], batches: Sequence[Indices]) -> None:
+    def __init__(self, samples: Dataset[Any]) -> None:
         self.samples = samples
-        self.batches = batches
 
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __getitem__(self, number: int) -> Batch | InputError:
-        """Batch ``number``; bad input comes back as a value, since torch's workers turn errors into tracebacks."""
+    def __getitem__(self, indices: Indices) -> Batch | InputError:
+        """The batch of these samples; bad input comes back as a value, since torch's workers print tracebacks."""
         try:
-            return self.read(number)
+            return self.read(indices)
         except InputError as error:
             return error
 
-    def read(self, number: int) -> Batch:
-        """Read and stack the samples of batch ``number``."""
-        indices = self.batches[number]
+    def read(self, indices: Indices) -> Batch:
+        """Read and stack samples."""
         read = [self.samples[int(index)] for index in (indices if len(indices) else [0])]
         inputs, targets = (stack([torch.as_tensor(sample[part]) for sample in read]) for part in (0, 1))
         return inputs[: len(indices)], targets[: len(indices)]
+
+
+class BatchLoader:
+    """Loads batches of one dataset, read ahead by ``workers`` lasting processes, or inline with none."""
+
+    def __init__(self, samples: Dataset[Any], workers: int, pin: bool) -> None:
+        self.reader = BatchReader(samples)
+        self._batches: Sequence[Indices] = []
+        self._loader: DataLoader[Batch | InputError] | None = None
+        if workers:
+            self._loader = DataLoader(
+                self.reader,
+                batch_size=None,
+                sampler=self,
+                num_workers=workers,
+                pin_memory=pin,
+                prefetch_factor=4,
+                persistent_workers=True,
+                multiprocessing_context="forkserver",
+            )
+
+    def __iter__(self) -> Iterator[Indices]:
+        """The batches asked for, as the sampler of the torch loader."""
+        return iter(self._batches)
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def load(self, batches: Sequence[Indices]) -> Iterator[Batch]:
+        """Batches of (inputs, targets) in the given order. Raises what the dataset raises for bad input."""
+        if self._loader is None:
+            return (self.reader.read(indices) for indices in batches)
+        self._batches = batches
+        return (good(batch) for batch in self._loader)
 
 
 def stack(parts: list[Tensor]) -> Tensor:
@@ -49,17 +78,6 @@ def stack(parts: list[Tensor]) -> Tensor:
     for position, dim in enumerate(order):
         back[dim + 1] = position + 1
     return stored.permute(back)
-
-
-def load_batches(samples: Dataset[Any], batches: Sequence[Indices], workers: int, pin: bool) -> Iterator[Batch]:
-    """Batches of (inputs, targets) in the given order; read ahead by ``workers`` processes, or inline with none."""
-    reader = BatchReader(samples, batches)
-    if workers == 0:
-        return (reader.read(number) for number in range(len(reader)))
-    loader = DataLoader(
-        reader, batch_size=None, num_workers=workers, pin_memory=pin, multiprocessing_context="forkserver"
-    )
-    return (good(batch) for batch in loader)
 
 
 def good(batch: Batch | InputError) -> Batch:

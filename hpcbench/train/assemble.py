@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
 from hpcbench.data.files import dataset_files
-from hpcbench.data.loader import default_workers, first_samples, load_batches
+from hpcbench.data.loader import BatchLoader, default_workers, first_samples
 from hpcbench.data.sampler import batch_sizes
 from hpcbench.measure.memory import peak_memory_bytes
 from hpcbench.measure.mllog import RunLog
@@ -82,6 +82,7 @@ class Run:
         self.pin = self.device.type != "cpu"
         asked = self.config.data.workers
         self.workers = default_workers(self.threads) if asked is None else asked
+        self.open_loaders()
         train = self.config.train
         self.forward_model: Any = torch.compile(self.model) if train.compile else self.model
         self.graph = GraphedStep(self._backward, self.device) if train.cuda_graph else None
@@ -125,10 +126,16 @@ class Run:
         """Read the dataset from another place, where it was staged to."""
         self.config.data.root = str(root)
         self.training, self.validation = open_data(self.application, self.config)
+        self.open_loaders()
+
+    def open_loaders(self) -> None:
+        """A loader for each split; worker processes start when first needed."""
+        self.training_loader = BatchLoader(self.training, self.workers, self.pin)
+        self.validation_loader = BatchLoader(self.validation, self.workers, self.pin)
 
     def first_batch(self) -> tuple[Tensor, Tensor]:
         """The first training sample as the model sees it, (1, ...)."""
-        inputs, targets = next(load_batches(self.training, [np.array([0])], 0, pin=False))
+        inputs, targets = BatchLoader(self.training, 0, pin=False).reader.read(np.array([0]))
         prepared, target = self.task.prepare(self.to_device(inputs), self.to_device(targets), None)
         return self.as_input(prepared), target
 

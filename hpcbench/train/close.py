@@ -112,7 +112,8 @@ def model_size(run: Run, status: Status) -> tuple[int, int, int]:
 
 def save_arrays(run: Run) -> None:
     """Scores of the last evaluation, and the examples for pictures."""
-    np.savez_compressed(run.folder.scores, scores=run.scores.numpy(), columns=np.array(run.task.columns))
+    if len(run.scores):
+        np.savez_compressed(run.folder.scores, scores=run.scores.numpy(), columns=np.array(run.task.columns))
     examples: dict[str, Any] = {name: value.numpy() for name, value in keep_examples(run).items()}
     if examples:
         np.savez_compressed(run.folder.examples, **examples)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from hpcbench.data.loader import load_batches
+from hpcbench.data.loader import BatchLoader
 from hpcbench.data.sampler import rank_share
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def keep_examples(run: Run) -> dict[str, Tensor]:
     count = min(EXAMPLES, len(run.validation))
     batches = [rank_share(count, number, count) for number in range(count)]
     kept: dict[str, list[Tensor]] = {}
-    for inputs, targets in load_batches(run.validation, batches, 0, pin=False):
+    for inputs, targets in BatchLoader(run.validation, 0, pin=False).load(batches):
         prepared, target = run.task.prepare(run.to_device(inputs), run.to_device(targets), None)
         for name, value in run.task.example(prepared, run.forward(prepared), target).items():
             kept.setdefault(name, []).append(value.cpu())
@@ -53,5 +53,5 @@ def validation_batches(run: Run):  # type: ignore[no-untyped-def]
     size = run.config.train.eval_batch_size or run.config.train.local_batch_size
     share = rank_share(len(run.validation), run.launch.rank, run.launch.world_size)
     batches = [share[start : start + size] for start in range(0, len(share), size)]
-    for inputs, targets in load_batches(run.validation, batches, run.workers, run.pin):
+    for inputs, targets in run.validation_loader.load(batches):
         yield run.to_device(inputs), run.to_device(targets)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from hpcbench.data.loader import load_batches
 from hpcbench.data.sampler import batch_sizes, epoch_order, rank_batches
 from hpcbench.optim.registry import set_learning_rate
 from hpcbench.optim.schedule import learning_rate
@@ -111,7 +110,7 @@ def training_batches(run: Run, epoch: int) -> Iterator[tuple[Tensor, Tensor, Ten
     train, launch = run.config.train, run.launch
     batches = rank_batches(order, launch.rank, launch.world_size, train.local_batch_size, run.config.data.last_batch)
     batches = batches[run.state.micro_batch :]
-    loaded = load_batches(run.training, batches, run.workers, run.pin)
+    loaded = run.training_loader.load(batches)
     for indices in batches:
         with run.phase("input_wait"):
             inputs, targets = next(loaded)

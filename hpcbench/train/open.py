@@ -46,9 +46,9 @@ def open_run(
     path = Path(group.broadcast_object(str(run_dir or default_path(application.name, config.preset or "run"))))
     training, validation = ranks.together(lambda: open_data(application, config))
     ranks.together(lambda: check_batch(config, len(training), launch.world_size))
+    task = ranks.together(lambda: application.module("task").build_task(config))
     folder, found = ranks.together(lambda: open_folder(path, launch.rank, resume=resume))
     log = start_log(folder, application, config, ranks, found)
-    task = ranks.together(lambda: application.module("task").build_task(config))
     model = build_model(application, config, ranks.fabric, seed)
     broadcast_state(model, group)
     optimizer = ranks.together(lambda: build_optimizer(config, task, model, ranks.fabric))
@@ -63,7 +63,17 @@ def open_run(
     if found is not None:
         ranks.together(lambda: run.restore(found))
     write_description(run)
+    run.console.say(headline(run))
     return run
+
+
+def headline(run: Run) -> str:
+    """The first line of a run: what runs where."""
+    ranks = f"{run.launch.world_size} rank{'s' if run.launch.world_size > 1 else ''}"
+    return (
+        f"{run.application.name} {run.config.preset}: {ranks} x {run.threads} threads on {run.device_name}, "
+        f"{run.precision}, global batch {run.global_batch_size}, seed {run.seed}"
+    )
 
 
 def open_folder(path: Path, rank: int, *, resume: bool) -> tuple[RunFolder, checkpoints.Checkpoint | None]:

@@ -1,12 +1,14 @@
 """Loading: batches in the asked order, with the samples' memory layout, inline or by worker processes."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from hpcbench.data.loader import load_batches, stack
+from hpcbench.data.loader import BatchLoader, stack
 
 
 class Numbered(Dataset[tuple[Tensor, Tensor]]):
@@ -22,14 +24,14 @@ class Numbered(Dataset[tuple[Tensor, Tensor]]):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_come_in_the_asked_order(workers: int) -> None:
     batches = [np.array([3, 1]), np.array([7, 7, 0]), np.array([], dtype=np.int64)]
-    got = list(load_batches(Numbered(), batches, workers, pin=False))
+    got = list(BatchLoader(Numbered(), workers, pin=False).load(batches))
     assert [targets.flatten().tolist() for _, targets in got] == [[3, 1], [7, 7, 0], []]
     assert [inputs[:, 0, 0, 0, 0].tolist() for inputs, _ in got] == [[3, 1], [7, 7, 0], []]
     assert got[2][0].shape == (0, 3, 4, 5, 6)
 
 
 def test_channels_last_samples_make_a_channels_last_batch_without_a_transpose() -> None:
-    inputs, _ = next(load_batches(Numbered(), [np.array([1, 2])], 0, pin=False))
+    inputs, _ = next(BatchLoader(Numbered(), 0, pin=False).load([np.array([1, 2])]))
     assert inputs.shape == (2, 3, 4, 5, 6)
     assert inputs.is_contiguous(memory_format=torch.channels_last_3d)
 
@@ -38,3 +40,16 @@ def test_stack_equals_torch_stack() -> None:
     parts = [torch.randn(3, 4, 5).permute(2, 0, 1) for _ in range(3)]
     assert torch.equal(stack(parts), torch.stack(parts))
     assert torch.equal(stack([torch.tensor(1.0), torch.tensor(2.0)]), torch.tensor([1.0, 2.0]))
+
+
+def test_worker_processes_live_from_epoch_to_epoch() -> None:
+    loader = BatchLoader(Pids(), 1, pin=False)
+    first, second = (next(loader.load([np.array([0])]))[1].item() for _ in range(2))
+    assert first == second != os.getpid()
+
+
+class Pids(Numbered):
+    """Labels are the number of the process that read them."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return super().__getitem__(index)[0], torch.tensor(os.getpid())

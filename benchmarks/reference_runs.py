@@ -49,7 +49,7 @@ def run(args: argparse.Namespace, data: Path, seed: int) -> Summary:
         hpcbench(*words, "--seed", str(seed))
     summary = Summary.from_json((folder / "summary.json").read_text(encoding="utf-8"), folder)
     if summary.status != "success":
-        raise SystemExit(f"{folder}: {summary.status} ({summary.reason}); the target is out of reach of this preset")
+        raise SystemExit(f"{folder}: {summary.status} ({summary.reason}); remove it to try again")
     return summary
 
 

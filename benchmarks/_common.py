@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 RESULTS = Path(__file__).parent / "results"
 ROOT = Path(__file__).parents[1]
@@ -102,6 +102,53 @@ def seconds(call: Callable[[], object], repeats: int = 1, clock: Callable[[], fl
     return (clock() - start) / repeats
 
 
+class Worker:
+    """A process that runs the calling script with ``arguments``, and one unit of its work for each line it is sent.
+
+    Both sides of a comparison that have an allocator or a memory peak of their own need a process of their own.
+    ``serve`` is the other end. ``answers`` keeps what each unit reported.
+    """
+
+    def __init__(self, *arguments: str) -> None:
+        command = [sys.executable, str(Path(sys.argv[0]).resolve()), "--worker", *arguments]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.answers: list[dict[str, float]] = []
+
+    def __call__(self) -> None:
+        """Have one unit of work done."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        self.answers.append(json.loads(self._process.stdout.readline()))
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
+
+
+def answers() -> TextIO:
+    """The standard output for ``serve`` alone: what else this process prints goes to the standard error from now on."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return out
+
+
+def serve(work: Callable[[], object], out: TextIO) -> None:
+    """Do ``work`` for every line of the standard input; report its processor seconds and the process's peak memory."""
+    for _ in sys.stdin:
+        start = time.process_time()
+        work()
+        busy = time.process_time() - start
+        print(json.dumps({"processor_s": busy, "peak_bytes": peak_bytes()}), file=out, flush=True)
+
+
+def peak_bytes() -> int:
+    """Peak resident memory of this process. Not getrusage's, which starts from that of the parent."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["VmHWM"].split()[0]) * 1024
+
+
 def machine() -> dict[str, Any]:
     """Processor, cores that this process may use, memory, accelerator where torch is loaded, and versions."""
     return {
@@ -109,7 +156,7 @@ def machine() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "accelerators": _accelerators(),
-        "load_1_min": os.getloadavg()[0],
+        "load_1_5_15_min": os.getloadavg(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "packages": {name: found for name in PACKAGES if (found := _version(name))},

@@ -1,26 +1,23 @@
 """A training step of both networks in the suite's default configuration, against plain float32 eager PyTorch.
 
 The peer is what one writes first: float32, contiguous tensors, the published order of layers, ``torch.optim`` without
-options; for DeepCAM the same module. Both start from the same weights, and their outputs are compared first. Run it on
-an idle machine: ``python benchmarks/steps.py [--rounds 9] [--only cosmoflow|deepcam]``.
+options, glibc's allocator as it comes; for DeepCAM the same module. Both start from the same weights, and their outputs
+are compared first. Each runs in a process of its own, and the two take turns. Run it on an idle machine:
+``python benchmarks/steps.py [--rounds 9] [--only cosmoflow|deepcam]``.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
-import json
+import os
 import statistics
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-from _common import Paired, paired, write_results
+from _common import Worker, answers, paired, serve, write_results
 from torch import Tensor, nn
 
 import apps.cosmoflow.config
@@ -32,6 +29,7 @@ import apps.deepcam.task
 from hpcbench.measure.flops import count_flops
 from hpcbench.optim.registry import create_optimizer
 from hpcbench.parallel.precision import resolve_precision
+from hpcbench.train.allocator import keep_freed_memory
 from hpcbench.train.dropout import set_sample_keys
 from hpcbench.train.randomness import sample_keys
 from hpcbench.train.task import Task
@@ -133,7 +131,7 @@ def our_step(problem: Problem) -> Callable[[], Tensor]:
         loss = problem.task.loss(output.float(), problem.target)
         loss.backward()
         optimizer.step()
-        optimizer.zero_grad(set_to_none=False)
+        optimizer.zero_grad(set_to_none=True)
         return loss.detach()
 
     return step
@@ -163,57 +161,43 @@ def measure(name: str, rounds: int) -> dict[str, Any]:
     problem = PROBLEMS[name]()
     difference = outputs_agree(problem)
     precision = resolve_precision("auto", torch.device("cpu"))
-    busy: dict[str, list[float]] = {"ours": [], "peer": []}
-
-    def timed(kind: str, step: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        def run() -> Tensor:
-            start = time.process_time()
-            loss = step()
-            busy[kind].append(time.process_time() - start)
-            return loss
-
-        return run
-
-    result: Paired = paired(
-        (f"{precision}, channels-last", timed("ours", our_step(problem))),
-        ("float32, contiguous", timed("peer", plain_step(problem))),
+    flops = count_flops(problem.model, problem.inputs).training
+    del problem
+    ours, peer = Worker(name, "ours"), Worker(name, "peer")
+    result = paired(
+        (f"{precision}, channels-last", ours),
+        ("float32, contiguous", peer),
         rounds=rounds,
-        warmup=1,
+        warmup=2,
         target=TARGETS[name],
     )
-    flops = count_flops(problem.model, problem.inputs).training
+    ours.close()
+    peer.close()
     print(f"{name}: {result}", flush=True)
-    memory = {kind: peak_memory(name, kind) for kind in busy}
+    busy = [[answer["processor_s"] for answer in worker.answers[2:]] for worker in (ours, peer)]
+    memory = [worker.answers[-1]["peak_bytes"] for worker in (ours, peer)]
     return asdict(result) | {
         "threads": torch.get_num_threads(),
-        "processor_s": {kind: values[1:] for kind, values in busy.items()},
-        "processor_time_ratio_median": statistics.median(
-            peer / ours for ours, peer in zip(busy["ours"][1:], busy["peer"][1:], strict=True)
-        ),
+        "ours_processor_s": busy[0],
+        "peer_processor_s": busy[1],
+        "processor_time_ratio_median": statistics.median(slow / fast for fast, slow in zip(*busy, strict=True)),
         "ours_gflop_per_s": flops / result.ours_median_s / 1e9,
         "output_difference": difference,
-        "peak_memory_bytes": memory,
-        "peak_memory_ratio": memory["ours"] / memory["peer"],
+        "ours_peak_bytes": memory[0],
+        "peer_peak_bytes": memory[1],
+        "peak_memory_ratio": memory[0] / memory[1],
     }
 
 
-def peak_memory(name: str, kind: str) -> int:
-    """Peak resident memory of a process that does three steps, in bytes."""
-    command = [sys.executable, str(Path(__file__).resolve()), "--memory", name, kind]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return int(json.loads(done.stdout.splitlines()[-1]))
-
-
-def print_peak_memory(name: str, kind: str) -> None:
-    """Three steps of one kind alone, then this process's peak resident memory."""
+def work(name: str, kind: str) -> None:
+    """Steps of one kind in this process, one for each line of the standard input."""
+    out = answers()
+    if kind == "ours":
+        keep_freed_memory(os.environ)
     problem = PROBLEMS[name]()
     step = {"ours": our_step, "peer": plain_step}[kind](problem)
     del problem.model
-    for _ in range(3):
-        step()
-    # Not getrusage: its peak starts from that of the process that started this one.
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    print(int(status["VmHWM"].split()[0]) * 1024)
+    serve(step, out)
 
 
 def main() -> None:
@@ -221,11 +205,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--only", choices=list(PROBLEMS))
-    parser.add_argument("--memory", nargs=2, metavar=("NAME", "KIND"), help=argparse.SUPPRESS)
+    parser.add_argument("--worker", nargs=2, metavar=("NAME", "KIND"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.manual_seed(1)
-    if args.memory:
-        print_peak_memory(*args.memory)
+    if args.worker:
+        work(*args.worker)
         return
     names = [args.only] if args.only else list(PROBLEMS)
     path = write_results("steps", {name: measure(name, args.rounds) for name in names})

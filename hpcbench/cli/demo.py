@@ -74,6 +74,7 @@ def finish(folders: list[Path], seconds: float) -> None:
     from hpcbench.results.tables import runs_table
 
     print(f"\n{runs_table(load_runs(folders))}\n")
-    for folder in folders:
-        print(f"report: {folder / 'report.html'}")
+    for page in (folder / "report.html" for folder in folders):
+        if page.exists():
+            print(f"report: {page}")
     print(f"done in {seconds:.0f} s")

@@ -1,0 +1,130 @@
+"""Phases of a step on a simulated accelerator that works behind the host, with clocks that are known exactly."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+import torch
+
+from hpcbench.measure.phases import Phases
+from staging.spans import Spans
+
+LAUNCH_S = 0.001
+"""What it costs the host to queue work."""
+
+
+class Machine:
+    """A host clock, and a device that is busy until ``ready``."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.ready = 0.0
+        self.waits = 0
+
+    def queue(self, seconds: float) -> None:
+        """Work for the device; the host goes on at once."""
+        self.now += LAUNCH_S
+        self.ready = max(self.now, self.ready) + seconds
+
+    def event(self, device: Any = None, enable_timing: bool = False) -> Event:
+        assert enable_timing
+        return Event(self)
+
+
+class Event:
+    """Happens when the device has done what was queued before it."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def record(self) -> None:
+        self.at = max(self.machine.now, self.machine.ready)
+
+    def synchronize(self) -> None:
+        self.machine.waits += 1
+        self.machine.now = max(self.machine.now, self.at)
+
+    def elapsed_time(self, end: Event) -> float:
+        """Milliseconds, as torch has it."""
+        return (end.at - self.at) * 1e3
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine()
+    monkeypatch.setattr(torch, "Event", machine.event)
+    return machine
+
+
+def steps(phases: Phases, machine: Machine, count: int) -> None:
+    """Steps of 80 ms of compute, 15 ms of exposed communication and 5 ms of optimizer on the device."""
+    for _ in range(count):
+        with phases.phase("input_wait"):
+            machine.now += 0.002
+        for name, seconds in (("compute", 0.080), ("communication", 0.015), ("optimizer", 0.005)):
+            with phases.phase(name):
+                machine.queue(seconds)
+
+
+def test_the_host_waits_only_when_asked_to_settle(machine: Machine) -> None:
+    phases = Phases(Spans(clock=lambda: machine.now), torch.device("cuda"))
+    steps(phases, machine, 20)
+    assert machine.waits == 0
+    assert machine.now == pytest.approx(20 * 0.005)
+    phases.settle()
+    assert machine.waits == 1
+    assert machine.now == pytest.approx(machine.ready)
+    phases.settle()
+    assert machine.waits == 1
+
+
+def test_the_wait_is_divided_as_the_device_divided_its_work(machine: Machine) -> None:
+    phases = Phases(Spans(clock=lambda: machine.now), torch.device("cuda"))
+    for _ in range(3):
+        steps(phases, machine, 50)
+        phases.settle()
+    found = phases.spans.summary()
+    wall = found.pop("wall")
+    assert wall == pytest.approx(machine.now)
+    assert sum(found.values()) == pytest.approx(wall, rel=1e-12)
+    assert found["input_wait"] == pytest.approx(150 * 0.002)
+    # The host's own launches are in the phases too, hence not exact.
+    assert found["compute"] == pytest.approx(150 * 0.080, rel=0.05)
+    assert found["communication"] == pytest.approx(150 * 0.015, rel=0.05)
+    assert found["optimizer"] == pytest.approx(150 * 0.005, rel=0.25)
+    assert found["other"] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_host_that_is_slower_than_the_device_keeps_its_own_times(machine: Machine) -> None:
+    phases = Phases(Spans(clock=lambda: machine.now), torch.device("cuda"))
+    for _ in range(50):
+        with phases.phase("input_wait"):
+            machine.now += 0.5
+        with phases.phase("compute"):
+            machine.queue(0.010)
+    phases.settle()
+    found = phases.spans.summary()
+    assert found["input_wait"] == pytest.approx(25.0)
+    assert found["compute"] == pytest.approx(50 * LAUNCH_S + 0.010)
+
+
+def test_an_exception_in_a_phase_leaves_the_spans_whole(machine: Machine) -> None:
+    phases = Phases(Spans(clock=lambda: machine.now), torch.device("cuda"))
+    with contextlib.suppress(ZeroDivisionError), phases.phase("compute"):
+        machine.queue(0.08)
+        raise ZeroDivisionError
+    machine.now += 1.0
+    phases.settle()
+    assert phases.spans.summary()["other"] == pytest.approx(1.0)
+
+
+def test_the_processor_needs_no_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch, "Event")
+    clock = iter(range(100)).__next__
+    phases = Phases(Spans(clock=lambda: float(clock())), torch.device("cpu"))
+    with phases.phase("compute"):
+        pass
+    phases.settle()
+    assert phases.spans.summary()["compute"] == 1.0

@@ -31,7 +31,7 @@ from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import RunConfig
 from hpcbench.data.simulate import simulate_dataset
 from hpcbench.parallel.launch import detect
-from hpcbench.train.assemble import Run
+from hpcbench.train.context import Run
 from hpcbench.train.dropout import set_sample_keys
 from hpcbench.train.interrupt import Interrupts
 from hpcbench.train.loop import train_epoch, training_batches
@@ -98,7 +98,7 @@ def bare_epoch(run: Run) -> Step:
             set_sample_keys(model, keys)
             with torch.autocast("cpu", torch.bfloat16, enabled=half):
                 output = model(inputs)
-            task.loss(output.float(), target).backward()
+            torch.autograd.backward(task.loss(output.float(), target))
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
 

@@ -77,7 +77,9 @@ class PlainCosmoFlow(nn.Sequential):
     def __init__(self, model: apps.cosmoflow.model.CosmoFlow, size: int, dropout: float) -> None:
         layers: list[nn.Module] = []
         for block in model.blocks:
-            layers += [copy.deepcopy(block.conv), nn.LeakyReLU(0.3), nn.MaxPool3d(2)]
+            conv = copy.deepcopy(block.conv)
+            assert isinstance(conv, nn.Module)
+            layers += [conv, nn.LeakyReLU(0.3), nn.MaxPool3d(2)]
         dense1, dense2, output = (copy.deepcopy(layer) for layer in (model.dense1, model.dense2, model.output))
         edge = size // 2 ** len(model.blocks)
         kernel = dense1.weight.data.reshape(len(dense1.weight), edge, edge, edge, -1)
@@ -87,7 +89,8 @@ class PlainCosmoFlow(nn.Sequential):
         super().__init__(*layers)
 
     def forward(self, x: Tensor) -> Tensor:
-        return 1.2 * super().forward(x)
+        output: Tensor = super().forward(x)  # type: ignore[no-untyped-call]
+        return 1.2 * output
 
 
 def plain_model(problem: Problem) -> nn.Module:
@@ -108,7 +111,7 @@ def plain_step(problem: Problem) -> Callable[[], Tensor]:
     def step() -> Tensor:
         optimizer.zero_grad()
         loss = problem.task.loss(model(problem.inputs), problem.target)
-        loss.backward()
+        torch.autograd.backward(loss)
         optimizer.step()
         return loss.detach()
 
@@ -129,7 +132,7 @@ def our_step(problem: Problem) -> Callable[[], Tensor]:
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed"):
             output = model(inputs)
         loss = problem.task.loss(output.float(), problem.target)
-        loss.backward()
+        torch.autograd.backward(loss)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         return loss.detach()

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+# Several test processes share the machine; more threads each would only get into one another's way.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 class Environment:
     """A virtual environment below ``folder`` on top of the one that runs the tests, so that nothing is downloaded."""

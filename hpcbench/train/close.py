@@ -13,7 +13,7 @@ from hpcbench.results.summary import PHASES, Status, Summary
 from hpcbench.train.evaluate import keep_examples
 
 if TYPE_CHECKING:
-    from hpcbench.train.assemble import Run
+    from hpcbench.train.context import Run
 
 
 def close_run(run: Run, status: Status, reason: str = "") -> None:

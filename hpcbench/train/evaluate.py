@@ -11,7 +11,7 @@ from hpcbench.data.loader import BatchLoader
 from hpcbench.data.sampler import rank_share
 
 if TYPE_CHECKING:
-    from hpcbench.train.assemble import Run
+    from hpcbench.train.context import Run
 
 EXAMPLES = 6
 """Validation samples that are kept for the report's pictures."""

@@ -17,7 +17,7 @@ from hpcbench.train.evaluate import evaluate
 from hpcbench.train.randomness import sample_keys
 
 if TYPE_CHECKING:
-    from hpcbench.train.assemble import Run
+    from hpcbench.train.context import Run
 
 FLUSH_EVERY = 50
 """Steps between two looks at the losses: each look waits for the device."""

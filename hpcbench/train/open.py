@@ -19,8 +19,9 @@ from hpcbench.measure.system import system_description
 from hpcbench.parallel.gradients import GradientReducer, broadcast_state
 from hpcbench.results.run_folder import RunFolder, default_path
 from hpcbench.train import checkpoint as checkpoints
-from hpcbench.train.assemble import Run, build_model, build_optimizer, check_batch, open_data
+from hpcbench.train.build import build_model, build_optimizer, check_batch, open_data
 from hpcbench.train.console import Console
+from hpcbench.train.context import Run
 from hpcbench.train.interrupt import Interrupts
 from hpcbench.train.ranks import Ranks
 from staging.errors import InputError

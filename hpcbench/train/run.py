@@ -11,8 +11,8 @@ from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
 from hpcbench.exits import DONE, TARGET_NOT_REACHED, Aborted
 from hpcbench.parallel.launch import detect
-from hpcbench.train.assemble import Run
 from hpcbench.train.close import close_run
+from hpcbench.train.context import Run
 from hpcbench.train.interrupt import Interrupts
 from hpcbench.train.loop import train
 from hpcbench.train.open import open_run

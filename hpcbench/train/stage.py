@@ -10,7 +10,7 @@ from staging.errors import InputError
 from staging.progress import Progress
 
 if TYPE_CHECKING:
-    from hpcbench.train.assemble import Run
+    from hpcbench.train.context import Run
 
 
 def drop_caches(run: Run) -> None:

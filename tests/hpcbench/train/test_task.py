@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hpcbench.train.assemble import Run
+from hpcbench.train.context import Run
 from hpcbench.train.task import Task
 
 

@@ -1,4 +1,4 @@
-"""Puts a run together: ranks, device, data, model, optimizer and logs, each built once and held in one place."""
+"""Everything that the training loop uses, in one place: ranks, device, data, model, optimizer and logs."""
 
 from __future__ import annotations
 
@@ -16,26 +16,25 @@ from torch import Tensor, nn
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
 from hpcbench.data.files import dataset_files
-from hpcbench.data.loader import BatchLoader, default_workers, first_samples
+from hpcbench.data.loader import BatchLoader, default_workers
 from hpcbench.data.sampler import batch_sizes
 from hpcbench.measure.memory import peak_memory_bytes
 from hpcbench.measure.mllog import RunLog
 from hpcbench.measure.phases import Phases
 from hpcbench.measure.system import accelerator, processor
-from hpcbench.optim.registry import create_optimizer
 from hpcbench.parallel.batchnorm import average_statistics
 from hpcbench.parallel.gradients import GradientReducer
 from hpcbench.parallel.group import Group
 from hpcbench.parallel.launch import Launch
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.train import checkpoint as checkpoints
+from hpcbench.train.build import open_data
 from hpcbench.train.console import Console
 from hpcbench.train.graph import GraphedStep
 from hpcbench.train.interrupt import Interrupts
 from hpcbench.train.losses import LossBuffer
 from hpcbench.train.state import State
 from hpcbench.train.task import Task
-from staging.errors import InputError
 
 ROW = ("epoch", "step", "samples", "lr", "train_loss", "train_s", "eval_s", "elapsed_s", "samples_per_s")
 """Columns of ``epochs.csv`` beside the metrics."""
@@ -275,48 +274,3 @@ class Run:
                 self.flush_losses()
                 self.save_checkpoint()
             self.interrupts.check()
-
-
-def open_data(application: Application, config: RunConfig) -> tuple[Any, Any]:
-    """The two splits, listed but not read."""
-    if not config.data.root:
-        make = f"hpcbench data simulate {application.name} --preset {config.preset or 'smoke'} --out DIR"
-        hint = f" (`{make}` makes one)" if application.has("simulate") else ""
-        raise InputError(f"no dataset: set --data.root DIR{hint}")
-    data = application.module("data")
-    training, validation = data.open_split(config, "train"), data.open_split(config, "validation")
-    return (
-        first_samples(training, config.data.train_samples, "data.train_samples"),
-        first_samples(validation, config.data.validation_samples, "data.validation_samples"),
-    )
-
-
-def check_batch(config: RunConfig, samples: int, ranks: int) -> None:
-    """Refuse a batch that the training set cannot fill once."""
-    batch = config.train.local_batch_size * config.train.accumulation * ranks
-    if batch > samples:
-        raise InputError(
-            f"global batch of {batch} (train.local_batch_size {config.train.local_batch_size} x train.accumulation "
-            f"{config.train.accumulation} x {ranks} ranks) is larger than the training set of {samples} samples; "
-            "lower train.local_batch_size or use more samples"
-        )
-
-
-def build_model(application: Application, config: RunConfig, fabric: Fabric, seed: int) -> nn.Module:
-    """The model on its device, in the run's memory layout, its weights a function of the seed."""
-    torch.manual_seed(seed)
-    model: nn.Module = application.module("model").build_model(config)
-    model = model.to(fabric.device)
-    if config.train.precision == "64-true":
-        model = model.double()
-    if config.train.channels_last:
-        for parameter in model.parameters():
-            layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(parameter.dim())
-            if layout is not None:
-                parameter.data = parameter.data.contiguous(memory_format=layout)
-    return model
-
-
-def build_optimizer(config: RunConfig, task: Task, model: nn.Module, fabric: Fabric) -> Any:
-    """The optimizer over the task's groups, behind the precision's gradient scaler."""
-    return fabric.setup_optimizers(create_optimizer(config.optim, task.parameter_groups(model), fabric.device))

@@ -1,0 +1,61 @@
+"""Builds the parts of a run from its configuration: the two splits, the model and the optimizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lightning.fabric import Fabric
+from torch import nn
+
+from hpcbench.application import Application
+from hpcbench.config.schema import RunConfig
+from hpcbench.data.loader import first_samples
+from hpcbench.optim.registry import create_optimizer
+from hpcbench.train.task import Task
+from staging.errors import InputError
+
+
+def open_data(application: Application, config: RunConfig) -> tuple[Any, Any]:
+    """The two splits, listed but not read."""
+    if not config.data.root:
+        make = f"hpcbench data simulate {application.name} --preset {config.preset or 'smoke'} --out DIR"
+        hint = f" (`{make}` makes one)" if application.has("simulate") else ""
+        raise InputError(f"no dataset: set --data.root DIR{hint}")
+    data = application.module("data")
+    training, validation = data.open_split(config, "train"), data.open_split(config, "validation")
+    return (
+        first_samples(training, config.data.train_samples, "data.train_samples"),
+        first_samples(validation, config.data.validation_samples, "data.validation_samples"),
+    )
+
+
+def check_batch(config: RunConfig, samples: int, ranks: int) -> None:
+    """Refuse a batch that the training set cannot fill once."""
+    batch = config.train.local_batch_size * config.train.accumulation * ranks
+    if batch > samples:
+        raise InputError(
+            f"global batch of {batch} (train.local_batch_size {config.train.local_batch_size} x train.accumulation "
+            f"{config.train.accumulation} x {ranks} ranks) is larger than the training set of {samples} samples; "
+            "lower train.local_batch_size or use more samples"
+        )
+
+
+def build_model(application: Application, config: RunConfig, fabric: Fabric, seed: int) -> nn.Module:
+    """The model on its device, in the run's memory layout, its weights a function of the seed."""
+    torch.manual_seed(seed)
+    model: nn.Module = application.module("model").build_model(config)
+    model = model.to(fabric.device)
+    if config.train.precision == "64-true":
+        model = model.double()
+    if config.train.channels_last:
+        for parameter in model.parameters():
+            layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(parameter.dim())
+            if layout is not None:
+                parameter.data = parameter.data.contiguous(memory_format=layout)
+    return model
+
+
+def build_optimizer(config: RunConfig, task: Task, model: nn.Module, fabric: Fabric) -> Any:
+    """The optimizer over the task's groups, behind the precision's gradient scaler."""
+    return fabric.setup_optimizers(create_optimizer(config.optim, task.parameter_groups(model), fabric.device))

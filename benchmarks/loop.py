@@ -136,7 +136,7 @@ def measure(name: str, root: Path, folder: Path, rounds: int) -> dict[str, Any]:
     workers = {kind: Worker(name, kind, str(root), str(folder / kind)) for kind in KINDS}
     for worker in workers.values():
         worker()
-        worker()
+        worker()  # the optimizer has its states from the first step on
         worker.close()
     memory = {kind: worker.answers[-1]["peak_bytes"] for kind, worker in workers.items()}
     ratios = spread([slow / fast for slow, fast in zip(result.peer_s, result.ours_s, strict=True)])
@@ -191,7 +191,8 @@ def main() -> None:
             with redirect_stdout(stderr):
                 simulate_dataset(find_application(name), configuration(name, root), root, 1, quiet=True)
             results[name] = measure(name, root, Path(temporary) / f"{name}-runs", options.rounds)
-    print(write_results("loop", results))
+            path = write_results("loop", results)
+    print(path)
 
 
 if __name__ == "__main__":

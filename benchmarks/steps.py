@@ -215,7 +215,10 @@ def main() -> None:
         work(*args.worker)
         return
     names = [args.only] if args.only else list(PROBLEMS)
-    path = write_results("steps", {name: measure(name, args.rounds) for name in names})
+    results = {}
+    for name in names:
+        results[name] = measure(name, args.rounds)
+        path = write_results("steps", results)
     print(path)
 
 

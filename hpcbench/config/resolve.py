@@ -14,6 +14,7 @@ import yaml
 
 from hpcbench.application import Application, suggest
 from hpcbench.config.schema import RunConfig
+from hpcbench.config.validate import validate_run
 from staging.errors import InputError
 
 Tree = dict[str, Any]
@@ -40,6 +41,7 @@ def resolve(
     for key, value in (overrides or {}).items():
         merge(tree, nest(key, value), kind, "the command line")
     config = build(kind, tree)
+    validate_run(config)
     config.validate()
     return config
 

@@ -177,7 +177,4 @@ class RunConfig:
     simulate: SimulateConfig = field(default_factory=SimulateConfig)
 
     def validate(self) -> None:
-        """Raise ``InputError`` for a combination that cannot run; touches no file."""
-        from hpcbench.config.validate import validate_run
-
-        validate_run(self)
+        """Raise ``InputError`` for a combination that cannot run. Applications add their own; no file is touched."""

@@ -1,1 +1,0 @@
-"""Job specification to job script, and submission."""

@@ -1,1 +1,0 @@
-"""Matrices of runs."""

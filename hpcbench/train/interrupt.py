@@ -1,8 +1,10 @@
-"""Signals end a run between two steps, with a reason; a second one ends it at once."""
+"""Signals end a run with a reason: at once, or between two steps where its state must stay whole."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 
 from hpcbench.exits import Aborted
@@ -11,10 +13,15 @@ CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 class Interrupts:
-    """While entered, remembers the first signal. ``check()`` raises ``Aborted`` for it, where stopping is safe."""
+    """While entered, a signal raises ``Aborted`` (exit code 128+n).
+
+    Inside ``with interrupts.deferred()`` it waits for the next ``check()``, where stopping is safe; a second signal
+    does not wait.
+    """
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
+        self._deferring = False
         self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Interrupts:
@@ -29,10 +36,19 @@ class Interrupts:
             signal.signal(number, handler)  # type: ignore[arg-type]
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
-        again = self.received is not None
+        at_once = self.received is not None or not self._deferring
         self.received = signal.Signals(number)
-        if again:
+        if at_once:
             raise self.abort()
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Signals inside wait for ``check()``."""
+        self._deferring = True
+        try:
+            yield
+        finally:
+            self._deferring = False
 
     def check(self) -> None:
         """Raise ``Aborted`` (exit code 128+n) if a signal came."""

@@ -16,7 +16,7 @@ from hpcbench.train.context import Run
 from hpcbench.train.interrupt import Interrupts
 from hpcbench.train.loop import train
 from hpcbench.train.open import open_run
-from hpcbench.train.ranks import connect_ranks
+from hpcbench.train.ranks import Ranks, connect_ranks
 from hpcbench.train.stage import drop_caches, stage_dataset
 from staging.spans import Spans
 
@@ -31,14 +31,14 @@ def run_training(application: Application, config: RunConfig, run_dir: Path | No
         run = open_run(application, config, ranks, spans, interrupts, run_dir, resume=resume)
         ranks.watcher.on_abort = lambda reason: close_run(run, "aborted", reason)
         try:
-            return execute(run)
+            return execute(run, ranks)
         except BaseException as error:
             ended = explain(error, run)
             close_run(run, "aborted", str(ended) or type(ended).__name__)
             raise ended from (None if ended is not error else error.__cause__)
 
 
-def execute(run: Run) -> int:
+def execute(run: Run, ranks: Ranks) -> int:
     """The clock, and everything inside it."""
     drop_caches(run)
     if not run.config.staging.timed:
@@ -50,8 +50,9 @@ def execute(run: Run) -> int:
     run.log.run_start()
     if run.config.staging.timed:
         stage_dataset(run)
-    run.task.load()
-    reached = run.already_reached() or train(run)
+    ranks.together(run.task.load)
+    with run.interrupts.deferred():
+        reached = run.already_reached() or train(run)
     if reached or run.config.train.target is None:
         close_run(run, "success")
         return DONE

@@ -13,8 +13,10 @@ import pytest
 import torch
 
 from hpcbench.cli.main import main
+from hpcbench.exits import Aborted
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.train.checkpoint import complete, load_newest
+from hpcbench.train.interrupt import Interrupts
 from hpcbench.train.loop import FLUSH_EVERY
 
 Train = Callable[..., int]
@@ -195,3 +197,17 @@ def test_a_full_disk_aborts_readably_and_keeps_the_last_checkpoint(
     found = load_newest(run / "checkpoints")
     assert found is not None
     assert found.state["epoch"] == 1
+
+
+def test_a_signal_acts_at_once_outside_the_loop_and_at_the_next_check_inside() -> None:
+    with Interrupts() as interrupts:
+        with interrupts.deferred():
+            signal.raise_signal(signal.SIGUSR1)
+            with pytest.raises(Aborted, match="SIGUSR1") as caught:
+                interrupts.check()
+            assert caught.value.exit_code == 128 + signal.SIGUSR1
+            with pytest.raises(Aborted, match="SIGTERM"):
+                signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(Aborted, match="SIGINT"):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

@@ -67,6 +67,8 @@ def explain(error: BaseException, run: Run) -> BaseException:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = error.filename or run.folder.path
         return Aborted(f"no space left on the disk of {where}; free some and resume with --resume")
+    if isinstance(error, OSError) and error.filename is not None:
+        return Aborted(f"{error.filename}: {error.strerror}; see to it and resume with --resume")
     if isinstance(error, KeyboardInterrupt):
         error = Aborted("signal SIGINT", 130)
     if isinstance(error, Aborted):

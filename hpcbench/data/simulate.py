@@ -60,7 +60,8 @@ def simulate_dataset(
     jobs = [job for job in all_jobs(simulator, config) if not is_written(simulator, config, root, job)]
     per_call = samples_per_call(simulator, config)
     workers = min(processes or allowed_cores(), max(1, len(jobs)))
-    with Progress(len(jobs) * per_call, f"simulate {application.name}", "samples", enabled=bool(jobs) and not quiet) as progress:
+    shown = bool(jobs) and not quiet
+    with Progress(len(jobs) * per_call, f"simulate {application.name}", "samples", enabled=shown) as progress:
         for _ in write_all(application, config, root, jobs, workers, device):
             progress.advance(per_call)
     if hasattr(simulator, "finish"):

@@ -1,7 +1,7 @@
 """A training step of both networks in the suite's default configuration, against plain float32 eager PyTorch.
 
 The peer is what one writes first: float32, contiguous tensors, the published order of layers, ``torch.optim`` without
-options, glibc's allocator as it comes; for DeepCAM the same module. Both start from the same weights, and their outputs
+options; for DeepCAM the same module. Both start from the same weights, and their outputs
 are compared first. Each runs in a process of its own, and the two take turns. Run it on an idle machine:
 ``python benchmarks/steps.py [--rounds 9] [--only cosmoflow|deepcam]``.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import os
 import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -29,7 +28,6 @@ import apps.deepcam.task
 from hpcbench.measure.flops import count_flops
 from hpcbench.optim.registry import create_optimizer
 from hpcbench.parallel.precision import resolve_precision
-from hpcbench.train.allocator import keep_freed_memory
 from hpcbench.train.dropout import set_sample_keys
 from hpcbench.train.randomness import sample_keys
 from hpcbench.train.task import Task
@@ -195,8 +193,6 @@ def measure(name: str, rounds: int) -> dict[str, Any]:
 def work(name: str, kind: str) -> None:
     """Steps of one kind in this process, one for each line of the standard input."""
     out = answers()
-    if kind == "ours":
-        keep_freed_memory(os.environ)
     problem = PROBLEMS[name]()
     step = {"ours": our_step, "peer": plain_step}[kind](problem)
     del problem.model

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ from hpcbench.parallel.environment import make_fabric
 from hpcbench.parallel.group import Group, connect
 from hpcbench.parallel.launch import Launch
 from hpcbench.parallel.threads import threads_per_rank
-from hpcbench.train.allocator import keep_freed_memory
 from staging.errors import InputError
 
 T = TypeVar("T")
@@ -68,8 +66,6 @@ def connect_ranks(launch: Launch, found: RunConfig | InputError) -> Iterator[Ran
         raise_first(problems, launch.rank)
     threads = threads_per_rank(group, config.parallel.threads)
     torch.set_num_threads(threads)
-    if fabric.device.type == "cpu":
-        keep_freed_memory(os.environ)
     group.agree("the version of hpcbench", __version__)
     group.agree("the configuration", as_tree(config))
     common: EveryRankError | None = None

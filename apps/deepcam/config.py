@@ -74,6 +74,11 @@ class Config(RunConfig):
             )
         at_least("simulate.cyclones_per_sample", self.simulate.cyclones_per_sample, 0)
         at_least("simulate.rivers_per_sample", self.simulate.rivers_per_sample, 0)
+        if self.data.height * self.data.width == 16 * 16 and self.train.local_batch_size == 1:
+            raise InputError(
+                "data.height and data.width (16, 16) leave one cell for batch norm, which needs two values to train on; "
+                "set train.local_batch_size above 1 (1) or a larger grid"
+            )
         for channel in self.data.channels:
             if not 0 <= channel < len(CHANNELS):
                 raise InputError(f"data.channels holds {channel}; channels are numbered 0 to {len(CHANNELS) - 1}")

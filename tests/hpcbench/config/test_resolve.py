@@ -81,6 +81,10 @@ def test_bad_settings_are_one_line_that_names_them(overrides: dict[str, str], wo
     ("overrides", "words"),
     [
         ({"data.height": "100"}, ["data.height (100)", "multiple of 16"]),
+        (
+            {"data.height": "16", "data.width": "16", "train.local_batch_size": "1"},
+            ["batch norm", "train.local_batch_size"],
+        ),
         ({"data.channels": "[0, 16]"}, ["16", "0 to 15"]),
         ({"data.channels": "[3, 3]"}, ["each once"]),
     ],

@@ -20,10 +20,13 @@ from apps.cosmoflow.samples import (
     read_sample,
     sample_files,
 )
+from apps.cosmoflow.universe import split_universe
 from staging.errors import DataError, InputError
 from staging.files import list_samples
 
-__all__ = ["CosmoFlowDataset", "check_file", "inspect_file", "open_split", "split_files"]
+__all__ = ["CosmoFlowDataset", "check_file", "inspect_file", "open_split", "split_file", "split_files"]
+
+split_file = split_universe
 
 
 class CosmoFlowDataset(Dataset[tuple[Tensor, Tensor]]):

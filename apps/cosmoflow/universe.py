@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from apps.cosmoflow.config import PARAMETERS, Config
 from apps.cosmoflow.cosmology import parameters_from_label
-from apps.cosmoflow.samples import SUFFIXES, Counts, Label, read_counts, read_label, write_sample
+from apps.cosmoflow.samples import SUFFIXES, Counts, Label, read_counts, read_label, read_sample, write_sample
 from staging.errors import DataError
 from staging.formats.hdf5 import describe, write_datasets
 
@@ -34,8 +34,9 @@ def split_universe(path: Path, folder: Path, config: Config) -> list[Path]:
     """Cut the universe at ``path`` into samples of ``data.sample_size`` below ``folder``, reading one at a time.
 
     Names are ``<subfolder>_<file>_<iii>`` as in the MLPerf HPC reference (mlcommons/hpc), where the subfolder is the
-    one that the universe lies in. Returns the files with the counts, in the order of their numbers. Raises
-    ``DataError`` for another form than published or a universe that is not a whole number of samples wide.
+    one that the universe lies in. Returns the files with the counts, in the order of their numbers; those that are
+    there already stay. Raises ``DataError`` for another form than published, a universe that is not a whole number of
+    samples wide, and a file in the way that holds something else.
     """
     size = universe_size(path, config)
     label = read_label(path, "unitPar")
@@ -44,8 +45,22 @@ def split_universe(path: Path, folder: Path, config: Config) -> list[Path]:
     shape = (size, size, size, config.data.channels)
     for number, target in enumerate(files):
         part = read_counts(path, "full", shape, sub_volume(number, size, config.data.sample_size))
-        write_sample(target, part, label, config.data)
+        if target.exists():
+            check_same(target, part, label, config)
+        else:
+            write_sample(target, part, label, config.data)
     return files
+
+
+def check_same(target: Path, counts: Counts, label: Label, config: Config) -> None:
+    """Raise ``DataError`` unless the sample at ``target`` holds these ``counts`` and this ``label``."""
+    change = "choose another --out, or remove it"
+    try:
+        held = read_sample(target, config.data)
+    except DataError as error:
+        raise DataError(target, f"is in the way of a sample, and {error.problem}", change) from None
+    if not (np.array_equal(held[0], counts) and np.array_equal(held[1], label)):
+        raise DataError(target, "is in the way of a sample, and holds other counts or another label", change)
 
 
 def universe_size(path: Path, config: Config) -> int:

@@ -74,10 +74,12 @@ class Config(RunConfig):
             )
         at_least("simulate.cyclones_per_sample", self.simulate.cyclones_per_sample, 0)
         at_least("simulate.rivers_per_sample", self.simulate.rivers_per_sample, 0)
-        if self.data.height * self.data.width == 16 * 16 and self.train.local_batch_size == 1:
+        if self.data.height * self.data.width == 16 * 16 and (
+            self.train.local_batch_size == 1 or self.data.last_batch == "keep"
+        ):
             raise InputError(
-                "data.height and data.width of 16 leave batch norm one value at train.local_batch_size 1, too few to "
-                "train on; set train.local_batch_size 2 or a larger grid"
+                "data.height and data.width of 16 leave batch norm one value in a batch of one sample, too few to "
+                "train on; set train.local_batch_size 2 and data.last_batch drop, or a larger grid"
             )
         for channel in self.data.channels:
             if not 0 <= channel < len(CHANNELS):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hpcbench.application import Application, suggest
+from hpcbench.application import Application, find_application, installed, suggest
 from hpcbench.config.schema import RunConfig
 from staging.errors import InputError
 
@@ -28,7 +28,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_strictly(self, argv: Sequence[str]) -> argparse.Namespace:
         """Parse a command line that has no dotted overrides; an unknown option gets a suggestion."""
-        args, rest = self.parse_known_args(list(argv))
+        args, rest = self.parse_known_intermixed_args(list(argv))
         if rest:
             raise InputError(f"{self.prog}: unknown argument '{rest[0]}'; {suggest(rest[0], self.options())}")
         return args
@@ -38,12 +38,27 @@ class Parser(argparse.ArgumentParser):
         return [option for action in self._actions for option in action.option_strings]
 
 
+BOOLEANS = ("true", "false", "yes", "no", "null")
+
+
+def switch_names(tokens: Sequence[str]) -> frozenset[str]:
+    """The dotted settings that are true or false, of the application that the command line names."""
+    from hpcbench.config.resolve import known_keys
+
+    names = installed()
+    application = next((token for token in tokens if token in names), None)
+    kind = find_application(application).config_class() if application else RunConfig
+    return frozenset(key for key, value in known_keys(kind) if isinstance(value, bool))
+
+
 def split_overrides(tokens: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """Take dotted settings, wherever they stand, out of a command line.
 
-    ``["app", "--optim.lr", "0.1", "--train.compile"]`` gives ``["app"]`` and
-    ``{"optim.lr": "0.1", "train.compile": "true"}``.
+    ``["--train.compile", "app", "--optim.lr", "0.1"]`` gives ``["app"]`` and
+    ``{"optim.lr": "0.1", "train.compile": "true"}``: what is true or false needs no value.
     """
+    dotted = any(token.startswith("--") and "." in token for token in tokens)
+    switches = switch_names(tokens) if dotted else frozenset()
     rest: list[str] = []
     overrides: dict[str, str] = {}
     position = 0
@@ -56,6 +71,7 @@ def split_overrides(tokens: Sequence[str]) -> tuple[list[str], dict[str, str]]:
             continue
         if not equals:
             alone = position == len(tokens) or tokens[position].startswith("--")
+            alone = alone or (name in switches and tokens[position].lower() not in BOOLEANS)
             value = "true" if alone else tokens[position]
             position += 0 if alone else 1
         overrides[name] = value

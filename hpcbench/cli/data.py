@@ -9,7 +9,7 @@ from hpcbench.application import find_application
 from hpcbench.cli.arguments import add_run_options, resolve_arguments
 from staging.errors import InputError
 
-HELP = "simulate, inspect or verify a dataset"
+HELP = "simulate, inspect, verify or split a dataset"
 DESCRIPTION = """\
 Datasets in the published on-disk formats.
 
@@ -19,34 +19,38 @@ Datasets in the published on-disk formats.
       says what a file holds
   hpcbench data verify cosmoflow --preset laptop --data.root data/cosmoflow
       reads every file in parallel and lists each bad one
+  hpcbench data split cosmoflow --preset mlperf universes/*.hdf5 --out data/cosmoflow/train
+      cuts files that hold many samples, such as a whole universe, into samples
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the three actions."""
-    parser.add_argument("action", choices=("simulate", "inspect", "verify"), metavar="simulate|inspect|verify")
+    """Options of the actions."""
+    parser.add_argument("action", choices=tuple(ACTIONS), metavar="|".join(ACTIONS))
     add_run_options(parser)
-    parser.add_argument("path", nargs="?", type=Path, help="file or folder to inspect")
-    parser.add_argument("--out", type=Path, help="folder to write the simulated dataset to")
+    parser.add_argument("paths", nargs="*", type=Path, metavar="path", help="files or folders to inspect, or to split")
+    parser.add_argument("--out", type=Path, help="folder to write to: of the simulated dataset, or of the samples")
     parser.add_argument("--processes", type=int, help="worker processes (default: the allowed cores)")
     parser.add_argument("--device", default="cpu", help="cpu, or an accelerator such as cuda, to simulate on")
 
 
 def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Run one of the actions."""
-    if args.action == "inspect" and args.path is None and not overrides:
-        raise InputError("data inspect: name the file or folder to inspect")
     if args.processes is not None and args.processes < 1:
         raise InputError(f"--processes ({args.processes}) must be at least 1")
-    return {"simulate": simulate, "inspect": inspect, "verify": verify}[args.action](args, overrides)
+    if args.action in ("inspect", "split") and not args.paths:
+        raise InputError(f"data {args.action}: name the files to {args.action}")
+    if args.action in ("simulate", "verify") and args.paths:
+        raise InputError(f"data {args.action} takes no path ({args.paths[0]}); {PLACES[args.action]}")
+    if args.action in ("simulate", "split") and args.out is None:
+        raise InputError(f"data {args.action}: say where to write with --out DIR")
+    return ACTIONS[args.action](args, overrides)
 
 
 def simulate(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Write a simulated dataset."""
     application = find_application(args.app)
     config = resolve_arguments(application, args, overrides, "simulate")
-    if args.out is None:
-        raise InputError("data simulate: say where to write with --out DIR")
     from hpcbench.data.simulate import simulate_dataset
 
     written = simulate_dataset(application, config, args.out, args.processes, device=args.device)
@@ -55,11 +59,12 @@ def simulate(args: argparse.Namespace, overrides: dict[str, str]) -> int:
 
 
 def inspect(args: argparse.Namespace, overrides: dict[str, str]) -> int:
-    """Describe a file, or the first file of each split of a folder."""
+    """Describe files, or the first file of each split of folders."""
     application = find_application(args.app)
     from hpcbench.data.inspect import describe
 
-    print(describe(application, args.path))
+    for path in args.paths:
+        print(describe(application, path))
     return 0
 
 
@@ -73,3 +78,17 @@ def verify(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     for line in bad:
         print(line)
     return 2 if bad else 0
+
+
+def split(args: argparse.Namespace, overrides: dict[str, str]) -> int:
+    """Cut files that hold many samples each into samples."""
+    application = find_application(args.app)
+    config = resolve_arguments(application, args, overrides, "data")
+    from hpcbench.data.split import split_files
+
+    print(f"{args.out}: {split_files(application, config, args.paths, args.out, args.processes)} samples")
+    return 0
+
+
+ACTIONS = {"simulate": simulate, "inspect": inspect, "verify": verify, "split": split}
+PLACES = {"simulate": "say where to write with --out DIR", "verify": "say where the dataset is with --data.root DIR"}

@@ -67,8 +67,8 @@ def dispatch(tokens: list[str]) -> int:
     parser = Parser(f"hpcbench {name}", module.DESCRIPTION)
     module.add_arguments(parser)
     dotted = hasattr(module, "run_with_overrides")
-    rest, overrides = split_overrides(rest) if dotted else (rest, {})
     try:
+        rest, overrides = split_overrides(rest) if dotted else (rest, {})
         args = parser.parse_strictly(rest)
     except InputError as error:
         raise EveryRankError(str(error), speaks=is_first_rank()) from None

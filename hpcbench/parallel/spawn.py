@@ -23,6 +23,9 @@ FOREIGN = ("PMI_", "PMIX_", "OMPI_", "MPI_LOCAL", "HYDRA_", "SLURM_PROCID", "SLU
 GRACE_S = 3.0
 """Ranks end each other when one fails; those that have not after this time are asked, and after twice this, killed."""
 
+REPORTED_S = 0.2
+"""How long after the first failure the ranks are looked at, to tell cause from victims."""
+
 
 def spawn(argv: Sequence[str], devices: int, environ: Mapping[str, str]) -> int:
     """Run ``python -m hpcbench ARGV`` once per rank and return the exit code: the first that is a failure.
@@ -76,7 +79,9 @@ def _wait(ranks: list[subprocess.Popen[bytes]]) -> int:
     code, failed_at = DONE, float("inf")
     asked = False
     while any(rank.poll() is None for rank in ranks):
-        if code == DONE:
+        if code == DONE and _first_failure(ranks) != DONE:
+            # The system reports a killed rank a moment after its victims may have noticed and ended.
+            time.sleep(REPORTED_S)
             code = _first_failure(ranks)
         # Ranks that reached no target end in an orderly way, the first one while rank 0 still writes its report.
         if code not in (DONE, TARGET_NOT_REACHED):

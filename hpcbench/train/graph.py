@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -58,6 +59,11 @@ class GraphedStep:
         self.inputs, self.target = inputs.clone(), target.clone()
         self.module.synchronize()
         graph = self.module.CUDAGraph()
-        with self.module.graph(graph):
+        with self.module.graph(graph, **self.capture_options()):
             self.loss = self.step(self.inputs, self.target)
         self.graph = graph
+
+    def capture_options(self) -> dict[str, str]:
+        """Errors only for calls of this thread: the loader's thread pins memory meanwhile, which may go on."""
+        known = inspect.signature(self.module.graph).parameters
+        return {"capture_error_mode": "thread_local"} if "capture_error_mode" in known else {}

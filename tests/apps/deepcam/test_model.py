@@ -1,5 +1,7 @@
 """DeepCAM's network: published counts of every part, any size, initialization."""
 
+from typing import Literal
+
 import pytest
 import torch
 from torch import nn
@@ -152,6 +154,7 @@ def test_channels_last_changes_nothing_but_rounding() -> None:
         ("model", "middle_blocks", -1, r"model.middle_blocks \(-1\) must be at least 0"),
         ("data", "height", 100, r"data.height \(100\) must be a multiple of 16"),
         ("data", "width", 0, r"data.width \(0\) must be a multiple of 16"),
+        ("data", "channels", [], r"must name at least one channel, each once"),
         ("data", "channels", [0, 16], r"data.channels holds 16; channels are numbered 0 to 15"),
         ("data", "channels", [3, 3], r"must name at least one channel, each once"),
     ],
@@ -161,3 +164,17 @@ def test_impossible_models_are_refused(part: str, name: str, value: object, mess
     setattr(getattr(config, part), name, value)
     with pytest.raises(InputError, match=message):
         config.validate()
+
+
+@pytest.mark.parametrize(("local_batch_size", "last_batch"), [(1, "drop"), (2, "keep")])
+def test_one_pixel_of_features_in_one_sample_is_refused(
+    local_batch_size: int, last_batch: Literal["keep", "drop"]
+) -> None:
+    """Batch norm has no statistics of one value: torch says so only in the middle of an epoch."""
+    config = Config()
+    config.data.height = config.data.width = 16
+    config.train.local_batch_size, config.data.last_batch = local_batch_size, last_batch
+    with pytest.raises(InputError, match=r"set train.local_batch_size 2 and data.last_batch drop, or a larger grid"):
+        config.validate()
+    config.train.local_batch_size, config.data.last_batch = 2, "drop"
+    config.validate()

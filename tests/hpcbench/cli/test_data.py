@@ -8,6 +8,8 @@ import json
 import shutil
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
 
 from hpcbench.cli.main import main
@@ -192,4 +194,74 @@ def test_what_inspect_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert main(["data", "inspect", "cosmoflow", str(tmp_path / path)]) == 2
         assert words in one_line(capsys)
     assert main(["data", "inspect", "cosmoflow"]) == 2
-    assert "name the file or folder to inspect" in one_line(capsys)
+    assert "data inspect: name the files to inspect" in one_line(capsys)
+
+
+@pytest.fixture
+def universe(tmp_path: Path) -> Path:
+    """A universe of 16^3 x 4 counts, as published."""
+    path = tmp_path / "21688988" / "univ_a.hdf5"
+    path.parent.mkdir()
+    with h5py.File(path, "w") as file:
+        file["full"] = np.arange(16**3 * 4, dtype=np.int16).reshape(16, 16, 16, 4)
+        file["unitPar"] = np.linspace(-1, 1, 4, dtype=np.float32)
+    return path
+
+
+def split(out: Path, *words: object) -> int:
+    """Exit code of a split into samples of 8^3."""
+    common = ["data", "split", "cosmoflow", "--preset", "smoke", "--data.sample_size", "8", "--out", str(out)]
+    return main([*common, *map(str, words)])
+
+
+def test_a_universe_is_split_into_samples_that_verify(
+    universe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = universe.with_name("univ_b.hdf5")
+    shutil.copy(universe, other)
+    assert split(tmp_path / "set" / "train", universe, other, "--processes", "2") == 0
+    assert split(tmp_path / "set" / "validation", universe) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"{tmp_path / 'set' / 'validation'}: 8 samples"
+    code, lines = verify(capsys, tmp_path / "set", "--data.sample_size", "8")
+    assert (code, lines) == (0, ["24 of 24 files are good"])
+
+
+def test_a_split_continues_and_overwrites_nothing(
+    universe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "train"
+    assert split(out, universe) == 0
+    first = digests(out)
+    victim = sorted(out.iterdir())[3]
+    victim.unlink()
+    assert split(out, universe) == 0
+    assert digests(out) == first
+    with h5py.File(universe, "r+") as file:
+        file["full"][0, 0, 0, 0] = 7
+    assert split(out, universe) == 2
+    assert "is in the way of a sample, and holds other counts" in one_line(capsys)
+    assert split(out, universe, "--data.compression", "none") == 2
+    assert "is in the way of a sample" in one_line(capsys)
+    assert digests(out) == first
+
+
+def test_what_split_refuses(universe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "train"
+    for words, said in {
+        (): "data split: name the files to split",
+        (tmp_path / "gone.hdf5",): "gone.hdf5: no such file; name the files to split",
+        (universe, "--data.sample_size", "24"): "multiple of data.sample_size (24)",
+    }.items():
+        assert split(out, *words) == 2
+        assert said in one_line(capsys)
+    assert main(["data", "split", "cosmoflow", str(universe)]) == 2
+    assert "data split: say where to write with --out DIR" in one_line(capsys)
+    assert main(["data", "split", "deepcam", str(universe), "--out", str(out)]) == 2
+    assert "deepcam has no files to split" in one_line(capsys)
+    twin = tmp_path / "more" / universe.parent.name / universe.name
+    twin.parent.mkdir(parents=True)
+    shutil.copy(universe, twin)
+    assert split(out, universe, twin, "--processes", "1") == 2
+    assert "both give" in one_line(capsys)
+    assert main(["data", "verify", "cosmoflow", str(out)]) == 2
+    assert f"data verify takes no path ({out}); say where the dataset is with --data.root DIR" in one_line(capsys)

@@ -26,6 +26,7 @@ def settings(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, str]:
         ["--optim.lr", "0.25", "cosmoflow", "--train.compile", "true"],
         ["--optim.lr=0.25", "--train.compile=true", "cosmoflow"],
         ["--preset", "smoke", "--optim.lr", "0.25", "cosmoflow", "--train.compile", "--seed", "4"],
+        ["--train.compile", "cosmoflow", "--optim.lr", "0.25"],
         ["--optim.lr", "9", "cosmoflow", "--train.compile", "--optim.lr", "0.25"],
     ],
 )

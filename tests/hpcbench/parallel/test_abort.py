@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +17,6 @@ from hpcbench.parallel.spawn import rank_environments
 from staging.errors import InputError
 
 PROGRAM = Path(__file__).parent / "programs" / "failing.py"
-MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
 LIMIT_S = 10.0
 
 SPAWN = textwrap.dedent("""
@@ -78,10 +76,9 @@ def test_bad_input_on_one_rank_keeps_its_exit_code() -> None:
 
 @pytest.mark.slow
 @pytest.mark.mpi
-@pytest.mark.skipif(MPIEXEC is None, reason="mpiexec is missing")
 @pytest.mark.parametrize(("how", "who"), [("raise", 1), ("raise", 0), ("kill", 1), ("kill", 0)])
-def test_under_mpiexec(how: str, who: int) -> None:
-    code, output, seconds = fail([str(MPIEXEC), "-n", "3", sys.executable], how, who)
+def test_under_mpiexec(mpiexec: str, how: str, who: int) -> None:
+    code, output, seconds = fail([mpiexec, "-n", "3", sys.executable], how, who)
     assert code != 0
     assert seconds < LIMIT_S
     if how == "raise":

@@ -16,6 +16,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TextIO
 
+from hpcbench.train.huge_pages import use_huge_pages
+
 RESULTS = Path(__file__).parent / "results"
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("torch", "lightning", "numpy", "h5py", "deflate", "crc32c", "tfrecord")
@@ -106,12 +108,18 @@ class Worker:
     """A process that runs the calling script with ``arguments``, and one unit of its work for each line it is sent.
 
     Both sides of a comparison that have an allocator or a memory peak of their own need a process of their own.
+    The process starts as ``hpcbench`` does, with huge pages for its tensors, unless it is ``plain``.
     ``serve`` is the other end. ``answers`` keeps what each unit reported.
     """
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, plain: bool = False) -> None:
         command = [sys.executable, str(Path(sys.argv[0]).resolve()), "--worker", *arguments]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        environment = dict(os.environ)
+        if not plain:
+            use_huge_pages(environment)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
         self.answers: list[dict[str, float]] = []
 
     def __call__(self) -> None:

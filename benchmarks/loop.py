@@ -14,13 +14,13 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
-from sys import stderr
 from typing import Any
 
 import torch
@@ -33,6 +33,7 @@ from hpcbench.data.simulate import simulate_dataset
 from hpcbench.parallel.launch import detect
 from hpcbench.train.context import Run
 from hpcbench.train.dropout import set_sample_keys
+from hpcbench.train.huge_pages import SWITCH, use_huge_pages
 from hpcbench.train.interrupt import Interrupts
 from hpcbench.train.loop import train_epoch, training_batches
 from hpcbench.train.open import open_run
@@ -184,11 +185,14 @@ def main() -> None:
     if options.worker:
         work(*options.worker)
         return
+    if SWITCH not in os.environ:  # before torch is imported, as at the start of `hpcbench`
+        use_huge_pages(os.environ)
+        os.execv(sys.executable, [sys.executable, *sys.argv])
     results = {}
     with tempfile.TemporaryDirectory() as temporary:
         for name in [options.only] if options.only else list(STEPS):
             root = Path(temporary) / name
-            with redirect_stdout(stderr):
+            with redirect_stdout(sys.stderr):
                 simulate_dataset(find_application(name), configuration(name, root), root, 1, quiet=True)
             results[name] = measure(name, root, Path(temporary) / f"{name}-runs", options.rounds)
             path = write_results("loop", results)

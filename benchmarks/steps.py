@@ -164,7 +164,7 @@ def measure(name: str, rounds: int) -> dict[str, Any]:
     precision = resolve_precision("auto", torch.device("cpu"))
     flops = count_flops(problem.model, problem.inputs).training
     del problem
-    ours, peer = Worker(name, "ours"), Worker(name, "peer")
+    ours, peer = Worker(name, "ours"), Worker(name, "peer", plain=True)
     result = paired(
         (f"{precision}, channels-last", ours),
         ("float32, contiguous", peer),

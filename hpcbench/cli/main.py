@@ -12,6 +12,7 @@ from hpcbench import __version__
 from hpcbench.application import suggest
 from hpcbench.cli.arguments import Parser, split_overrides
 from hpcbench.exits import BAD_INPUT, Aborted, EveryRankError
+from hpcbench.train.huge_pages import use_huge_pages
 from staging.errors import InputError
 
 COMMANDS = ("demo", "apps", "app", "data", "train", "check", "report", "doctor")
@@ -34,6 +35,7 @@ Exit codes: 0 done, 1 aborted, 2 bad input, 3 target not reached, 128+n ended by
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code."""
     tokens = list(sys.argv[1:] if argv is None else argv)
+    use_huge_pages(os.environ)
     try:
         return dispatch(tokens)
     except InputError as error:

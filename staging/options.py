@@ -1,0 +1,49 @@
+"""What a staging shall do; the same settings for the command line and for a training run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Placement = Literal["replicate", "shard"]
+Path_ = Literal["direct", "exchange"]
+Verify = Literal["none", "transfer", "reread"]
+
+
+@dataclass(frozen=True)
+class StageOptions:
+    """A staging from ``source`` to ``destination``."""
+
+    source: Path
+    """A folder, a folder of tar archives, or one HDF5 file, on a filesystem that all nodes share."""
+    destination: str
+    """Folder on each node's own storage; ``{node}``, ``{rank}`` and ``$VARIABLES`` are filled in there."""
+    placement: Placement = "replicate"
+    """``replicate``: every node gets all. ``shard``: each node gets a part, balanced by bytes, by ``seed``."""
+    path: Path_ = "direct"
+    """``direct``: each node reads what it needs. ``exchange``: every byte is read once in the job, then sent by MPI."""
+    transform: str = ""
+    """What is done to each file between reading and writing, by name; empty: nothing."""
+    threads: int = 4
+    """Streams of each rank that read and write at the same time (``direct``)."""
+    piece_bytes: int = 8 << 20
+    """Bytes that are read, sent and written at a time."""
+    queue_pieces: int = 4
+    """Pieces that may wait between two steps of the pipeline."""
+    verify: Verify = "transfer"
+    """``none``: sizes only. ``transfer``: CRC32C from the read on. ``reread``: and the landed files are read again."""
+    include: tuple[str, ...] = ()
+    """Only files whose relative name matches one of these shell patterns."""
+    exclude: tuple[str, ...] = ()
+    """No files whose relative name matches one of these shell patterns."""
+    first: int | None = None
+    """Only so many files, the first by name."""
+    index: Path | None = None
+    """A dataset index to use in place of a walk."""
+    seed: int = 0
+    """Of the placement."""
+    cold: bool = False
+    """Drop the source's cached pages before reading, where the system lets an ordinary user do so."""
+    retries: int = 3
+    """How often an input or output error that may pass is tried again."""

@@ -1,0 +1,46 @@
+"""Where the bytes of a file go on the node that it lands on: a file, a transform, the members of an archive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Landed:
+    """A file that is complete under its name below the destination."""
+
+    name: str
+    """Relative to the destination."""
+    size: int
+    """Bytes on disk."""
+    checksum: int
+    """CRC32C of the bytes on disk; -1 with ``verify`` none."""
+    source: str
+    """Relative name of the entry that it came from; many files may come from one archive."""
+    mtime_ns: int
+    """Modification time of the source."""
+
+
+class Sink(Protocol):
+    """Takes the bytes of one entry in order. Used by one thread; ``abandon`` may follow any call."""
+
+    def write(self, data: memoryview) -> None:
+        """The next bytes; the buffer is used again afterwards, so a sink that keeps them copies them."""
+
+    def close(self) -> list[Landed]:
+        """All bytes have come: put what they make under its name, and say what landed."""
+
+    def abandon(self) -> None:
+        """Remove everything unfinished."""
+
+
+class SinkMaker(Protocol):
+    """Opens a sink for each entry that lands below ``destination``."""
+
+    def __call__(self, destination: Path, name: str, size: int, mtime_ns: int) -> Sink:
+        """A sink for the entry ``name`` of ``size`` bytes."""
+
+    def space(self, name: str, size: int) -> int:
+        """Bytes that the entry will take at the destination, or a careful estimate of it."""

@@ -1,0 +1,44 @@
+"""Whether bytes that were read came from the disk or from the page cache, as far as the system tells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+CacheState = Literal["cold", "warm", "mixed", "unknown"]
+
+LOCAL_DISKS = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "vfat", "overlay"})
+"""Filesystems whose reads from the disk the kernel charges to the process; those of network filesystems it may not."""
+
+
+@dataclass(frozen=True)
+class IoCounters:
+    """What the kernel counted for this process: bytes of read calls, and bytes that came from storage for them."""
+
+    rchar: int
+    read_bytes: int
+
+    @classmethod
+    def now(cls) -> IoCounters | None:
+        """The counters of this process; ``None`` where the system has none."""
+        try:
+            lines = Path("/proc/self/io").read_text().splitlines()
+        except OSError:
+            return None
+        values = dict(line.split(": ") for line in lines)
+        return cls(int(values["rchar"]), int(values["read_bytes"]))
+
+
+def cache_state(before: IoCounters | None, after: IoCounters | None, read: int, filesystem: str) -> CacheState:
+    """Label ``read`` bytes of a source on ``filesystem`` (its type) by how many came from storage meanwhile."""
+    if filesystem in ("tmpfs", "ramfs"):
+        return "warm"
+    if before is None or after is None or read == 0:
+        return "unknown"
+    share = (after.read_bytes - before.read_bytes) / read
+    if share > 0.9:
+        return "cold"
+    if share > 0.1:
+        return "mixed"
+    return "warm" if filesystem in LOCAL_DISKS else "unknown"

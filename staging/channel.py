@@ -1,0 +1,99 @@
+"""A bounded queue between two threads of a pipeline, which ends with it when either side fails."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class BrokenPipelineError(Exception):
+    """Another part of the pipeline failed; its error is the one to report."""
+
+
+class Failure:
+    """The first error of a pipeline's threads, which all its channels watch."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._channels: list[Channel[object]] = []
+
+    def fail(self, error: BaseException) -> None:
+        """Remember ``error``, if it is the first and not an echo of one, and wake all who wait."""
+        with self._lock:
+            if self.error is None or isinstance(self.error, BrokenPipelineError):
+                self.error = error
+        for channel in self._channels:
+            channel.wake()
+
+    def watch(self, channel: Channel[object]) -> None:
+        """Wake those who wait at ``channel`` when something fails."""
+        self._channels.append(channel)
+
+    def check(self) -> None:
+        """Raise the first error, if there is one."""
+        if self.error is not None:
+            raise self.error
+
+
+class Channel(Generic[T]):
+    """Holds up to ``capacity`` items. ``stalled_s`` are the seconds that putters and getters waited."""
+
+    def __init__(self, capacity: int, failure: Failure) -> None:
+        self.put_stalled_s = 0.0
+        self.get_stalled_s = 0.0
+        self._items: deque[T] = deque()
+        self._capacity = capacity
+        self._closed = False
+        self._failure = failure
+        self._change = threading.Condition()
+        failure.watch(self)  # type: ignore[arg-type]
+
+    def put(self, item: T) -> None:
+        """Add an item, waiting for room. Raises ``BrokenPipelineError`` where another thread has failed."""
+        with self._change:
+            if len(self._items) >= self._capacity and self._failure.error is None:
+                start = time.perf_counter()
+                self._change.wait_for(lambda: len(self._items) < self._capacity or self._failure.error is not None)
+                self.put_stalled_s += time.perf_counter() - start
+            self._check()
+            self._items.append(item)
+            self._change.notify_all()
+
+    def get(self) -> T | None:
+        """The oldest item, waiting for one; ``None`` when the channel is closed and empty."""
+        with self._change:
+            if not self._items and not self._closed and self._failure.error is None:
+                start = time.perf_counter()
+                self._change.wait_for(lambda: self._items or self._closed or self._failure.error is not None)
+                self.get_stalled_s += time.perf_counter() - start
+            self._check()
+            if not self._items:
+                return None
+            item = self._items.popleft()
+            self._change.notify_all()
+            return item
+
+    def __iter__(self) -> Iterator[T]:
+        while (item := self.get()) is not None:
+            yield item
+
+    def close(self) -> None:
+        """No more items come."""
+        with self._change:
+            self._closed = True
+            self._change.notify_all()
+
+    def wake(self) -> None:
+        """Let those who wait look again."""
+        with self._change:
+            self._change.notify_all()
+
+    def _check(self) -> None:
+        if self._failure.error is not None:
+            raise BrokenPipelineError from None

@@ -1,0 +1,131 @@
+"""The direct path: each node reads for itself what lands on it, with several streams at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+from staging.channel import Channel, Failure
+from staging.counters import Counters
+from staging.reading import fill
+from staging.sources import Reader, Source
+from staging.streams import Piece, Stream
+from staging.writing import PieceWriter
+
+LARGE_BYTES = 1 << 20
+"""From this mean file size on one thread reads and another writes; below, that costs more than it hides."""
+
+
+def move_directly(
+    source: Source, stream: Stream, make_writer: Callable[[], PieceWriter], threads: int, queue_pieces: int
+) -> Counters:
+    """Read and write the entries of ``stream`` with ``threads`` workers; returns what they did, added up.
+
+    The first error of a worker ends all and is raised.
+    """
+    failure = Failure()
+    jobs = Jobs(stream.pieces())
+    large = len(stream.entries) == 0 or stream.bytes / len(stream.entries) >= LARGE_BYTES
+    work = overlapped if large else inline
+    total, lock = Counters(), threading.Lock()
+
+    def worker() -> None:
+        reader, writer = source.reader(), make_writer()
+        try:
+            own = work(jobs, reader, writer, stream.piece_bytes, queue_pieces, failure)
+        except BaseException as error:
+            failure.fail(error)
+            writer.abandon()
+            return
+        finally:
+            reader.close()
+        with lock:
+            for part in (own, reader.counters, writer.counters):
+                total.add(part)
+
+    others = [threading.Thread(target=worker, name=f"stage-{number}", daemon=True) for number in range(1, threads)]
+    for thread in others:
+        thread.start()
+    worker()
+    for thread in others:
+        thread.join()
+    failure.check()
+    return total
+
+
+class Jobs:
+    """Hands out runs of pieces, one at a time: all pieces of a cut entry together, so that one thread writes a file."""
+
+    def __init__(self, pieces: Iterator[Piece]) -> None:
+        self._pieces = pieces
+        self._lock = threading.Lock()
+
+    def __iter__(self) -> Iterator[list[Piece]]:
+        while run := self._next():
+            yield run
+
+    def _next(self) -> list[Piece]:
+        with self._lock:
+            run: list[Piece] = []
+            for piece in self._pieces:
+                run.append(piece)
+                if piece.fragments[-1].is_last:
+                    break
+            return run
+
+
+def inline(
+    jobs: Jobs, reader: Reader, writer: PieceWriter, piece_bytes: int, queue_pieces: int, failure: Failure
+) -> Counters:
+    """Read and write by turns in one thread."""
+    counters, buffer = Counters(), memoryview(bytearray(piece_bytes))
+    for run in jobs:
+        for piece in run:
+            if failure.error is not None:
+                return counters
+            with counters.timed("read_s"):
+                data = fill(reader, piece, buffer)
+            with counters.timed("write_s"):
+                writer.write(piece, data)
+    return counters
+
+
+def overlapped(
+    jobs: Jobs, reader: Reader, writer: PieceWriter, piece_bytes: int, queue_pieces: int, failure: Failure
+) -> Counters:
+    """Read in a thread of its own while this one writes; pieces wait in a bounded queue between them."""
+    full: Channel[tuple[Piece, memoryview, memoryview]] = Channel(queue_pieces, failure)
+    empty: Channel[memoryview] = Channel(queue_pieces + 2, failure)
+    for _ in range(queue_pieces + 2):
+        empty.put(memoryview(bytearray(piece_bytes)))
+    reading, counters = Counters(), Counters()
+
+    def read() -> None:
+        try:
+            for run in jobs:
+                for piece in run:
+                    buffer = empty.get()
+                    assert buffer is not None
+                    with reading.timed("read_s"):
+                        data = fill(reader, piece, buffer)
+                    full.put((piece, data, buffer))
+            full.close()
+        except BaseException as error:
+            failure.fail(error)
+
+    thread = threading.Thread(target=read, name="stage-read", daemon=True)
+    thread.start()
+    try:
+        for piece, data, buffer in full:
+            with counters.timed("write_s"):
+                writer.write(piece, data)
+            empty.put(buffer)
+    except BaseException as error:
+        failure.fail(error)
+        raise
+    finally:
+        thread.join()
+    counters.add(reading)
+    counters.read_stalled_s += empty.get_stalled_s + full.put_stalled_s
+    counters.write_stalled_s += full.get_stalled_s
+    return counters

@@ -1,0 +1,211 @@
+"""Both paths end with the content of a plain copy, for any files, nodes, ranks, pieces and what is there already."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from crc32c import crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from staging.counters import Counters
+from staging.direct import move_directly
+from staging.errors import DataError
+from staging.exchange import TRAILER, Lane, move_by_exchange
+from staging.listing import UNKNOWN, Listing, Names
+from staging.plan import EVERY_NODE, Plan
+from staging.sinks import Landed
+from staging.sources import TreeSource
+from staging.streams import Stream
+from staging.writing import PieceWriter
+from tests.staging.thread_world import ThreadWorld, run_ranks
+
+
+class MemorySink:
+    """Keeps an entry in memory and then writes it."""
+
+    def __init__(self, destination: Path, name: str, size: int, mtime_ns: int) -> None:
+        self.path, self.name, self.mtime_ns = destination / name, name, mtime_ns
+        self.data = bytearray()
+
+    def write(self, data: memoryview) -> None:
+        self.data += data
+
+    def close(self) -> list[Landed]:
+        assert not self.path.exists()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_bytes(self.data)
+        return [Landed(self.name, len(self.data), crc32c(self.data), self.name, self.mtime_ns)]
+
+    def abandon(self) -> None:
+        self.data.clear()
+
+
+class Maker:
+    """Makes memory sinks."""
+
+    def __call__(self, destination: Path, name: str, size: int, mtime_ns: int) -> MemorySink:
+        return MemorySink(destination, name, size, mtime_ns)
+
+    def space(self, name: str, size: int) -> int:
+        return size
+
+
+@dataclass
+class Case:
+    """A source on disk, with its listing."""
+
+    root: Path
+    contents: dict[str, bytes]
+    listing: Listing
+
+
+def make(root: Path, sizes: list[int]) -> Case:
+    """Files of random bytes."""
+    random = np.random.default_rng(sum(sizes))
+    contents = {f"train/{i:03d}": random.bytes(size) for i, size in enumerate(sizes)}
+    (root / "train").mkdir(parents=True)
+    for name, data in contents.items():
+        (root / name).write_bytes(data)
+    times = [(root / name).stat().st_mtime_ns for name in contents]
+    checksums = [crc32c(data) for data in contents.values()]
+    names = Names.of(contents)
+    return Case(root, contents, Listing(names, np.array(sizes, np.int64), np.array(times), np.array(checksums)))
+
+
+def read_back(root: Path) -> dict[str, bytes]:
+    """All files below ``root``."""
+    return {str(p.relative_to(root)): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
+
+
+@given(st.lists(st.integers(0, 300), max_size=12), st.integers(1, 100), st.integers(1, 3), st.booleans())
+@settings(deadline=None, max_examples=40)
+def test_directly(sizes: list[int], piece_bytes: int, threads: int, large: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("staging.direct.LARGE_BYTES", 0 if large else 1 << 30)
+        case = make(Path(folder) / "source", sizes)
+        out = Path(folder) / "out"
+        stream = Stream(case.listing, np.arange(len(sizes)), piece_bytes)
+        landed: list[Landed] = []
+        counters = move_directly(
+            TreeSource(case.root, case.listing), stream, lambda: writer(case, out, landed), threads, 2
+        )
+        assert read_back(out) == case.contents
+        assert (counters.bytes_read, counters.bytes_landed) == (sum(sizes), sum(sizes))
+        assert (counters.files_read, counters.files_landed) == (len(sizes), len(sizes))
+        assert sorted(file.name for file in landed) == sorted(case.contents)
+
+
+def writer(case: Case, out: Path, landed: list[Landed], wanted: Any = None) -> PieceWriter:
+    """A writer that wants all, or what it is told."""
+    wanted = np.ones(len(case.listing), bool) if wanted is None else wanted
+    return PieceWriter(case.listing, wanted, Maker(), out, landed.extend)
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=60)
+def test_by_exchange(data: st.DataObject) -> None:
+    nodes = data.draw(st.integers(1, 4))
+    ranks = data.draw(st.lists(st.integers(1, 2), min_size=nodes, max_size=nodes))
+    sizes = data.draw(st.lists(st.integers(0, 200), max_size=14))
+    replicate = data.draw(st.booleans())
+    lanes, number = min(ranks), len(sizes)
+
+    def column(low: int, high: int) -> Any:
+        return np.array(data.draw(st.lists(st.integers(low, high), min_size=number, max_size=number)), np.int32)
+
+    home = np.full(number, EVERY_NODE, np.int32) if replicate else column(0, nodes - 1)
+    reading, lane = column(0, nodes - 1), column(0, lanes - 1)
+    wanted = [column(0, 4) > 0 for _ in range(nodes)]
+    wanted = [want & ((home == EVERY_NODE) | (home == node)) for node, want in enumerate(wanted)]
+    moving = np.logical_or.reduce(wanted) if number else np.zeros(0, bool)
+    piece_bytes, queue_pieces, writers = (data.draw(st.integers(1, top)) for top in (60, 3, 3))
+    with tempfile.TemporaryDirectory() as folder:
+        case = make(Path(folder) / "source", sizes)
+        plan = Plan(case.listing, nodes, lanes, home, reading, lane)
+
+        def work(world: ThreadWorld) -> Counters | None:
+            place = world.place
+            if place.local_rank >= lanes:
+                return None
+            partners = [sum(ranks[:node]) + place.local_rank for node in range(nodes)]
+            part = Lane(world, plan, partners, moving, piece_bytes)
+            out, landed = Path(folder) / f"node{place.node}", []
+            return move_by_exchange(
+                part, TreeSource(case.root, case.listing),
+                lambda: writer(case, out, landed, wanted[place.node]), writers, queue_pieces, checked=True,
+            )  # fmt: skip
+
+        counted = [part for part in run_ranks(ranks, work) if part is not None]
+        names = list(case.contents)
+        for node in range(nodes):
+            expected = {names[entry]: case.contents[names[entry]] for entry in np.flatnonzero(wanted[node])}
+            assert read_back(Path(folder) / f"node{node}") == expected
+        moved = int(case.listing.sizes[moving].sum())
+        assert sum(part.bytes_read for part in counted) == moved
+        assert sum(part.bytes_sent for part in counted) == sum(part.bytes_received for part in counted)
+        if replicate:
+            payload = sum(part.bytes_received for part in counted) - moved * (nodes - 1)
+            assert 0 <= payload <= TRAILER * (nodes - 1) * int(np.count_nonzero(moving) + moved // piece_bytes)
+
+
+def test_an_entry_that_differs_from_its_index_is_named(tmp_path: Path) -> None:
+    case = make(tmp_path / "source", [50, 60])
+    case.listing.checksums[1] ^= 1
+    stream = Stream(case.listing, np.arange(2), 20)
+    with pytest.raises(DataError, match=r"train/001: has CRC32C .* where the index says"):
+        move_directly(TreeSource(case.root, case.listing), stream, lambda: writer(case, tmp_path / "out", []), 2, 2)
+    case.listing.checksums[:] = UNKNOWN
+    move_directly(TreeSource(case.root, case.listing), stream, lambda: writer(case, tmp_path / "more", []), 2, 2)
+    assert read_back(tmp_path / "more") == case.contents
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda path: path.unlink(), "vanished from the source"),
+        (lambda path: path.write_bytes(b"short"), "changed while it was staged: it ends after 5 of 60 bytes"),
+        (lambda path: path.write_bytes(bytes(61)), "it has 61 bytes where 60 were listed"),
+        (lambda path: os.utime(path, ns=(0, 0)), "it was written to since it was listed"),
+        (lambda path: (path.unlink(), path.mkdir()), "cannot be read (Is a directory)"),
+    ],
+)
+def test_a_source_that_changes_is_named(tmp_path: Path, spoil: Any, words: str) -> None:
+    case = make(tmp_path / "source", [50, 60, 70])
+    spoil(case.root / "train/001")
+    stream = Stream(case.listing, np.arange(3), 1000)
+    with pytest.raises(DataError) as caught:
+        move_directly(TreeSource(case.root, case.listing), stream, lambda: writer(case, tmp_path / "out", []), 1, 2)
+    assert words in str(caught.value)
+    assert str(case.root / "train/001") in str(caught.value)
+
+
+def test_an_error_that_passes_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = make(tmp_path / "source", [50, 60])
+    real, failures = os.preadv, [5, 110]
+
+    def flaky(*words: Any) -> int:
+        if failures:
+            raise OSError(failures.pop(), "later")
+        return real(*words)
+
+    monkeypatch.setattr(os, "preadv", flaky)
+    stream = Stream(case.listing, np.arange(2), 1000)
+    counters = move_directly(
+        TreeSource(case.root, case.listing, retries=2), stream, lambda: writer(case, tmp_path / "out", []), 1, 2
+    )
+    assert counters.retries == 2
+    assert read_back(tmp_path / "out") == case.contents
+    failures += [5] * 9
+    with pytest.raises(DataError, match=r"cannot be read \(later\)"):
+        move_directly(
+            TreeSource(case.root, case.listing, retries=1), stream, lambda: writer(case, tmp_path / "two", []), 1, 2
+        )
+    shutil.rmtree(tmp_path / "out")

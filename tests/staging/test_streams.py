@@ -1,0 +1,46 @@
+"""A stream's pieces hold every byte once, in order, and never cut a file that fits into one."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from staging.listing import Listing, Names
+from staging.streams import Stream
+
+
+def listing(sizes: list[int]) -> Listing:
+    """Files of these sizes."""
+    number = len(sizes)
+    names = Names.of(f"{i:04d}" for i in range(number))
+    return Listing(names, np.array(sizes, np.int64), np.zeros(number, np.int64), np.full(number, -1, np.int64))
+
+
+@given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 20), st.randoms())
+def test_every_byte_once_and_in_order(sizes: list[int], piece_bytes: int, random: object) -> None:
+    entries = np.random.default_rng(len(sizes)).permutation(len(sizes)).astype(np.int64)
+    pieces = list(Stream(listing(sizes), entries, piece_bytes).pieces())
+    fragments = [fragment for piece in pieces for fragment in piece.fragments]
+    assert [fragment.entry for fragment in fragments if fragment.is_first] == entries.tolist()
+    assert [fragment.entry for fragment in fragments if fragment.is_last] == entries.tolist()
+    for entry, size in enumerate(sizes):
+        parts = [(part.start, part.stop) for part in fragments if part.entry == entry]
+        assert parts[0][0] == 0
+        assert parts[-1][1] == size
+        assert all(before[1] == after[0] for before, after in pairwise(parts))
+        assert len(parts) == (1 if size <= piece_bytes else -(-size // piece_bytes))
+    for piece in pieces:
+        assert piece.bytes == sum(part.stop - part.start for part in piece.fragments) <= piece_bytes
+
+
+def test_neighbours_share_a_piece_as_far_as_it_holds_them() -> None:
+    pieces = list(Stream(listing([3, 4, 3, 1, 25, 0, 2]), np.arange(7), 10).pieces())
+    assert [[part.entry for part in piece.fragments] for piece in pieces] == [[0, 1, 2], [3], [4], [4], [4], [5, 6]]
+
+
+def test_no_entries_no_pieces() -> None:
+    assert list(Stream(listing([]), np.arange(0), 10).pieces()) == []
+    assert [len(piece.fragments) for piece in Stream(listing([0, 0]), np.arange(2), 10).pieces()] == [2]

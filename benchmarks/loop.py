@@ -30,7 +30,6 @@ from hpcbench.application import find_application
 from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import RunConfig
 from hpcbench.data.simulate import simulate_dataset
-from hpcbench.parallel.launch import detect
 from hpcbench.train.context import Run
 from hpcbench.train.dropout import set_sample_keys
 from hpcbench.train.huge_pages import SWITCH, use_huge_pages
@@ -39,6 +38,7 @@ from hpcbench.train.loop import train_epoch, training_batches
 from hpcbench.train.open import open_run
 from hpcbench.train.randomness import sample_keys
 from hpcbench.train.ranks import connect_ranks
+from staging.launch import detect
 from staging.spans import Spans
 
 STEPS = {"cosmoflow": 3, "deepcam": 1}

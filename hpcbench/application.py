@@ -19,6 +19,8 @@ What follows is optional; a command that needs a missing part says so in one lin
 ``data.check_file``       ``(path, config)``: raises ``DataError`` for a bad file, for `hpcbench data verify`
 ``data.inspect_file``     ``(path) -> dict[str, str]``: what a file holds, for `hpcbench data inspect`
 ``data.split_file``       ``(path, folder, config)``: cuts a file of many samples, for `hpcbench data split`
+``data.dali_samples``     ``(config, split) -> DaliSamples`` (see ``hpcbench.data.dali_samples``): files and layouts,
+                          for ``data.loader dali``; raises ``InputError`` for files that DALI cannot read
 ``simulate``              ``write_sample(config, root, split, index)`` and ``expected_files`` of the same arguments;
                           ``samples_per_call(config)``, else one; ``finish(config, root)`` after the last sample
 ``baselines``             ``baselines(config) -> dict[str, dict[str, float]]``, metrics by the predictor's name

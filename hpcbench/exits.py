@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from staging.errors import InputError
-
 DONE = 0
 ABORTED = 1
 BAD_INPUT = 2
@@ -19,11 +17,3 @@ class Aborted(Exception):  # noqa: N818 - it is an event, and not always an erro
     def __init__(self, reason: str, exit_code: int = ABORTED) -> None:
         super().__init__(reason)
         self.exit_code = exit_code
-
-
-class EveryRankError(InputError):
-    """Bad input that all ranks know of; only the first rank that found it (``speaks``) reports it."""
-
-    def __init__(self, message: str, speaks: bool) -> None:
-        super().__init__(message)
-        self.speaks = speaks

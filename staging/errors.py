@@ -18,3 +18,11 @@ class DataError(InputError):
 
     def __reduce__(self) -> tuple[type[DataError], tuple[str, str, str]]:
         return type(self), (str(self.path), self.problem, self.change)
+
+
+class EveryRankError(InputError):
+    """Bad input that all ranks know of; only the first rank that found it (``speaks``) reports it."""
+
+    def __init__(self, message: str, speaks: bool) -> None:
+        super().__init__(message)
+        self.speaks = speaks

@@ -11,9 +11,9 @@ from types import ModuleType
 from hpcbench import __version__
 from hpcbench.application import suggest
 from hpcbench.cli.arguments import Parser, split_overrides
-from hpcbench.exits import BAD_INPUT, Aborted, EveryRankError
+from hpcbench.exits import BAD_INPUT, Aborted
 from hpcbench.train.huge_pages import use_huge_pages
-from staging.errors import InputError
+from staging.errors import EveryRankError, InputError
 
 COMMANDS = ("demo", "apps", "app", "data", "train", "check", "report", "doctor")
 
@@ -79,7 +79,7 @@ def dispatch(tokens: list[str]) -> int:
 
 def is_first_rank() -> bool:
     """Whether this process is the one to report what all ranks of a launcher meet, such as a wrong option."""
-    from hpcbench.parallel.launch import detect
+    from staging.launch import detect
 
     try:
         return detect(os.environ).rank == 0

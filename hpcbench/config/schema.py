@@ -23,7 +23,9 @@ class DataConfig:
     validation_samples: int | None = None
     """Use the first N validation samples; all when unset."""
     workers: int | None = None
-    """Reader processes per rank; unset chooses 0 where a rank has at most four cores, else four."""
+    """Reader processes per rank (threads, with DALI); unset chooses 0 where a rank has at most four cores, else four."""
+    loader: Literal["torch", "dali"] = "torch"
+    """What reads the samples; both give the same ones in the same order. NVIDIA DALI reads npy and plain TFRecord."""
     last_batch: Literal["keep", "drop"] = "keep"
     """The last, smaller batch of an epoch: kept (every sample exactly once) or dropped."""
 

@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
 
+from hpcbench.application import Application
+from hpcbench.config.schema import RunConfig
 from hpcbench.data.sampler import Indices
 from staging.errors import InputError
 
 Batch = tuple[Tensor, Tensor]
+
+
+class Loader(Protocol):
+    """Loads batches of one dataset."""
+
+    def load(self, batches: Sequence[Indices]) -> Iterator[Batch]:
+        """Batches of (inputs, targets) in the given order, an empty one included. Raises ``InputError`` for bad input.
+
+        They are on the host, or already on the device that the loader was made for.
+        """
+        ...
+
+
+def open_loader(
+    application: Application, config: RunConfig, split: str, samples: Any, workers: int, device: torch.device
+) -> Loader:
+    """The loader that ``data.loader`` names, for one split; it reads nothing before it is asked to load."""
+    if config.data.loader == "torch":
+        return BatchLoader(samples, workers, pin=device.type != "cpu")
+    from hpcbench.data.dali_loader import DaliLoader, describe
+
+    return DaliLoader(samples, lambda: describe(application, config, split), workers, device)
 
 
 class BatchReader(Dataset[Batch | InputError]):

@@ -173,7 +173,7 @@ def mpi_library() -> list[Row]:
 
 def launch(environ: Mapping[str, str], expected: int | None) -> list[Row]:
     """The ranks that this process sees, held against those it should see."""
-    from hpcbench.parallel.launch import detect
+    from staging.launch import detect
 
     try:
         here = detect(environ)

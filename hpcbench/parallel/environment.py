@@ -12,9 +12,9 @@ from lightning.fabric.plugins.precision import DoublePrecision, Precision
 from lightning.fabric.strategies.single_device import SingleDeviceStrategy
 
 from hpcbench.config.schema import RunConfig
-from hpcbench.parallel.launch import Launch
 from hpcbench.parallel.precision import resolve_precision
 from staging.errors import InputError
+from staging.launch import Launch
 
 
 def choose_device(launch: Launch, accelerator: str) -> torch.device:

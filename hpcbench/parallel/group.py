@@ -15,9 +15,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from hpcbench.parallel.launch import Launch
-from hpcbench.parallel.rendezvous import interface_towards, meet, own_addresses
+from hpcbench.parallel.rendezvous import interface_towards, meet
+from staging.addresses import own_addresses
 from staging.errors import InputError
+from staging.launch import Launch
 
 T = TypeVar("T")
 
@@ -45,6 +46,10 @@ class Group:
     def is_main(self) -> bool:
         """Whether this is rank 0, which writes logs and files."""
         return self.rank == 0
+
+    def addresses(self) -> list[str]:
+        """Addresses at which the other ranks may reach this host, best first."""
+        return own_addresses(one_node=self.launch.local_size == self.world_size)
 
     def all_reduce_sum(self, tensor: Tensor) -> Tensor:
         """Replace ``tensor`` by its sum over ranks, in place, and return it."""
@@ -185,7 +190,7 @@ def _check_in(store: Store, launch: Launch, timeout_s: float) -> None:
 def _choose_interface(store: Store, launch: Launch) -> None:
     """Point gloo at the interface between the nodes, since a host name often resolves to loopback."""
     if launch.rank == 0:
-        store.set("address", own_addresses(launch)[0])
+        store.set("address", own_addresses(one_node=False)[0])
     name = interface_towards(store.get("address").decode())
     if name is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", name)

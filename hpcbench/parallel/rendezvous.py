@@ -11,12 +11,11 @@ import psutil
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from hpcbench.parallel.launch import Launch, expand_nodes
-from hpcbench.parallel.lines import connect_first
-from hpcbench.parallel.mpi import mpi_world
+from staging.addresses import LOOPBACK, own_addresses, resolve
 from staging.errors import InputError
-
-LOOPBACK = "127.0.0.1"
+from staging.launch import Launch, expand_nodes
+from staging.messages import connect_first
+from staging.mpi import communicator
 
 FIRST_PORT, PORTS = 20000, 10000
 """Derived ports lie below the range from which Linux (32768 and up) hands out ports by itself."""
@@ -34,13 +33,13 @@ def meet(launch: Launch, environ: Mapping[str, str], timeout_s: float) -> Store:
         store = _open([environ["MASTER_ADDR"]], port, launch.rank == 0 and not served, timeout_s)
         return PrefixStore(f"hpcbench/{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     # Only under a launcher of MPI: some libraries end the process when they are initialized outside one.
-    world = mpi_world(launch.world_size) if launch.source in ("PMI", "PMIX", "Open MPI") else None
+    world = communicator(launch.world_size) if launch.source in ("PMI", "PMIX", "Open MPI") else None
     if world is not None:
         server = None
         offer: tuple[list[str], int] | None = None
         if launch.rank == 0:
             server = _serve(0, timeout_s)
-            offer = (own_addresses(launch), server.port)
+            offer = (own_addresses(launch.local_size == launch.world_size), server.port)
         hosts, port = world.bcast(offer, root=0)
         return server if server is not None else _open(hosts, port, False, timeout_s)
     if launch.local_size == launch.world_size:
@@ -53,26 +52,11 @@ def meet(launch: Launch, environ: Mapping[str, str], timeout_s: float) -> Store:
     )
 
 
-def own_addresses(launch: Launch) -> list[str]:
-    """Addresses at which other ranks may reach this host, best first: its host name's, its interfaces', loopback."""
-    if launch.local_size == launch.world_size:
-        return [LOOPBACK]
-    named = [address for address in _resolve(socket.gethostname()) if not address.startswith("127.")]
-    interfaces = [
-        entry.address
-        for entries in psutil.net_if_addrs().values()
-        for entry in entries
-        if entry.family == socket.AF_INET and not entry.address.startswith("127.")
-    ]
-    # Loopback comes last, for several Slurm daemons that stand for nodes on one host.
-    return list(dict.fromkeys([*named, *interfaces, LOOPBACK]))
-
-
 def slurm_addresses(environ: Mapping[str, str]) -> list[str]:
     """The step's first node, then the node that launched it, where these names resolve."""
     nodes = expand_nodes(environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST", ""))
     names = [*nodes[:1], environ.get("SLURM_LAUNCH_NODE_IPADDR", "")]
-    found = [name for name in names if name and _resolve(name)]
+    found = [name for name in names if name and resolve(name)]
     if not found:
         raise InputError(
             f"neither the first node of the Slurm step ('{names[0]}') nor the launching node resolves to an address; "
@@ -99,14 +83,6 @@ def interface_towards(host: str) -> str | None:
         if any(entry.address == address for entry in entries):
             return name
     return None
-
-
-def _resolve(name: str) -> list[str]:
-    try:
-        found = socket.getaddrinfo(name, None, family=socket.AF_INET, type=socket.SOCK_STREAM)
-    except OSError:
-        return []
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 def _port(text: str) -> int:

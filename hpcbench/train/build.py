@@ -22,6 +22,10 @@ def open_data(application: Application, config: RunConfig) -> tuple[Any, Any]:
         make = f"hpcbench data simulate {application.name} --preset {config.preset or 'smoke'} --out DIR"
         hint = f" (`{make}` makes one)" if application.has("simulate") else ""
         raise InputError(f"no dataset: set --data.root DIR{hint}")
+    if config.data.loader == "dali":
+        from hpcbench.data.dali_loader import check_dali
+
+        check_dali(application, config)
     data = application.module("data")
     training, validation = data.open_split(config, "train"), data.open_split(config, "validation")
     return (

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
 from hpcbench.data.files import dataset_files
-from hpcbench.data.loader import BatchLoader, default_workers
+from hpcbench.data.loader import BatchLoader, default_workers, open_loader
 from hpcbench.data.sampler import batch_sizes
 from hpcbench.measure.memory import peak_memory_bytes
 from hpcbench.measure.mllog import RunLog
@@ -25,7 +25,6 @@ from hpcbench.measure.system import accelerator, processor
 from hpcbench.parallel.batchnorm import average_statistics
 from hpcbench.parallel.gradients import GradientReducer
 from hpcbench.parallel.group import Group
-from hpcbench.parallel.launch import Launch
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.train import checkpoint as checkpoints
 from hpcbench.train.build import open_data
@@ -35,6 +34,7 @@ from hpcbench.train.interrupt import Interrupts
 from hpcbench.train.losses import LossBuffer
 from hpcbench.train.state import State
 from hpcbench.train.task import Task
+from staging.launch import Launch
 
 ROW = ("epoch", "step", "samples", "lr", "train_loss", "train_s", "eval_s", "elapsed_s", "samples_per_s")
 """Columns of ``epochs.csv`` beside the metrics."""
@@ -128,9 +128,11 @@ class Run:
         self.open_loaders()
 
     def open_loaders(self) -> None:
-        """A loader for each split; worker processes start when first needed."""
-        self.training_loader = BatchLoader(self.training, self.workers, self.pin)
-        self.validation_loader = BatchLoader(self.validation, self.workers, self.pin)
+        """A loader for each split; worker processes or DALI's threads start when first needed."""
+        self.training_loader, self.validation_loader = (
+            open_loader(self.application, self.config, split, samples, self.workers, self.device)
+            for split, samples in (("train", self.training), ("validation", self.validation))
+        )
 
     def first_batch(self) -> tuple[Tensor, Tensor]:
         """The first training sample as the model sees it, (1, ...)."""

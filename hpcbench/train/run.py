@@ -10,7 +10,6 @@ from pathlib import Path
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
 from hpcbench.exits import DONE, TARGET_NOT_REACHED, Aborted
-from hpcbench.parallel.launch import detect
 from hpcbench.train.close import close_run
 from hpcbench.train.context import Run
 from hpcbench.train.interrupt import Interrupts
@@ -18,6 +17,7 @@ from hpcbench.train.loop import train
 from hpcbench.train.open import open_run
 from hpcbench.train.ranks import Ranks, connect_ranks
 from hpcbench.train.stage import drop_caches, stage_dataset
+from staging.launch import detect
 from staging.spans import Spans
 
 

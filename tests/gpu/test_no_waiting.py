@@ -9,11 +9,11 @@ import torch
 
 from hpcbench.application import find_application
 from hpcbench.config.resolve import resolve
-from hpcbench.parallel.launch import Launch
 from hpcbench.train.interrupt import Interrupts
 from hpcbench.train.loop import forward_backward, optimizer_step, training_batches
 from hpcbench.train.open import open_run
 from hpcbench.train.ranks import connect_ranks
+from staging.launch import Launch
 from staging.spans import Spans
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.parallel.abort import exit_code_of
 from hpcbench.parallel.spawn import rank_environments
+from staging.abort import exit_code_of
 from staging.errors import InputError
 
 PROGRAM = Path(__file__).parent / "programs" / "failing.py"

@@ -13,10 +13,10 @@ from lightning.fabric.accelerators import CPUAccelerator
 from hpcbench.config.schema import RunConfig
 from hpcbench.parallel.environment import choose_device, make_fabric
 from hpcbench.parallel.group import connect, default_backend
-from hpcbench.parallel.launch import Launch
 from hpcbench.parallel.precision import processor_flags, resolve_precision
 from hpcbench.parallel.threads import core_share, cpu_quota, threads_per_rank
 from staging.errors import InputError
+from staging.launch import Launch
 
 
 def test_ranks_that_share_cores_divide_them() -> None:

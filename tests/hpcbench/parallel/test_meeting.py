@@ -11,11 +11,10 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from hpcbench.parallel import group as groups
 from hpcbench.parallel.group import connect
-from hpcbench.parallel.launch import Launch
-from hpcbench.parallel.lines import connect_first
-from hpcbench.parallel.rendezvous import interface_towards, meet, own_addresses, slurm_addresses, slurm_port
+from hpcbench.parallel.rendezvous import interface_towards, meet, slurm_addresses, slurm_port
 from hpcbench.parallel.spawn import free_port
 from staging.errors import InputError
+from staging.launch import Launch
 
 
 def check_in(*launches: Launch) -> list[str]:
@@ -97,25 +96,8 @@ def test_steps_of_a_job_get_ports_of_their_own_below_the_ephemeral_range() -> No
     assert all(1024 < port < 32768 for port in ports)
 
 
-def test_ranks_of_one_node_meet_on_loopback() -> None:
-    assert own_addresses(Launch(0, 2, 0, 2)) == ["127.0.0.1"]
-
-
-def test_between_nodes_loopback_is_the_last_resort() -> None:
-    addresses = own_addresses(Launch(0, 2, 0, 1, 0, 2))
-    assert addresses[-1] == "127.0.0.1"
-    assert not any(address.startswith("127.") for address in addresses[:-1])
-
-
 def test_loopback_is_reached_through_the_loopback_interface() -> None:
     assert interface_towards("127.0.0.1") in set(dict(socket.if_nameindex()).values())
-
-
-def test_the_first_address_that_answers_is_taken() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        with connect_first(["127.0.0.2", "127.0.0.1"], port, 5.0) as connection:
-            assert connection.getpeername()[0] == "127.0.0.1"
 
 
 def test_processes_of_one_launcher_derive_the_same_port() -> None:

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from hpcbench.parallel.abort import AbortWatcher
 from hpcbench.parallel.batchnorm import average_statistics
 from hpcbench.parallel.gradients import GradientReducer
 from hpcbench.parallel.group import connect
-from hpcbench.parallel.launch import Launch
+from staging.abort import AbortWatcher
+from staging.launch import Launch
 
 # mpi4py looks for a library by itself; pointing it at one that does not exist is what a machine without MPI looks like.
 WITHOUT_MPI = textwrap.dedent("""
@@ -25,15 +25,15 @@ WITHOUT_MPI = textwrap.dedent("""
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         print("MPI fails:", type(error).__name__)
-    from hpcbench.parallel.abort import AbortWatcher, abort_mpi
+    from staging.abort import AbortWatcher, abort_mpi
     from hpcbench.parallel.group import connect
-    from hpcbench.parallel.launch import Launch, detect
-    from hpcbench.parallel.mpi import mpi_world
+    from staging.launch import Launch, detect
+    from staging.mpi import communicator
     group = connect(detect({}))
-    with AbortWatcher(group):
+    with AbortWatcher(group, program="test"):
         group.barrier()
     abort_mpi(1)
-    print(group.world_size, mpi_world(1))
+    print(group.world_size, communicator(1))
 """)
 
 
@@ -73,5 +73,5 @@ def test_gradients_and_statistics_stay_as_they_are() -> None:
 
 
 def test_errors_pass_through_the_watcher() -> None:
-    with pytest.raises(ZeroDivisionError), AbortWatcher(connect(Launch())):
+    with pytest.raises(ZeroDivisionError), AbortWatcher(connect(Launch()), program="test"):
         raise ZeroDivisionError

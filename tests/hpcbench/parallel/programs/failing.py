@@ -9,15 +9,15 @@ import time
 
 import torch
 
-from hpcbench.parallel.abort import AbortWatcher
 from hpcbench.parallel.group import connect
-from hpcbench.parallel.launch import detect
+from staging.abort import AbortWatcher
 from staging.errors import InputError
+from staging.launch import detect
 
 how, who = sys.argv[1], int(sys.argv[2])
 torch.set_num_threads(1)
 group = connect(detect(os.environ), timeout_s=600)
-with AbortWatcher(group) as watcher:
+with AbortWatcher(group, program="hpcbench") as watcher:
     watcher.on_abort = lambda reason: print(f"log of rank {group.rank}: {reason}", flush=True)
     group.barrier()
     # One write, so that lines of several ranks do not mix.

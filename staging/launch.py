@@ -4,7 +4,7 @@ Sources, in order: PMI (MPICH, Intel MPI, Cray, Flux), PMIX and Open MPI, torchr
 sets the same names), Slurm. Sources that disagree stop the run, since ranks that believe in different worlds train
 several copies of one model without a word.
 
-What a process sees was recorded on Slurm 22.05 with MPICH 4 (tests/hpcbench/parallel/recorded_environments.json):
+What a process sees was recorded on Slurm 22.05 with MPICH 4 (tests/staging/recorded_environments.json):
 
 - ``srun``: ``SLURM_PROCID``, ``SLURM_LOCALID``, ``SLURM_NODEID`` and ``SLURM_STEP_*`` describe the process itself.
 - ``srun --mpi=pmi2``: ``PMI_RANK`` and ``PMI_SIZE`` besides; local rank and node are known from Slurm alone.
@@ -64,10 +64,9 @@ def detect(environ: Environ) -> Launch:
     Raises ``InputError`` when two sources disagree, a value is not a whole number in range, or the number of ranks or
     the rank within the node is unknown.
     """
-    claims = [claim for read in (_pmi, _pmix, _open_mpi, _torchrun, _slurm) if (claim := read(environ))]
+    claims = _claims(environ)
     if not claims:
         return Launch()
-    _require_agreement(claims)
     first = claims[0]
     world_size = _first(claims, "world_size")
     if world_size is None:
@@ -83,6 +82,21 @@ def detect(environ: Environ) -> Launch:
     if world_size == 1:
         return Launch(source=first.source)
     return _complete(claims, first.rank, world_size, environ)
+
+
+def started(environ: Environ) -> tuple[str, int | None]:
+    """Who started how many ranks, ``None`` where it does not say; ("none", 1) without a launcher.
+
+    Raises ``InputError`` when two sources disagree or a value is not a whole number.
+    """
+    claims = _claims(environ)
+    return (claims[0].source, _first(claims, "world_size")) if claims else ("none", 1)
+
+
+def _claims(environ: Environ) -> list[Claim]:
+    claims = [claim for read in (_pmi, _pmix, _open_mpi, _torchrun, _slurm) if (claim := read(environ))]
+    _require_agreement(claims)
+    return claims
 
 
 def _complete(claims: list[Claim], rank: int, world_size: int, environ: Environ) -> Launch:

@@ -20,13 +20,11 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol, TypeVar
 
-from hpcbench.parallel.group import Group
-from hpcbench.parallel.lines import Lines, connect_first
-from hpcbench.parallel.mpi import abort_mpi
-from hpcbench.parallel.rendezvous import own_addresses
-from staging.errors import InputError
+from staging.errors import EveryRankError, InputError
+from staging.messages import Lines, connect_first
+from staging.mpi import abort_mpi
 
 OTHERS_FIRST_S = 0.5
 """How long an unexpected error waits for word from elsewhere: a broken collective is a result, not the cause."""
@@ -41,16 +39,40 @@ DIED = "the process died without a word (killed, out of memory, or its node was 
 PARENT_DIED = "the process that started the ranks died"
 
 
+T = TypeVar("T")
+
+
+class Peers(Protocol):
+    """The ranks that end together, and the little that they say to each other before they can."""
+
+    rank: int
+    world_size: int
+
+    def addresses(self) -> list[str]:
+        """Addresses at which the other ranks may reach this host, best first."""
+
+    def broadcast_object(self, value: T) -> T:
+        """The value of rank 0."""
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+
+
 class AbortWatcher:
     """While entered, an exception on one rank, or the death of one, ends all ranks with a non-zero exit code.
 
     ``on_abort(reason)`` is called on every rank that is ended from elsewhere, in the watcher's thread, while the main
     thread may hang in a collective operation. An exception that leaves the ``with`` block goes on its way after rank 0
-    knows of it. With one process nothing happens. May be made before the main work; ``on_abort`` may be set later.
+    knows of it, at once if all ranks have it (``EveryRankError``). With one process nothing happens. May be made before
+    the main work; ``on_abort`` may be set later. ``program`` stands before the line that rank 0 prints; ``with_parent``
+    ends the ranks too when the process that started this one dies.
     """
 
-    def __init__(self, group: Group, on_abort: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, group: Peers, on_abort: Callable[[str], None] | None = None, *, program: str, with_parent: bool = False
+    ) -> None:
         self.on_abort = on_abort
+        self._program = program
         self._rank = group.rank
         self._world_size = group.world_size
         self._reason: str | None = None
@@ -59,7 +81,7 @@ class AbortWatcher:
         self._acknowledged = threading.Event()
         self._closed = threading.Event()
         self._failing = threading.Event()
-        self._parent = os.getppid() if os.environ.get("HPCBENCH_SPAWNED") else None
+        self._parent = os.getppid() if with_parent else None
         self._selector = selectors.DefaultSelector()
         self._peers: list[Lines] = []
         if self._world_size == 1:
@@ -72,7 +94,7 @@ class AbortWatcher:
         os.register_at_fork(after_in_child=self._forget)
         group.barrier()
 
-    def _listen(self, group: Group) -> None:
+    def _listen(self, group: Peers) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard if soft < group.world_size + 256 else soft, hard))
         self._token = secrets.token_hex(16)
@@ -81,9 +103,9 @@ class AbortWatcher:
         self._wake, wakened = socket.socketpair()
         self._selector.register(wakened, selectors.EVENT_READ, wakened)
         port = self._listener.getsockname()[1]
-        group.broadcast_object((own_addresses(group.launch), port, self._token))
+        group.broadcast_object((group.addresses(), port, self._token))
 
-    def _connect(self, group: Group) -> None:
+    def _connect(self, group: Peers) -> None:
         addresses, port, token = group.broadcast_object(([""], 0, ""))
         hub = Lines(connect_first(addresses, port))
         hub.send({"kind": "hello", "rank": self._rank, "token": token})
@@ -105,7 +127,7 @@ class AbortWatcher:
     ) -> None:
         if self._world_size == 1:
             return
-        if error is None or (isinstance(error, SystemExit) and not error.code):
+        if error is None or isinstance(error, EveryRankError) or (isinstance(error, SystemExit) and not error.code):
             self._say_goodbye()
             return
         self._failing.set()
@@ -201,7 +223,7 @@ class AbortWatcher:
         self._reason = " ".join(f"rank {message['rank']}: {message['reason']}".split())
         self._received.set()
         if aloud if aloud is not None else self._rank == 0:
-            print(f"hpcbench: aborted: {self._reason}", file=sys.stderr, flush=True)
+            print(f"{self._program}: aborted: {self._reason}", file=sys.stderr, flush=True)
         if self.on_abort is not None:
             with contextlib.suppress(Exception):
                 self.on_abort(self._reason)
@@ -224,7 +246,7 @@ class AbortWatcher:
         self._selector.register(peer.socket, selectors.EVENT_READ, peer)
 
     def _check_parent(self) -> None:
-        """A rank that `--parallel.devices` started ends when the process that started it was killed."""
+        """A rank that another process started on this machine ends when that was killed."""
         if self._parent is not None and os.getppid() != self._parent:
             self._end({"kind": "abort", "reason": PARENT_DIED, "code": 1, "rank": self._rank})
 

@@ -1,0 +1,43 @@
+"""mpi4py where it works: the communicator that a launcher of MPI made, or nothing."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+ABORT_S = 3.0
+"""How long MPI's Abort may take; in some libraries it waits for a lock that a hanging operation holds."""
+
+
+def communicator(world_size: int | None = None) -> Any | None:
+    """``MPI.COMM_WORLD`` if an MPI library loads, and has ``world_size`` ranks if that is given, else ``None``.
+
+    ``import mpi4py`` works everywhere; it is ``from mpi4py import MPI`` that loads the library, fails without one
+    (RuntimeError or ImportError), and calls MPI_Init_thread, asking for MPI_THREAD_MULTIPLE unless mpi4py is told
+    otherwise (``MPI4PY_RC_THREAD_LEVEL``).
+    """
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError):
+        return None
+    fits = world_size is None or MPI.COMM_WORLD.Get_size() == world_size
+    return MPI.COMM_WORLD if fits else None
+
+
+def abort_mpi(exit_code: int) -> None:
+    """Call MPI's Abort if this process initialized MPI, without which mpiexec waits for the other ranks for ever.
+
+    May be called from any thread, while another one hangs in MPI; returns after at most ``ABORT_S`` seconds.
+    """
+    module = sys.modules.get("mpi4py.MPI")
+    if module is None or not module.Is_initialized() or module.Is_finalized():
+        return
+    try:
+        thread = threading.Thread(target=module.COMM_WORLD.Abort, args=(exit_code,), daemon=True)
+        thread.start()
+    except RuntimeError:
+        # The interpreter is ending and starts no more threads; nothing of ours waits in MPI then.
+        module.COMM_WORLD.Abort(exit_code)
+    else:
+        thread.join(ABORT_S)

@@ -1,0 +1,1 @@
+"""The transforms that files can go through between reading and writing."""

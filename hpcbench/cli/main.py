@@ -15,7 +15,7 @@ from hpcbench.exits import BAD_INPUT, Aborted
 from hpcbench.train.huge_pages import use_huge_pages
 from staging.errors import EveryRankError, InputError
 
-COMMANDS = ("demo", "apps", "app", "data", "train", "check", "report", "doctor")
+COMMANDS = ("demo", "apps", "app", "data", "stage", "train", "check", "report", "doctor")
 
 HEADER = """\
 usage: hpcbench COMMAND [options]
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return dispatch(tokens)
     except InputError as error:
-        if getattr(error, "speaks", True):
+        if error.speaks:
             print(f"hpcbench: error: {' '.join(str(error).split())}", file=sys.stderr)
         return BAD_INPUT
     except Aborted as error:

@@ -1,0 +1,41 @@
+"""``python -m staging``: the staging layer for its own sake."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import NoReturn
+
+from staging.cli import DESCRIPTION, add_arguments, run
+from staging.errors import EveryRankError, InputError
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message}; see {self.prog} --help")
+
+
+def main() -> int:
+    """Run one command line; returns the exit code."""
+    parser = Parser(
+        prog="python -m staging",
+        description=DESCRIPTION.replace("hpcbench stage", "python -m staging"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_arguments(parser)
+    try:
+        return run(parser.parse_args())
+    except InputError as error:
+        if not isinstance(error, EveryRankError) or error.speaks:
+            print(f"staging: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("staging: interrupted; run it again to go on", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

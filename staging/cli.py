@@ -1,0 +1,150 @@
+"""The command line of staging, for ``python -m staging`` and ``hpcbench stage`` alike."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from staging.errors import InputError
+
+if TYPE_CHECKING:
+    from staging.options import StageOptions
+    from staging.world import World
+
+HELP = "bring a dataset to node-local storage, fast, safely and measured"
+DESCRIPTION = """\
+Bring a dataset from a shared filesystem to storage of each node's own, and measure it.
+
+  hpcbench stage /project/cosmoflow /tmp/cosmoflow
+      copies the folder; run again after an interruption, it brings only what is missing
+  srun -N 16 --ntasks-per-node 4 hpcbench stage /project/set /local/set --path exchange
+      every byte is read once in the job, and then travels between the nodes by MPI
+  mpiexec -n 8 hpcbench stage /project/set '/local/{node}/set' --placement shard --seed 1
+      each node gets its part, balanced by bytes
+  hpcbench stage /project/set /local/set --plan-only
+      says what would go where, and whether it fits; nothing is touched
+  hpcbench stage /project/set /local/set --transform gunzip
+      decompresses on the way
+  hpcbench stage --clean /local/set
+      removes what staging put there, and nothing else
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("source", nargs="?", type=Path, metavar="SRC", help="folder, or one HDF5 file")
+    parser.add_argument(
+        "destination", nargs="?", metavar="DST", help="folder on each node; {node}, {rank} and $VARIABLES are filled in"
+    )
+    parser.add_argument(
+        "--placement",
+        choices=("replicate", "shard"),
+        default="replicate",
+        help="all to every node (default), or a part to each",
+    )
+    parser.add_argument(
+        "--path",
+        choices=("direct", "exchange"),
+        default="direct",
+        help="each node reads what it needs (default), or all is read once, then sent by MPI",
+    )
+    parser.add_argument(
+        "--transform",
+        default="",
+        metavar="NAME",
+        help="gunzip, tfrecord-to-npy, hdf5-to-npy, tfrecord-index, untar, package.module:function; a+b chains",
+    )
+    parser.add_argument("--threads", type=int, default=4, help="streams of each rank (default: 4)")
+    parser.add_argument(
+        "--piece-bytes", type=int, default=8 << 20, help="read, sent and written at a time (default: 8 MiB)"
+    )
+    parser.add_argument(
+        "--verify",
+        choices=("none", "transfer", "reread"),
+        default="transfer",
+        help="no checksums; CRC32C from the read on (default); and read again at the end",
+    )
+    parser.add_argument("--include", action="append", default=[], metavar="PATTERN", help="only such names; repeatable")
+    parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help="no such names; repeatable")
+    parser.add_argument("--first", type=int, metavar="N", help="only the first N files by name")
+    parser.add_argument("--index", type=Path, metavar="FILE", help="dataset index of `hpcbench data index`")
+    parser.add_argument("--seed", type=int, default=0, help="of the placement (default: 0)")
+    parser.add_argument("--cold", action="store_true", help="drop the source's cached pages first, where allowed")
+    parser.add_argument("--simulated-nodes", type=int, metavar="N", help="pretend that the ranks are on N nodes")
+    parser.add_argument("--plan-only", action="store_true", help="say what would move, and stop")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write all figures as JSON")
+    parser.add_argument("--clean", type=Path, metavar="DST", help="remove what staging put into DST, and nothing else")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Stage, plan or clean; returns the exit code."""
+    if args.clean is not None:
+        return clean(args)
+    if args.source is None or args.destination is None:
+        raise InputError("stage needs SRC and DST; see --help")
+    if args.report is not None and args.report.exists():
+        raise InputError(f"{args.report} exists; name another --report file")
+    from staging.mpi_world import mpi_world, one_node_per_rank, simulated
+    from staging.together import watch
+
+    world = mpi_world()
+    with watch(world):
+        if args.simulated_nodes is not None:
+            world = simulated(world, args.simulated_nodes)
+        if "{rank}" in args.destination:
+            world = one_node_per_rank(world)
+        return plan_only(args, world) if args.plan_only else stage_and_report(args, world)
+
+
+def options_of(args: argparse.Namespace) -> StageOptions:
+    """The options that a command line gives."""
+    from staging.options import StageOptions
+
+    return StageOptions(
+        source=args.source, destination=args.destination, placement=args.placement, path=args.path,
+        transform=args.transform, threads=args.threads, piece_bytes=args.piece_bytes, verify=args.verify,
+        include=tuple(args.include), exclude=tuple(args.exclude), first=args.first, index=args.index, seed=args.seed,
+        cold=args.cold,
+    )  # fmt: skip
+
+
+def stage_and_report(args: argparse.Namespace, world: World) -> int:
+    """Stage, and print the figures."""
+    from staging.stage import stage
+
+    report = stage(options_of(args), world)
+    if world.place.rank == 0:
+        print(report.table())
+        if args.report is not None:
+            with args.report.open("x") as file:
+                json.dump(report.as_dict(), file, indent=1)
+    return 0
+
+
+def plan_only(args: argparse.Namespace, world: World) -> int:
+    """Print what would move."""
+    from staging.counters import Counters
+    from staging.prepare import prepare, settled
+    from staging.spans import Spans
+
+    prepared = prepare(settled(options_of(args)), world, Spans(), Counters())
+    if world.place.rank == 0:
+        print(prepared.plan.summary(prepared.moving).table())
+    return 0
+
+
+def clean(args: argparse.Namespace) -> int:
+    """Remove a staged dataset."""
+    from staging.clean import clean as remove
+    from staging.report import human
+
+    if args.source is not None:
+        raise InputError(f"--clean takes one folder and no SRC or DST ({args.source})")
+    cleaned = remove(args.clean)
+    print(f"{args.clean}: removed {cleaned.files} files, {human(cleaned.bytes)}")
+    for name in cleaned.left:
+        print(f"left {name}, which is not as staging put it there", file=sys.stderr)
+    return 0

@@ -1,0 +1,218 @@
+"""Everything that is settled before the first byte moves: where to, what, by whom, and whether it fits."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from staging.claim import refuse_nesting, refuse_strangers
+from staging.counters import Counters
+from staging.destination import expand
+from staging.errors import DataError, InputError
+from staging.listing import Listing, Selection
+from staging.manifest import load_records, manifest_path
+from staging.options import StageOptions
+from staging.plan import Plan, make_plan
+from staging.sinks import SinkMaker
+from staging.sources import Source, TreeSource
+from staging.space import bytes_in_blocks, check_space
+from staging.spans import Spans
+from staging.together import together
+from staging.transforms import sink_maker
+from staging.world import Place, World
+
+HDF5 = (".h5", ".hdf5")
+LARGEST_PIECE = 1 << 30
+
+
+@dataclass
+class Prepared:
+    """A staging that can begin."""
+
+    options: StageOptions
+    world: World
+    places: list[Place]
+    destination: Path
+    source: Source
+    plan: Plan
+    wanted: NDArray[np.bool_]
+    """Entries that this node lacks."""
+    moving: NDArray[np.bool_]
+    """Entries that some node lacks."""
+    make_sink: SinkMaker
+    piece_bytes: int
+
+    @property
+    def listing(self) -> Listing:
+        """What the source holds."""
+        return self.source.listing
+
+    def partners(self) -> list[int]:
+        """The rank of each node that handles the same lane as this one."""
+        lane = self.world.place.local_rank
+        ranks = {place.node: place.rank for place in self.places if place.local_rank == lane}
+        return [ranks[node] for node in range(self.plan.nodes)]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether this rank has no lane: its node has more ranks than another."""
+        return self.world.place.local_rank >= self.plan.lanes
+
+
+def prepare(options: StageOptions, world: World, spans: Spans, counters: Counters) -> Prepared:
+    """List the source, make the plan, and check that it fits; nothing is written. Collective.
+
+    Raises ``InputError`` on all ranks for bad options, an unreadable source, a destination that is not ours, and too
+    little space on any node.
+    """
+    places = world.all_gather(world.place)
+    make_sink = together(world, lambda: sink_maker(options.transform, checksum=options.verify != "none"))
+    destination = together(world, lambda: own_destination(options, world))
+    with spans.span("list"):
+        source = open_source(options, world, counters)
+    with spans.span("plan"):
+        plan = make_plan(
+            source.listing, max(place.node for place in places) + 1, ranks_per_node(places), options.placement,
+            options.path, options.seed,
+        )  # fmt: skip
+        wanted, moving = missing(plan, world, destination)
+    with spans.span("check"):
+        check_room(destination, source.listing, wanted, make_sink, options.transform, world)
+    largest = int(source.listing.sizes.max(initial=0))
+    whole = options.transform and options.path == "exchange" and largest <= LARGEST_PIECE
+    piece_bytes = max(options.piece_bytes, largest if whole else 1)
+    return Prepared(options, world, places, destination, source, plan, wanted, moving, make_sink, piece_bytes)
+
+
+def own_destination(options: StageOptions, world: World) -> Path:
+    """The destination on this rank's node, if it may be used. Raises ``InputError``."""
+    if options.path == "exchange" and world.place.size > 1 and options.piece_bytes > LARGEST_PIECE:
+        raise InputError(f"piece_bytes ({options.piece_bytes}) must be at most {LARGEST_PIECE} for path exchange")
+    for name, least in (("threads", 1), ("piece_bytes", 1), ("queue_pieces", 1), ("retries", 0)):
+        if getattr(options, name) < least:
+            raise InputError(f"{name} ({getattr(options, name)}) must be at least {least}")
+    destination = expand(options.destination, world.place.node_name, world.place.rank, os.environ)
+    refuse_nesting(options.source, destination)
+    refuse_strangers(destination)
+    return destination
+
+
+def open_source(options: StageOptions, world: World, counters: Counters) -> Source:
+    """The source with its listing, the same on all ranks; collective."""
+    root = options.source
+    together(world, lambda: refuse_absent(root))
+    selection = Selection(options.include, options.exclude, options.first)
+    if root.is_file():
+        return together(world, lambda: rows_of(root, selection))
+    if options.index is not None:
+        listing = indexed(options.index, selection, root, world)
+    else:
+        from staging.walk import list_tree
+
+        walked = list_tree(root, world, options.include, options.exclude, options.first)
+        counters.metadata_operations += walked.metadata_operations
+        listing = walked.listing
+    return TreeSource(root, listing, cold=options.cold, retries=options.retries)
+
+
+def refuse_absent(root: Path) -> None:
+    """Raise ``InputError`` unless there is a source at ``root``."""
+    if not root.exists():
+        raise InputError(f"{root} does not exist; name a folder or an HDF5 file as the source")
+
+
+def indexed(index: Path, selection: Selection, root: Path, world: World) -> Listing:
+    """The listing in a dataset index, which rank 0 reads for all."""
+    from staging.index import read_index
+
+    def read() -> Listing | None:
+        return selection.of(read_index(index), index) if world.place.rank == 0 else None
+
+    listing = world.broadcast(together(world, read))
+    assert listing is not None
+    return listing
+
+
+def rows_of(path: Path, selection: Selection) -> Source:
+    """The rows of one large HDF5 file."""
+    if path.suffix not in HDF5:
+        raise InputError(f"{path} is a file; a source is a folder, or one HDF5 file ({', '.join(HDF5)})")
+    if selection != Selection():
+        raise InputError(f"include, exclude and first choose among files; {path} is one file: leave them out")
+    from staging.hdf5_source import HDF5Source
+
+    return HDF5Source(path)
+
+
+def ranks_per_node(places: list[Place]) -> list[int]:
+    """How many ranks each node has, in the order of the nodes."""
+    return [size for _, size in sorted({place.node: place.local_size for place in places}.items())]
+
+
+def missing(plan: Plan, world: World, destination: Path) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Entries that this node lacks, and entries that some node lacks; collective."""
+    place, number = world.place, len(plan.listing)
+    entries = plan.lands_on(place.node)
+
+    def look() -> NDArray[np.uint8] | None:
+        if place.local_rank != 0 or not manifest_path(destination).is_file():
+            return None
+        records = load_records(destination)
+        known = {plan.listing.names[int(entry)] for entry in entries}
+        if stale := next((file.name for file in records if file.source not in known), None):
+            raise DataError(
+                destination,
+                f"holds {stale}, which this staging would not put there",
+                f"remove it with `hpcbench stage --clean {destination}`, or choose another destination",
+            )
+        present = np.zeros(number, bool)
+        present[entries] = records.complete(plan.listing, entries, destination)
+        return np.packbits(present)
+
+    found = world.all_gather((place.node, together(world, look)))
+    present_on = {node: np.unpackbits(bits, count=number).astype(bool) for node, bits in found if bits is not None}
+    moving = np.zeros(number, bool)
+    for node in range(plan.nodes):
+        lacking = np.zeros(number, bool)
+        lacking[plan.lands_on(node)] = True
+        lacking &= ~present_on.get(node, np.zeros(1, bool))
+        moving |= lacking
+        if node == place.node:
+            wanted = lacking
+    return wanted, moving
+
+
+def check_room(
+    destination: Path, listing: Listing, wanted: NDArray[np.bool_], make_sink: SinkMaker, transform: str, world: World
+) -> None:
+    """Raise ``DataError`` on all ranks unless all nodes have room; collective."""
+    entries = np.flatnonzero(wanted)
+    need = 0
+    if world.place.local_rank == 0:
+        if transform:
+            sizes = listing.sizes
+            need = sum(make_sink.space(listing.names[int(entry)], int(sizes[entry])) for entry in entries)
+        else:
+            need = bytes_in_blocks(listing.sizes[entries], destination)
+    check_space(destination, need, len(entries), world)
+
+
+def identity(prepared: Prepared) -> dict[str, Any]:
+    """What the destination of this node is for; a staging of another identity is refused there."""
+    options, plan = prepared.options, prepared.plan
+    found: dict[str, Any] = {
+        "source": os.path.realpath(options.source), "placement": options.placement, "transform": options.transform,
+    }  # fmt: skip
+    if options.placement == "shard":
+        found |= {"node": prepared.world.place.node, "nodes": plan.nodes, "seed": options.seed}
+    return found
+
+
+def settled(options: StageOptions) -> StageOptions:
+    """The options with an absolute source, so that the manifest says where it was."""
+    return replace(options, source=options.source.absolute())

@@ -1,0 +1,198 @@
+"""Stages: lists, plans, checks, moves, makes durable, verifies and reports; all ranks call it together."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from staging.batch import Batch
+from staging.cache_state import IoCounters, cache_state
+from staging.claim import claim
+from staging.counters import Counters
+from staging.destination import storage
+from staging.direct import move_directly
+from staging.errors import DataError
+from staging.exchange import Lane, move_by_exchange
+from staging.journal import KILLED, Journal
+from staging.manifest import Manifest
+from staging.options import StageOptions
+from staging.prepare import Prepared, identity, prepare, settled
+from staging.progress import Progress
+from staging.report import RankReport, StagingReport
+from staging.sinks import Landed
+from staging.space import filesystem_type
+from staging.spans import Spans
+from staging.streams import Stream
+from staging.together import together
+from staging.verify import reread
+from staging.world import World
+from staging.writing import PieceWriter
+
+TIMELINE_POINTS = 400
+
+
+def stage(options: StageOptions, world: World, *, quiet: bool = False) -> StagingReport:
+    """Bring the source to every node, or its parts to each; returns the report, the same on all ranks. Collective.
+
+    What an earlier run brought and named in the manifest stays. Raises ``InputError`` on all ranks, before a byte has
+    moved, for whatever can be known then; ``DataError`` on the rank that meets it for what turns up on the way, so
+    that the caller ends the others (``together.watch``). What landed until then is kept and named.
+    """
+    spans, counters = Spans(), Counters()
+    prepared = prepare(settled(options), world, spans, counters)
+    job = world.broadcast(secrets.token_hex(4))
+    with together(world, lambda: claim(prepared.destination, options.source, world.place, job)):
+        manifest = together(world, lambda: Manifest.open(prepared.destination, identity(prepared)))
+        journal = Journal(prepared.destination)
+        if world.place.local_rank == 0:
+            tell_of_killed(journal, world.place.node_name, quiet)
+        world.barrier()
+        begun = journal.start(job, world.place, " ".join(sys.argv))
+        try:
+            report = Staging(prepared, manifest, spans, counters, quiet).run()
+        except BaseException as error:
+            journal.end(begun, "aborted", str(error) or type(error).__name__)
+            raise
+        journal.end(begun)
+        world.barrier()
+    return report
+
+
+def tell_of_killed(journal: Journal, node: str, quiet: bool) -> None:
+    """Name the processes of an earlier staging that were killed, once."""
+    for start in journal.unfinished(node):
+        if not quiet:
+            print(f"{start}; going on from what it left", file=sys.stderr, flush=True)
+        journal.end(start, KILLED)
+
+
+@dataclass
+class Landings:
+    """Counts what lands on this rank, for the progress and the timeline, and passes it on to be made durable."""
+
+    batch: Batch
+    progress: Progress
+    start: float = field(default_factory=time.perf_counter)
+    bytes: int = 0
+    timeline: list[tuple[float, int]] = field(default_factory=list)
+    _interval_s: float = 0.05
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, landed: list[Landed]) -> None:
+        """Take files that are complete under their names."""
+        with self._lock:
+            self.bytes += sum(file.size for file in landed)
+            now = time.perf_counter() - self.start
+            self.progress.advance(
+                len({file.source for file in landed}), rate=f"{self.bytes / 1e6 / max(now, 1e-3):.0f} MB/s"
+            )
+            if not self.timeline or now - self.timeline[-1][0] >= self._interval_s:
+                self.timeline.append((now, self.bytes))
+            if len(self.timeline) > TIMELINE_POINTS:
+                self.timeline, self._interval_s = self.timeline[::2], self._interval_s * 2
+        self.batch.add(landed)
+
+
+class Staging:
+    """One rank's part in a staging that is prepared and claimed."""
+
+    def __init__(self, prepared: Prepared, manifest: Manifest, spans: Spans, counters: Counters, quiet: bool) -> None:
+        self.prepared = prepared
+        self.options = prepared.options
+        self.world = prepared.world
+        self.spans = spans
+        self.counters = counters
+        self.quiet = quiet
+        self.batch = Batch(manifest, prepared.destination)
+
+    def run(self) -> StagingReport:
+        """Move, make durable, verify; then gather the report."""
+        before = IoCounters.now()
+        with self.progress() as progress:
+            landings = Landings(self.batch, progress)
+            with self.spans.span("move"):
+                self.move(landings)
+        after = IoCounters.now()
+        with self.spans.span("commit"):
+            self.batch.commit()
+            self.counters.sync_s += self.batch.sync_seconds
+        with self.spans.span("wait"):
+            self.world.barrier()
+        if self.options.verify == "reread":
+            with self.spans.span("verify"):
+                together(self.world, self.verify)
+        return self.report(landings, before, after)
+
+    def progress(self) -> Progress:
+        """A bar of what this rank writes, shown by the first one."""
+        own = int(np.count_nonzero(self.prepared.wanted & (self.prepared.plan.lane == self.world.place.local_rank)))
+        shown = self.world.place.rank == 0 and not self.quiet
+        label = f"stage to {self.prepared.destination}"
+        return Progress(own, label, "files" if self.world.place.size == 1 else "files of rank 0", enabled=shown)
+
+    def move(self, landings: Landings) -> None:
+        """Move what this rank has a part in."""
+        prepared, options = self.prepared, self.options
+        place, plan = self.world.place, prepared.plan
+        present = plan.lands_on(place.node)
+        self.counters.files_present = int(np.count_nonzero(~prepared.wanted[present])) if place.local_rank == 0 else 0
+        if prepared.is_idle:
+            return
+        make_writer = partial(
+            PieceWriter, prepared.listing, prepared.wanted, prepared.make_sink, prepared.destination, landings
+        )
+        if options.path == "direct":
+            mine = np.flatnonzero(prepared.wanted & (plan.lane == place.local_rank))
+            stream = Stream(prepared.listing, mine, prepared.piece_bytes)
+            done = move_directly(prepared.source, stream, make_writer, options.threads, options.queue_pieces)
+        else:
+            lane = Lane(self.world, plan, prepared.partners(), prepared.moving, prepared.piece_bytes)
+            done = move_by_exchange(
+                lane, prepared.source, make_writer, options.threads, options.queue_pieces,
+                checked=options.verify != "none",
+            )  # fmt: skip
+        self.counters.add(done)
+
+    def verify(self) -> None:
+        """Read again what lies at the destination; ``DataError`` names the first bad file and how many there are."""
+        place = self.world.place
+        bad = reread(self.prepared.destination, self.options.threads, None, place.local_rank, place.local_size)
+        if bad:
+            more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
+            problem = f"does not hold what landed there: {bad[0]}{more}"
+            change = "remove those files and stage again; check the disk"
+            raise DataError(self.prepared.destination, problem, change)
+
+    def report(self, landings: Landings, before: IoCounters | None, after: IoCounters | None) -> StagingReport:
+        """Everyone's figures."""
+        options, place = self.options, self.world.place
+        self.spans.stop()
+        phases = self.spans.summary()
+        seconds = phases.pop("wall")
+        own = RankReport(
+            node=place.node_name,
+            rank=place.rank,
+            counters=self.counters,
+            phases_s=phases,
+            seconds=seconds,
+            cache=cache_state(before, after, self.counters.bytes_read, filesystem_type(options.source)),
+            tier=storage(self.prepared.destination).tier,
+            threads=options.threads,
+            timeline=landings.timeline,
+        )
+        return StagingReport(
+            source=str(options.source),
+            destination=options.destination,
+            placement=options.placement,
+            path=options.path,
+            transform=options.transform,
+            verify=options.verify,
+            flushed=True,
+            ranks=self.world.all_gather(own),
+        )

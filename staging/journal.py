@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from dataclasses import asdict, dataclass
@@ -47,13 +48,13 @@ class Journal:
         """Write down that this process begins ``staging``; ``DataError`` where that can't be written."""
         begun = Start(staging, time.time(), place.node_name, place.rank, os.getpid(), _born(os.getpid()) or 0, command)
         start_file(self.path, {"what": "hpcbench staging journal"})
-        append_lines(self.path, [{"event": "start", **asdict(begun)}])
+        append_lines(self.path, [json.dumps({"event": "start", **asdict(begun)})])
         return begun
 
     def end(self, start: Start, outcome: str = DONE, reason: str = "") -> None:
         """Write down how it ended: ``done``, ``aborted`` or ``killed``, and why."""
         line = {"event": "end", "id": start.id, "rank": start.rank, "pid": start.pid, "time": time.time()}
-        append_lines(self.path, [line | {"outcome": outcome, "reason": reason}])
+        append_lines(self.path, [json.dumps(line | {"outcome": outcome, "reason": reason})])
 
     def unfinished(self, node: str) -> list[Start]:
         """Those that began, did not say how they ended, and run no more; oldest first.

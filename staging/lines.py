@@ -45,13 +45,13 @@ def read_header(path: Path) -> dict[str, Any]:
     return _checked(path, found)
 
 
-def append_lines(path: Path, items: Iterable[dict[str, Any]], *, durable: bool = False) -> None:
-    """Append a line per item in one write, which other processes never split; ``durable`` waits for the disk.
+def append_lines(path: Path, lines: Iterable[str], *, durable: bool = False) -> None:
+    """Append JSON texts, a line each, in one write, which other processes never split; ``durable`` waits for the disk.
 
     The write begins with a line feed, so that a line which a killed process left unfinished ends there. Raises
     ``DataError`` where the file can't be written; lines that were written by then stay.
     """
-    data = b"".join(b"\n" + json.dumps(item).encode() for item in items)
+    data = "".join(f"\n{line}" for line in lines).encode()
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:

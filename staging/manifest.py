@@ -22,6 +22,7 @@ BOOKKEEPING = ".staging"
 NAME = "manifest.jsonl"
 PARENTS = 3
 """So many folders above a dataset's one may be the destination that it was staged to."""
+_QUOTE = json.JSONEncoder().encode
 
 
 class Manifest:
@@ -110,15 +111,13 @@ def is_inside(destination: Path, name: str) -> bool:
     return not any(folder.is_symlink() for folder in folders)
 
 
-def _line(file: Landed, files_of_source: int) -> dict[str, Any]:
-    line = {
-        "name": file.name,
-        "size": file.size,
-        "crc32c": file.checksum,
-        "source": file.source,
-        "mtime_ns": file.mtime_ns,
-    }
-    return line if files_of_source == 1 else line | {"of": files_of_source}
+def _line(file: Landed, files_of_source: int) -> str:
+    # Put together by hand: a fifth of the time of a call of json.dumps, which would count among many small files.
+    name = _QUOTE(file.name)
+    source = name if file.source == file.name else _QUOTE(file.source)
+    line = f'"name": {name}, "size": {file.size}, "crc32c": {file.checksum}, "source": {source}'
+    of = "" if files_of_source == 1 else f', "of": {files_of_source}'
+    return f'{{{line}, "mtime_ns": {file.mtime_ns}{of}}}'
 
 
 def _refuse_other(destination: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:

@@ -7,6 +7,10 @@ import pytest
 from staging.atomic import replacing
 from staging.errors import DataError
 from staging.files import list_samples
+from staging.journal import Journal
+from staging.manifest import Manifest
+from staging.sinks import Landed
+from staging.world import Alone
 
 HINT = "set data.root to the dataset, or make one with `hpcbench data simulate`"
 
@@ -47,3 +51,55 @@ def test_a_folder_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("staging.files.os.scandir", refuse)
     with pytest.raises(DataError, match=r"cannot be read \(Permission denied\); check its permissions"):
         list_samples(tmp_path, ".tfrecord")
+
+
+def staged(tmp_path: Path) -> Path:
+    """A folder that was staged with a.npy and b.npy of three bytes."""
+    (tmp_path / "train").mkdir()
+    for name in ("train/a.npy", "train/b.npy"):
+        (tmp_path / name).write_bytes(b"abc")
+    Manifest.open(tmp_path, {}).append([Landed(name, 3, -1, name, 0) for name in ("train/b.npy", "train/a.npy")])
+    return tmp_path / "train"
+
+
+def test_a_staged_folder_holds_what_its_manifest_names(tmp_path: Path) -> None:
+    folder = staged(tmp_path)
+    (folder / "stale.npy").write_bytes(b"abc")
+    (folder / "sub.npy").mkdir()
+    assert list_samples(folder, ".npy") == [folder / "a.npy", folder / "b.npy"]
+
+
+def test_the_manifest_is_found_from_a_relative_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(staged(tmp_path))
+    (tmp_path / "train/stale.npy").touch()
+    assert list_samples(Path(), ".npy") == [Path("a.npy"), Path("b.npy")]
+
+
+def test_a_staged_file_that_is_missing_or_altered(tmp_path: Path) -> None:
+    folder = staged(tmp_path)
+    (folder / "b.npy").write_bytes(b"ab")
+    with pytest.raises(DataError) as error:
+        list_samples(folder, ".npy")
+    said = "was staged with 3 bytes, and is now missing or of another size; stage it again"
+    assert str(error.value) == f"{folder}/b.npy: {said}"
+    (folder / "b.npy").unlink()
+    with pytest.raises(DataError, match=said):
+        list_samples(folder, ".npy")
+
+
+def test_a_staged_folder_without_a_staged_sample(tmp_path: Path) -> None:
+    folder = staged(tmp_path)
+    (folder / "c.h5").touch()
+    with pytest.raises(DataError) as error:
+        list_samples(folder, ".h5")
+    assert str(error.value) == f"{folder}: holds no staged file named *.h5; {HINT}"
+
+
+def test_a_staging_that_was_killed_is_no_dataset(tmp_path: Path) -> None:
+    folder = staged(tmp_path)
+    journal = Journal(tmp_path)
+    start = journal.start("3f2a", Alone().place, "")
+    with pytest.raises(DataError, match="was not staged to its end; stage it again"):
+        list_samples(folder, ".npy")
+    journal.end(start)
+    assert len(list_samples(folder, ".npy")) == 2

@@ -1,0 +1,143 @@
+"""Cleaning removes what the manifest owns and nothing else, whatever the manifest says."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from staging.claim import lock
+from staging.clean import Cleaned, clean
+from staging.errors import DataError
+from staging.lines import append_lines
+from staging.manifest import Manifest, is_inside
+from staging.sinks import Landed
+
+
+def stage(destination: Path, *names: str) -> Manifest:
+    manifest = Manifest.open(destination, {})
+    for name in names:
+        (destination / name).parent.mkdir(parents=True, exist_ok=True)
+        (destination / name).write_bytes(b"abc")
+    manifest.append([Landed(name, 3, -1, name, 0) for name in names])
+    return manifest
+
+
+def tree(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_all_that_was_staged_goes_and_the_folder_stays(tmp_path: Path) -> None:
+    stage(tmp_path, "a", "train/b", "train/deep/c")
+    (tmp_path / "train/.d.0123456789ab.part").write_bytes(b"half")
+    (tmp_path / "validation/empty").mkdir(parents=True)
+    assert clean(tmp_path) == Cleaned(4, 13, [])
+    assert tree(tmp_path) == []
+
+
+def test_what_is_not_ours_or_was_altered_is_left_and_listed(tmp_path: Path) -> None:
+    stage(tmp_path, "altered", "folder/gone", "folder/good", "linked", "replaced")
+    (tmp_path / "altered").write_bytes(b"abcd")
+    (tmp_path / "folder/gone").unlink()
+    (tmp_path / "folder/mine").write_bytes(b"abc")
+    (tmp_path / "linked").unlink()
+    (tmp_path / "linked").symlink_to(tmp_path / "folder/mine")
+    (tmp_path / "replaced").unlink()
+    (tmp_path / "replaced").mkdir()
+    (tmp_path / "replaced/file").touch()
+    (tmp_path / ".link.part").symlink_to(tmp_path / "folder/mine")
+    left = [".link.part", "altered", "folder/mine", "linked", "replaced/file"]
+    assert clean(tmp_path) == Cleaned(1, 3, left)
+    assert tree(tmp_path) == sorted([*left, "folder", "replaced"])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../victim",
+        "{root}/victim",
+        "//{root}/victim",
+        "sub/../../victim",
+        "out/victim",
+        "self/../../victim",
+        "./../victim",
+    ],
+)
+def test_an_evil_manifest_reaches_nothing_outside(tmp_path: Path, name: str) -> None:
+    destination = tmp_path / "dst"
+    manifest = stage(destination, "sub/a")
+    (tmp_path / "victim").write_bytes(b"abc")
+    (destination / "out").symlink_to(tmp_path)
+    (destination / "self").symlink_to(destination / "sub")
+    evil = {"name": name.format(root=tmp_path), "size": 3, "crc32c": -1, "source": "a", "mtime_ns": 0}
+    append_lines(manifest.path, [json.dumps(evil)])
+    assert len(manifest.records()) == 2
+    assert clean(destination) == Cleaned(1, 3, ["out", "self"])
+    assert (tmp_path / "victim").read_bytes() == b"abc"
+
+
+def test_a_link_to_outside_is_not_walked_into(tmp_path: Path) -> None:
+    destination = tmp_path / "dst"
+    stage(destination, "a")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/.x.part").touch()
+    (tmp_path / "other/empty").mkdir()
+    (destination / "out").symlink_to(tmp_path / "other")
+    assert clean(destination).left == ["out"]
+    assert tree(tmp_path / "other") == [".x.part", "empty"]
+
+
+@pytest.mark.parametrize(
+    ("name", "inside"),
+    [
+        ("a", True),
+        ("a/b.c/d", True),
+        ("..a/b..", True),
+        ("", False),
+        (".", False),
+        ("..", False),
+        ("a/../b", False),
+        ("/a", False),
+        ("//a", False),
+        ("a//b", False),
+        ("./a", False),
+        ("a/", False),
+        ("a\0b", False),
+        (".staging/manifest.jsonl", False),
+        ("link/a", False),
+    ],
+)
+def test_names_that_stay_inside(tmp_path: Path, name: str, inside: bool) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert is_inside(tmp_path, name) is inside
+
+
+def test_a_folder_that_was_not_staged_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".x.part").touch()
+    with pytest.raises(DataError, match="has no staging manifest"):
+        clean(tmp_path)
+    (tmp_path / "real").mkdir()
+    stage(tmp_path / "real", "a")
+    (tmp_path / ".staging").symlink_to(tmp_path / "real/.staging")
+    with pytest.raises(DataError, match="has no staging manifest"):
+        clean(tmp_path)
+    assert (tmp_path / ".x.part").exists()
+
+
+def test_a_staging_that_is_going_on_is_not_cleaned_away(tmp_path: Path) -> None:
+    stage(tmp_path, "a")
+    with lock(tmp_path, "n1", "job"), pytest.raises(DataError, match="another staging holds it"):
+        clean(tmp_path)
+    assert (tmp_path / "a").exists()
+    clean(tmp_path)
+
+
+def test_a_file_that_cannot_be_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage(tmp_path, "a")
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    monkeypatch.setattr("staging.clean.Path.unlink", refuse)
+    with pytest.raises(DataError) as error:
+        clean(tmp_path)
+    assert str(error.value) == f"{tmp_path}/a: cannot be removed (Operation not permitted); check its permissions"

@@ -107,7 +107,7 @@ def refuse_outside(name: str, source: object = "") -> None:
 
     ``source`` is what holds the name, such as an archive.
     """
-    if ".." not in name and "//" not in name and name[-1:] not in ("", "/") and name[0] not in "/.":
+    if "/." not in name and "//" not in name and name[:1] not in ("", "/", ".") and name[-1] != "/":
         return  # nearly all names, in a third of the time
     problem = ""
     parts = name.split("/")

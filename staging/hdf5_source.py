@@ -30,7 +30,7 @@ CHUNK_BYTES = 256 << 20
 
 
 class HDF5Source:
-    """Row ``r`` of dataset ``group/data`` is the entry ``<r>_data.npy``, ``r`` in eight digits, as ``numpy.save`` has it.
+    """Row ``r`` of dataset ``group/data`` is the entry ``<r>_data.npy``, ``r`` in eight digits, as by ``numpy.save``.
 
     ``datasets`` are all where it is ``None``. All have the same first axis, so that the entries of one sample stand
     next to each other. Their numbers are in the machine's byte order. Raises ``DataError`` for a file that is not HDF5,
@@ -172,12 +172,13 @@ class _RowReader:
 
     def _dataset(self, number: int) -> h5py.Dataset:
         if self._file is None:
-            self._file = h5py.File(self._source.path, "r", locking=False)
+            self._file = h5py.File(f"/proc/self/fd/{self._descriptor}", "r", locking=False)
         if number not in self._datasets:
             self._datasets[number] = self._file[self._columns[number].key]
         return self._datasets[number]
 
     def _refuse_change(self) -> None:
+        # the open file and not its name: one that is put in its place meanwhile does no harm
         if not self._source.unchanged(os.fstat(self._descriptor)):
             raise DataError(self._source.path, "changed while it was staged", "stage again when nothing writes to it")
 

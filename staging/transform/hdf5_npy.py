@@ -57,7 +57,7 @@ class HDF5ToNpy(WholeTransform):
         return size
 
     def convert(self, name: str, data: memoryview) -> list[Output]:
-        """The arrays; a plain dataset is a view of ``data``. Raises ``DataError`` where one is not there or fits not."""
+        """The arrays; a plain dataset is a view of ``data``. Raises ``DataError`` where one is not as said."""
         names = self.names(name)
         if names == [name]:
             return [(name, [data])]

@@ -24,6 +24,7 @@ DECODERS: dict[str, Callable[[], Decoder]] = {
     "xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ),
     "bzip2": bz2.BZ2Decompressor,
 }
+MAGIC = {"gzip": b"\x1f\x8b", "xz": b"\xfd7zXZ\0", "bzip2": b"BZh"}
 DAMAGE = (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError)
 
 
@@ -59,13 +60,15 @@ class DecompressSink:
 
     def _decode(self, data: memoryview) -> memoryview:
         """Feed ``data`` to the member it belongs to, and return what lies behind that member's end."""
-        fresh = self._decoder is None
+        if self._decoder is None:
+            self._refuse_other(data)
         decoder = self._decoder = self._decoder or DECODERS[self._kind]()
         try:
             for plain in _plain(decoder, data):
                 self._inner.write(memoryview(plain))
         except DAMAGE as error:
-            raise self._damaged(fresh, error) from None
+            problem = f"has damaged {self._kind} data behind byte {self._offset} ({error})"
+            raise DataError(self._name, problem, AGAIN) from None
         if not decoder.eof:
             self._offset += len(data)
             return data[:0]
@@ -75,15 +78,16 @@ class DecompressSink:
         self._members += 1
         return rest
 
-    def _damaged(self, fresh: bool, error: Exception) -> DataError:
-        if not self._offset:
-            return DataError(
-                self._name, f"is not {self._kind} ({error})", "leave it out, or stage without decompressing"
+    def _refuse_other(self, data: memoryview) -> None:
+        magic = MAGIC[self._kind][: len(data)]
+        if data[: len(magic)] == magic:
+            return
+        if not self._members:
+            raise DataError(
+                self._name, f"is not {self._kind}", "leave it out (--exclude), or stage without decompressing"
             )
-        if fresh:
-            problem = f"has other bytes after the end of its {self._kind} data at byte {self._offset}"
-            return DataError(self._name, problem, AGAIN)
-        return DataError(self._name, f"has damaged {self._kind} data behind byte {self._offset} ({error})", AGAIN)
+        problem = f"has other bytes after the end of its {self._kind} data at byte {self._offset}"
+        raise DataError(self._name, problem, AGAIN)
 
 
 def _plain(decoder: Decoder, data: memoryview) -> Iterator[bytes]:

@@ -19,7 +19,7 @@ from staging.transform.options import Options, positive, refuse_unknown
 from staging.transform.whole import Output, WholeTransform
 
 CHECK = "check that it is a CosmoFlow TFRecord"
-FRAME_BYTES = 4096  # what framing, feature names and the label take at most, for the estimate of space
+FRAME_BYTES = 1024  # what framing, feature names and the label take at most, for the estimate of space
 
 
 class TFRecordToNpy(WholeTransform):
@@ -46,7 +46,7 @@ class TFRecordToNpy(WholeTransform):
     def output_bytes(self, name: str, size: int) -> int:
         """The size where it is that of a plain sample, else that of a gzip one times the expected expansion."""
         side = int((max(size, 0) / (2 * self.channels)) ** (1 / 3) + 1e-6)
-        plain = 0 <= size - 2 * self.channels * side**3 <= FRAME_BYTES
+        plain = 0 < size - 2 * self.channels * side**3 <= FRAME_BYTES
         return size if plain else size * EXPANSION
 
     def convert(self, name: str, data: memoryview) -> list[Output]:

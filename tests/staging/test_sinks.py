@@ -1,0 +1,197 @@
+"""Files that land: content, checksum, time and name agree with what came; a failure leaves nothing behind."""
+
+import errno
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from staging.atomic import is_temporary
+from staging.errors import DataError
+from staging.file_sink import FileSinkMaker, refuse_outside
+from staging.listing import UNKNOWN
+from staging.sinks import Landed
+
+TIME = 1_500_000_000_123_456_789
+CONTENT = bytes(range(256)) * 5
+
+
+def pieces(data: bytes, size: int) -> list[memoryview]:
+    return [memoryview(data)[start : start + size] for start in range(0, len(data), size)]
+
+
+def listed(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.binary(max_size=3000), st.integers(1, 1000))
+def test_what_landed_is_what_came(tmp_path_factory: pytest.TempPathFactory, data: bytes, size: int) -> None:
+    folder = tmp_path_factory.mktemp("to")
+    sink = FileSinkMaker()(folder, "a/b/c.bin", len(data), TIME)
+    for piece in pieces(data, size):
+        sink.write(piece)
+    assert sink.close() == [Landed("a/b/c.bin", len(data), crc32c(data), "a/b/c.bin", TIME)]
+    assert (folder / "a/b/c.bin").read_bytes() == data
+    assert (folder / "a/b/c.bin").stat().st_mtime_ns == TIME
+    assert [path.name for path in (folder / "a/b").iterdir()] == ["c.bin"]
+
+
+def test_the_name_is_not_there_before_close_and_the_temporary_one_is_known_as_such(tmp_path: Path) -> None:
+    sink = FileSinkMaker()(tmp_path, "a", len(CONTENT), TIME)
+    sink.write(memoryview(CONTENT))
+    (name,) = listed(tmp_path)
+    assert is_temporary(name)
+    assert name.startswith(".a.")
+    sink.close()
+    assert listed(tmp_path) == ["a"]
+
+
+def test_an_older_file_of_the_name_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"old" * 1000)
+    landed = FileSinkMaker().write_whole(tmp_path, "a", memoryview(b"new"), TIME)
+    assert (tmp_path / "a").read_bytes() == b"new"
+    assert landed.checksum == crc32c(b"new")
+
+
+def test_without_checksums_there_is_none(tmp_path: Path) -> None:
+    assert FileSinkMaker(checksum=False).write_whole(tmp_path, "a", memoryview(CONTENT), TIME).checksum == UNKNOWN
+
+
+@pytest.mark.parametrize("name", ["n" * 255, "名" * 85])
+def test_the_longest_names_of_a_filesystem(tmp_path: Path, name: str) -> None:
+    FileSinkMaker().write_whole(tmp_path, name, memoryview(CONTENT), TIME)
+    assert listed(tmp_path) == [name]
+
+
+def test_a_folder_that_vanished_is_made_again(tmp_path: Path) -> None:
+    make = FileSinkMaker()
+    make.write_whole(tmp_path, "a/b", memoryview(CONTENT), TIME)
+    (tmp_path / "a/b").unlink()
+    (tmp_path / "a").rmdir()
+    make.write_whole(tmp_path, "a/c", memoryview(CONTENT), TIME)
+    assert (tmp_path / "a/c").read_bytes() == CONTENT
+
+
+def test_many_threads_land_one_name_and_leave_one_whole_file(tmp_path: Path) -> None:
+    make = FileSinkMaker()
+    contents = [bytes([number]) * 5000 for number in range(8)]
+
+    def land(data: bytes) -> None:
+        for _ in range(20):
+            make.write_whole(tmp_path, "a", memoryview(data), TIME)
+
+    threads = [threading.Thread(target=land, args=[data]) for data in contents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (tmp_path / "a").read_bytes() in contents
+    assert listed(tmp_path) == ["a"]
+
+
+def test_a_write_that_takes_only_a_part_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:7]))
+    FileSinkMaker().write_whole(tmp_path, "a", memoryview(CONTENT), TIME)
+    monkeypatch.undo()
+    assert (tmp_path / "a").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_told_with_the_file_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    real, calls = os.write, []
+
+    def write(descriptor: int, data: memoryview) -> int:
+        calls.append(len(data))
+        if len(calls) == 2:
+            raise OSError(code, os.strerror(code))
+        return real(descriptor, data[:500])
+
+    monkeypatch.setattr(os, "write", write)
+    with pytest.raises(DataError) as error:
+        FileSinkMaker().write_whole(tmp_path, "set/a", memoryview(CONTENT), TIME)
+    assert str(error.value) == (
+        f"{tmp_path}/set/a: cannot be written ({os.strerror(code)}); "
+        "free space there, or set the destination to a larger place"
+    )
+    assert list((tmp_path / "set").iterdir()) == []
+
+
+def test_a_rename_onto_a_folder_is_told_and_leaves_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "a/inside").mkdir(parents=True)
+    with pytest.raises(DataError, match=r"a: cannot be written \(Is a directory\); check the destination and its perm"):
+        FileSinkMaker().write_whole(tmp_path, "a", memoryview(CONTENT), TIME)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"")
+    with pytest.raises(DataError, match=r"a/b: cannot be written \((Not a directory|File exists)\)"):
+        FileSinkMaker().write_whole(tmp_path, "a/b", memoryview(CONTENT), TIME)
+
+
+@pytest.mark.parametrize("came", [b"", CONTENT[:-1], CONTENT + b"x"])
+def test_other_than_the_said_bytes(tmp_path: Path, came: bytes) -> None:
+    sink = FileSinkMaker()(tmp_path, "a", len(CONTENT), TIME)
+    sink.write(memoryview(came))
+    with pytest.raises(DataError, match=rf"a: got {len(came)} of its {len(CONTENT)} bytes; stage again"):
+        sink.close()
+    assert listed(tmp_path) == []
+
+
+def test_of_an_unknown_size_any_number_of_bytes_is_right(tmp_path: Path) -> None:
+    sink = FileSinkMaker()(tmp_path, "a", UNKNOWN, TIME)
+    sink.write(memoryview(CONTENT))
+    assert sink.close()[0].size == len(CONTENT)
+
+
+@pytest.mark.parametrize("steps", [[], ["write"], ["write", "abandon"], ["write", "close"]])
+def test_abandon_after_any_call(tmp_path: Path, steps: list[str]) -> None:
+    sink = FileSinkMaker()(tmp_path, "a", len(CONTENT), TIME)
+    calls: dict[str, Any] = {
+        "write": lambda: sink.write(memoryview(CONTENT)), "close": sink.close, "abandon": sink.abandon
+    }  # fmt: skip
+    for step in steps:
+        calls[step]()
+    sink.abandon()
+    assert listed(tmp_path) == (["a"] if "close" in steps else [])
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("/etc/passwd", "is absolute"),
+        ("../a", "leads upwards"),
+        ("a/../../b", "leads upwards"),
+        ("a/..", "leads upwards"),
+        ("a//b", "has an empty part"),
+        ("", "has an empty part"),
+        ("a/", "has an empty part"),
+        ("./a", "has an empty part"),
+        (".a.0123.part", "is the name of an unfinished file"),
+        ("set/.a.0123.part", "is the name of an unfinished file"),
+    ],
+)
+def test_names_that_would_land_elsewhere(tmp_path: Path, name: str, problem: str) -> None:
+    with pytest.raises(DataError) as error:
+        FileSinkMaker()(tmp_path / "to", name, 0, TIME)
+    assert str(error.value) == f"destination: the file name '{name}' {problem}; rename it, or leave it out"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["a..b", "..a", ".hidden", "a/b..", "x.part", "a/...", "..."])
+def test_names_that_only_look_like_these(name: str) -> None:
+    refuse_outside(name)
+
+
+@pytest.mark.parametrize(("size", "space"), [(0, 0), (1, 4096), (4096, 4096), (4097, 8192)])
+def test_space_is_in_blocks(size: int, space: int) -> None:
+    assert FileSinkMaker().space("a", size) == space

@@ -71,7 +71,7 @@ def manifest_path(destination: Path) -> Path:
 def load_records(destination: Path) -> Records:
     """What staging put below ``destination``; ``DataError`` where there is no manifest that can be read."""
     path = manifest_path(destination)
-    if (destination / BOOKKEEPING).is_symlink() or not path.is_file():
+    if (destination / BOOKKEEPING).is_symlink() or not _is_there(path):
         raise DataError(destination, f"has no staging manifest ({BOOKKEEPING}/{NAME})", "name a folder that was staged")
     read_header(path)
     return Records.read(path)
@@ -79,9 +79,9 @@ def load_records(destination: Path) -> Records:
 
 def staged_destination(folder: Path) -> Path | None:
     """The staging destination that ``folder`` is or lies in; ``None`` where no manifest is near."""
-    absolute = folder.absolute()
-    near = [absolute, *absolute.parents[:PARENTS]]
-    return next((place for place in near if manifest_path(place).is_file()), None)
+    real = folder.resolve()
+    near = [real, *real.parents[:PARENTS]]
+    return next((place for place in near if _is_there(manifest_path(place))), None)
 
 
 def staged_names(folder: Path) -> dict[str, int] | None:
@@ -93,10 +93,10 @@ def staged_names(folder: Path) -> dict[str, int] | None:
     if destination is None:
         return None
     records = load_records(destination)
-    relative = folder.absolute().relative_to(destination).as_posix()
+    relative = folder.resolve().relative_to(destination).as_posix()
     prefix = "" if relative == "." else relative + "/"
     names = (name for name in records.position if name.startswith(prefix) and "/" not in name[len(prefix) :])
-    return {name[len(prefix) :]: records.sizes[records.position[name]] for name in names}
+    return {name[len(prefix) :]: records.size(name) for name in names}
 
 
 def is_inside(destination: Path, name: str) -> bool:
@@ -109,6 +109,13 @@ def is_inside(destination: Path, name: str) -> bool:
         return False
     folders = [destination.joinpath(*parts[:depth]) for depth in range(1, len(parts))]
     return not any(folder.is_symlink() for folder in folders)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError as error:
+        raise DataError(path, f"cannot be read ({error.strerror})", "check its permissions") from None
 
 
 def _line(file: Landed, files_of_source: int) -> str:

@@ -21,14 +21,11 @@ class Records:
     """Files that landed, one per name; where a name comes twice, what was said last holds."""
 
     def __init__(self) -> None:
-        self.sizes = array("q")
-        """Bytes of each file, in the order of ``position``."""
         self.position: dict[str, int] = {}
-        """Where a name stands in the columns."""
-        self._sources: list[str] = []
-        self._checksums = array("q")
-        self._mtimes_ns = array("q")
-        self._files_of_source = array("q")
+        """Names, and where each stands in ``sources``; in the order in which they came."""
+        self.sources: list[str] = []
+        """The entry that each file came from."""
+        self._numbers = array("q")  # four per file: bytes, CRC32C, time, and how many files its source has
 
     @classmethod
     def read(cls, path: Path) -> Records:
@@ -39,7 +36,7 @@ class Records:
         return records
 
     def __len__(self) -> int:
-        return len(self.sizes)
+        return len(self.sources)
 
     def __iter__(self) -> Iterator[Landed]:
         return (self._landed(name, position) for name, position in self.position.items())
@@ -49,6 +46,10 @@ class Records:
 
     def __getitem__(self, name: str) -> Landed:
         return self._landed(name, self.position[name])
+
+    def size(self, name: str) -> int:
+        """Bytes of the file called ``name``."""
+        return self._numbers[4 * self.position[name]]
 
     def complete(self, listing: Listing, entries: NDArray[np.int64], destination: Path) -> NDArray[np.bool_]:
         """Which of ``entries`` need not be moved again: one truth value for each.
@@ -61,36 +62,37 @@ class Records:
         promised = np.zeros(len(entries), np.int64)
         found = np.zeros(len(entries), np.int64)
         for name, position in self.position.items():
-            at = order.get(self._sources[position])
-            if at is not None and self._mtimes_ns[position] == mtimes_ns[at]:
-                promised[at] = self._files_of_source[position]
-                found[at] += has_size(destination / name, self.sizes[position])
+            at = order.get(self.sources[position])
+            if at is None:
+                continue
+            size, _, mtime_ns, files_of_source = self._numbers[4 * position : 4 * position + 4]
+            if mtime_ns == mtimes_ns[at]:
+                promised[at] = files_of_source
+                found[at] += has_size(destination / name, size)
         whole: NDArray[np.bool_] = (found == promised) & (found > 0)
         return whole
 
     def _landed(self, name: str, position: int) -> Landed:
-        numbers = (self.sizes[position], self._checksums[position])
-        return Landed(name, *numbers, self._sources[position], self._mtimes_ns[position])
+        size, checksum, mtime_ns, _ = self._numbers[4 * position : 4 * position + 4]
+        return Landed(name, size, checksum, self.sources[position], mtime_ns)
 
     def _add(self, item: dict[str, Any]) -> None:
         try:
             name, source = item["name"], item["source"]
-            numbers = (int(item["size"]), int(item["crc32c"]), int(item["mtime_ns"]), int(item.get("of", 1)))
-        except (KeyError, TypeError, ValueError):
+            numbers = array("q", (item["size"], item["crc32c"], item["mtime_ns"], item.get("of", 1)))
+        except (KeyError, TypeError, OverflowError):
             return
         if not isinstance(name, str) or not isinstance(source, str):
             return
-        columns = (self.sizes, self._checksums, self._mtimes_ns, self._files_of_source)
-        source = name if source == name else source  # one string in memory, not two
-        position = self.position.setdefault(name, len(self.sizes))
-        if position == len(self.sizes):
-            self._sources.append(source)
-            for column, number in zip(columns, numbers, strict=True):
-                column.append(number)
+        if source == name:
+            source = name  # one string in memory, not two
+        position = self.position.setdefault(name, len(self.sources))
+        if position == len(self.sources):
+            self.sources.append(source)
+            self._numbers += numbers
         else:
-            self._sources[position] = source
-            for column, number in zip(columns, numbers, strict=True):
-                column[position] = number
+            self.sources[position] = source
+            self._numbers[4 * position : 4 * position + 4] = numbers
 
 
 def has_size(path: Path, size: int) -> bool:

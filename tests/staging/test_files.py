@@ -55,7 +55,7 @@ def test_a_folder_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.Monke
 
 def staged(tmp_path: Path) -> Path:
     """A folder that was staged with a.npy and b.npy of three bytes."""
-    (tmp_path / "train").mkdir()
+    (tmp_path / "train").mkdir(parents=True)
     for name in ("train/a.npy", "train/b.npy"):
         (tmp_path / name).write_bytes(b"abc")
     Manifest.open(tmp_path, {}).append([Landed(name, 3, -1, name, 0) for name in ("train/b.npy", "train/a.npy")])
@@ -73,6 +73,13 @@ def test_the_manifest_is_found_from_a_relative_folder(tmp_path: Path, monkeypatc
     monkeypatch.chdir(staged(tmp_path))
     (tmp_path / "train/stale.npy").touch()
     assert list_samples(Path(), ".npy") == [Path("a.npy"), Path("b.npy")]
+
+
+def test_the_manifest_is_found_through_a_link(tmp_path: Path) -> None:
+    folder = staged(tmp_path / "dst")
+    (folder / "stale.npy").touch()
+    (tmp_path / "set").symlink_to(folder)
+    assert [path.name for path in list_samples(tmp_path / "set", ".npy")] == ["a.npy", "b.npy"]
 
 
 def test_a_staged_file_that_is_missing_or_altered(tmp_path: Path) -> None:

@@ -17,8 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from staging import batch as batches
-from staging.batch import Batch, sync_filesystem
+from staging.batch import Batch
 from staging.errors import DataError
 from staging.lines import append_lines, read_lines, start_file
 from staging.listing import Listing, Names
@@ -115,6 +114,8 @@ def test_cut_anywhere_it_names_what_was_whole_and_takes_more(tmp_path: Path) -> 
         '{"name": "a", "size": "x", "crc32c": 1, "source": "a", "mtime_ns": 1}',
         '{"name": "a", "size": null, "crc32c": 1, "source": "a", "mtime_ns": 1}',
         '{"name": "a", "size": 1, "crc32c": 1, "source": 4, "mtime_ns": 1}',
+        '{"name": "a", "size": 1e3, "crc32c": 1, "source": "a", "mtime_ns": 1}',
+        '{"name": "a", "size": 9223372036854775808, "crc32c": 1, "source": "a", "mtime_ns": 1}',
     ],
 )
 def test_foreign_lines_are_skipped(tmp_path: Path, line: str) -> None:
@@ -171,6 +172,10 @@ def test_an_unreadable_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     def refuse(_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
+    with monkeypatch.context() as patch:
+        patch.setattr("staging.manifest.Path.is_file", refuse)
+        with pytest.raises(DataError, match=r"cannot be read \(Permission denied\); check its permissions"):
+            staged_names(tmp_path)
     monkeypatch.setattr("staging.lines._header", refuse)
     with pytest.raises(DataError, match=r"cannot be read \(Permission denied\); check its permissions"):
         load_records(tmp_path)
@@ -289,82 +294,10 @@ def test_names_of_a_staged_folder(tmp_path: Path) -> None:
     assert staged_names(tmp_path.parent) is None
 
 
-def test_a_batch_is_flushed_before_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    manifest = Manifest.open(tmp_path, IDENTITY)
-    named_at_sync = []
-    monkeypatch.setattr(batches, "sync_filesystem", lambda _: named_at_sync.append(len(manifest.records())))
-    batch = Batch(manifest, tmp_path, files=3)
-    for name in "abcdefg":
-        batch.add([landed(name)])
-    assert [file.name for file in manifest.records()] == list("abcdef")
-    batch.commit()
-    batch.commit()
-    assert named_at_sync == [0, 3, 6]
-    assert [file.name for file in manifest.records()] == list("abcdefg")
-    assert batch.syncs == 3
-
-
-def test_a_batch_is_committed_by_bytes_and_by_time(tmp_path: Path) -> None:
-    manifest = Manifest.open(tmp_path, IDENTITY)
-    by_bytes = Batch(manifest, tmp_path, size=10)
-    by_bytes.add([landed("a", 9)])
-    assert len(manifest.records()) == 0
-    by_bytes.add([landed("b", 1)])
-    assert len(manifest.records()) == 2
-    by_time = Batch(manifest, tmp_path, seconds=0.05)
-    by_time.add([landed("c")])
-    time.sleep(0.06)
-    by_time.add([])
-    assert len(manifest.records()) == 3
-    assert 0 < by_bytes.sync_seconds < 60
-
-
-def test_threads_of_a_batch_lose_nothing(tmp_path: Path) -> None:
-    manifest = Manifest.open(tmp_path, IDENTITY)
-    batch = Batch(manifest, tmp_path, files=50)
-
-    def work(thread: int) -> None:
-        for number in range(200):
-            batch.add([landed(f"{thread}/{number}")])
-
-    threads = [threading.Thread(target=work, args=(thread,)) for thread in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    batch.commit()
-    assert len(list(read_lines(manifest.path))) == 800
-    assert len(manifest.records()) == 800
-    assert batch.syncs <= 17
-
-
-def test_a_filesystem_that_lost_data_names_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Library:
-        def syncfs(self, _: int) -> int:
-            return -1
-
-    monkeypatch.setattr("staging.batch.ctypes.CDLL", lambda *_, **__: Library())
-    monkeypatch.setattr("staging.batch.ctypes.get_errno", lambda: 5)
-    manifest = Manifest.open(tmp_path, IDENTITY)
-    batch = Batch(manifest, tmp_path)
-    batch.add([landed("a")])
-    with pytest.raises(DataError, match=r"could not store what was written \(Input/output error\); check the disk"):
-        batch.commit()
-    assert len(manifest.records()) == 0
-
-
-def test_without_syncfs_all_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    called = []
-    monkeypatch.setattr("staging.batch.ctypes.CDLL", lambda *_, **__: object())
-    monkeypatch.setattr("staging.batch.os.sync", lambda: called.append("sync"))
-    sync_filesystem(tmp_path)
-    assert called == ["sync"]
-
-
 @pytest.mark.slow
 def test_half_a_million_records_are_read_in_seconds(tmp_path: Path) -> None:
     manifest = Manifest.open(tmp_path, IDENTITY)
     manifest.append([landed(f"train/sample_{number:07}.tfrecord", 10**8) for number in range(500_000)])
-    start = time.perf_counter()
+    start = time.process_time()
     assert len(manifest.records()) == 500_000
-    assert time.perf_counter() - start < 6
+    assert time.process_time() - start < 4

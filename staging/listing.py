@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import fnmatch
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from staging.errors import DataError, InputError
+
 UNKNOWN = -1
 """The checksum of an entry that has none."""
+INDEX_NAME = "dataset.index"
+"""The index of a dataset, in its root; never a file of the dataset itself."""
+BLOCK = 1 << 16
+"""Names that are Python objects at a time."""
 
 
 class Names:
@@ -23,8 +31,12 @@ class Names:
     @classmethod
     def of(cls, names: Iterable[str]) -> Names:
         """The table of ``names``."""
-        encoded = [name.encode("utf-8", "surrogateescape") for name in names]
-        return cls(b"".join(encoded), np.cumsum([len(name) for name in encoded], dtype=np.int64))
+        return cls.packed([name.encode("utf-8", "surrogateescape") for name in names])
+
+    @classmethod
+    def packed(cls, names: Sequence[bytes]) -> Names:
+        """The table of ``names`` as the filesystem has them."""
+        return cls(b"".join(names), np.cumsum([len(name) for name in names], dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -34,7 +46,23 @@ class Names:
         return self.blob[start : int(self.ends[index])].decode("utf-8", "surrogateescape")
 
     def __iter__(self) -> Iterator[str]:
-        return (self[index] for index in range(len(self)))
+        for block in self.blocks():
+            for name in block:
+                yield name.decode("utf-8", "surrogateescape")
+
+    def blocks(self, size: int = BLOCK) -> Iterator[list[bytes]]:
+        """All names in order, ``size`` at a time."""
+        for start in range(0, len(self), size):
+            ends = self.ends[start : start + size].tolist()
+            begins = [int(self.ends[start - 1]) if start else 0, *ends[:-1]]
+            yield [self.blob[begin:end] for begin, end in zip(begins, ends, strict=True)]
+
+    def take(self, indices: NDArray[np.int64]) -> Names:
+        """The names with these numbers, in this order."""
+        begins = np.concatenate([[0], self.ends[:-1]])[indices] if len(self) else self.ends
+        ends = self.ends[indices]
+        pairs = zip(begins.tolist(), ends.tolist(), strict=True)
+        return Names(b"".join(self.blob[begin:end] for begin, end in pairs), np.cumsum(ends - begins))
 
 
 @dataclass
@@ -60,3 +88,55 @@ class Listing:
     def path(self, root: Path, index: int) -> Path:
         """Where an entry lies below ``root``."""
         return root / self.names[index]
+
+    def take(self, indices: NDArray[np.int64]) -> Listing:
+        """The entries with these numbers, which must ascend."""
+        columns = (self.sizes[indices], self.mtimes_ns[indices], self.checksums[indices])
+        return Listing(self.names.take(indices), *columns)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which files of a source are wanted: shell patterns on relative names, in which ``*`` also matches ``/``."""
+
+    include: tuple[str, ...] = ()
+    """A name must match one of these, where there are any."""
+    exclude: tuple[str, ...] = ()
+    """A name must match none of these."""
+    first: int | None = None
+    """So many of the names that are left, the first by bytes; ``None``: all."""
+
+    def __post_init__(self) -> None:
+        if self.first is not None and self.first < 1:
+            raise InputError(f"first ({self.first}) must be at least 1; leave it out for all files")
+
+    def matches(self, names: Sequence[bytes]) -> NDArray[np.bool_]:
+        """For each name whether the patterns want it; ``first`` is not looked at."""
+        wanted = np.ones(len(names), np.bool_)
+        texts = [name.decode("utf-8", "surrogateescape") for name in names] if self.include or self.exclude else []
+        for patterns, hit in ((self.include, True), (self.exclude, False)):
+            if patterns:
+                match = re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns)).match
+                wanted &= np.fromiter(((match(text) is not None) is hit for text in texts), np.bool_, len(texts))
+        return wanted
+
+    def of(self, listing: Listing, place: Path) -> Listing:
+        """The wanted entries of ``listing``; raises ``DataError``, which names ``place``, when there are none."""
+        if self.include or self.exclude:
+            wanted = [self.matches(block) for block in listing.names.blocks()]
+            listing = listing.take(np.flatnonzero(np.concatenate(wanted)) if wanted else np.arange(0))
+        return self.cut(listing, place)
+
+    def cut(self, listing: Listing, place: Path) -> Listing:
+        """The ``first`` entries of a listing that the patterns were applied to; raises as ``of`` does."""
+        if not len(listing):
+            said = [
+                f"{word} {' '.join(patterns)}"
+                for word, patterns in (("include", self.include), ("exclude", self.exclude))
+                if patterns
+            ]
+            problem = f"holds no file that is left by {' and '.join(said)}" if said else "holds no file"
+            raise DataError(place, problem, "change the patterns" if said else "name the folder of a dataset")
+        if self.first is None or self.first >= len(listing):
+            return listing
+        return listing.take(np.arange(self.first))

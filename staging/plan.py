@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from staging.balance import least_loaded, runs
+from staging.errors import InputError
 from staging.listing import Listing
+from staging.options import Path_, Placement
+from staging.plan_summary import NodeFlow, PlanSummary
 
 EVERY_NODE = -1
 """The home of an entry that all nodes get."""
 ITSELF = -1
 """The reading node of an entry that each landing node reads for itself."""
+PAIRS = r"^(.*)_(?:data|label)\.npy$"
+"""Names of files that are one sample have the same first group."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +38,111 @@ class Plan:
     home: NDArray[np.int32]
     reading_node: NDArray[np.int32]
     lane: NDArray[np.int32]
+    ranks_per_node: tuple[int, ...] = ()
+    """Ranks of each node; empty: as many as there are lanes."""
 
     def lands_on(self, node: int) -> NDArray[np.int64]:
         """Entries that land on ``node``, in order."""
         return np.flatnonzero((self.home == EVERY_NODE) | (self.home == node))
+
+    def summary(self, missing: NDArray[np.bool_] | None = None) -> PlanSummary:
+        """Files and bytes that each node reads, sends, receives and lands.
+
+        ``missing`` has for each entry whether a node still lacks it, and so whether it moves; ``None``: all do.
+        """
+        sizes = self.listing.sizes if missing is None else np.where(missing, self.listing.sizes, 0)
+        moving = np.ones(len(sizes), np.int64) if missing is None else missing.astype(np.int64)
+        files, landing = self._per_node(self.home, moving), self._per_node(self.home, sizes)
+        exchanged = len(sizes) > 0 and self.reading_node[0] != ITSELF
+        read = self._per_node(self.reading_node, sizes) if exchanged else landing
+        sent = received = np.zeros(self.nodes, np.int64)
+        if exchanged and self.home[0] == EVERY_NODE:
+            # round the ring each node passes on all but what its successor read
+            received, sent = read.sum() - read, read.sum() - np.roll(read, -1)
+        elif exchanged:
+            away = np.where(self.home != self.reading_node, sizes, 0)
+            received, sent = self._per_node(self.home, away), self._per_node(self.reading_node, away)
+        idle = [ranks - self.lanes for ranks in self.ranks_per_node] or [0] * self.nodes
+        columns = (column.tolist() for column in (files, landing, read, sent, received))
+        flows = tuple(NodeFlow(*row) for row in zip(range(self.nodes), *columns, idle, strict=True))
+        return PlanSummary(int(moving.sum()), int(sizes.sum()), self.lanes, flows)
+
+    def _per_node(self, node: NDArray[np.int32], values: NDArray[np.int64]) -> NDArray[np.int64]:
+        if len(node) and node[0] < 0:
+            return np.full(self.nodes, values.sum())
+        total = np.zeros(self.nodes, np.int64)
+        np.add.at(total, node, values)
+        return total
+
+
+def make_plan(
+    listing: Listing,
+    nodes: int,
+    ranks_per_node: Sequence[int],
+    placement: Placement,
+    path: Path_,
+    seed: int,
+    group_by: str | None = PAIRS,
+) -> Plan:
+    """A plan for ``nodes`` nodes with ``ranks_per_node`` ranks each.
+
+    ``shard``: homes are drawn by ``seed`` and even by bytes: two nodes differ by at most the largest file, or group
+    of files that belong together. These have the same first group of the regular expression ``group_by`` (``None``:
+    each file for itself) and share a home. ``exchange``: each node reads a contiguous run of the listing, within the
+    largest file of the mean. Raises ``InputError`` for counts, a placement, path or expression that can't be.
+    """
+    _check(nodes, ranks_per_node, placement, path, seed)
+    count, lanes = len(listing), min(ranks_per_node)
+    home = np.full(count, EVERY_NODE, np.int32)
+    reading_node = np.full(count, ITSELF, np.int32)
+    if placement == "shard":
+        home = _homes(listing, nodes, seed, group_by)
+    if path == "exchange":
+        reading_node = runs(listing.sizes, nodes, np.zeros(count, np.int64))
+    pair = reading_node.astype(np.int64) * (nodes + 1) + home
+    lane = runs(listing.sizes, lanes, pair)
+    if placement == "shard" and path == "exchange":
+        # pairs of few files would all use the same lanes: each begins at another one
+        lane = (lane + reading_node + home) % np.int32(lanes)
+    return Plan(listing, nodes, lanes, home, reading_node, lane, tuple(ranks_per_node))
+
+
+def _check(nodes: int, ranks_per_node: Sequence[int], placement: str, path: str, seed: int) -> None:
+    if nodes < 1:
+        raise InputError(f"nodes ({nodes}) must be at least 1")
+    if len(ranks_per_node) != nodes or min(ranks_per_node) < 1:
+        raise InputError(
+            f"ranks per node ({list(ranks_per_node)}) must be {nodes} numbers from 1 on, one for each node"
+        )
+    if placement not in ("replicate", "shard"):
+        raise InputError(f"placement ({placement}) must be replicate or shard")
+    if path not in ("direct", "exchange"):
+        raise InputError(f"path ({path}) must be direct or exchange")
+    if seed < 0:
+        raise InputError(f"seed ({seed}) must be at least 0")
+
+
+def _homes(listing: Listing, nodes: int, seed: int, group_by: str | None) -> NDArray[np.int32]:
+    group = _groups(listing, group_by)
+    if group is None:
+        return least_loaded(listing.sizes, nodes, seed)
+    _, number = np.unique(group, return_inverse=True)
+    sizes = np.zeros(int(number.max()) + 1, np.int64)
+    np.add.at(sizes, number, listing.sizes)
+    return least_loaded(sizes, nodes, seed)[number]
+
+
+def _groups(listing: Listing, group_by: str | None) -> NDArray[np.int64] | None:
+    """For each entry the first entry of its group; ``None`` where each is for itself."""
+    if group_by is None or (group_by == PAIRS and b".npy" not in listing.names.blob):
+        return None
+    try:
+        pattern = re.compile(group_by)
+    except re.error as error:
+        raise InputError(f"group_by ({group_by}) must be a regular expression: {error}") from None
+    if pattern.groups < 1:
+        raise InputError(f"group_by ({group_by}) must have a group in parentheses, such as {PAIRS}")
+    first: dict[str, int] = {}
+    matches = (pattern.match(name) for name in listing.names)
+    numbers = (first.setdefault(match[1], entry) if match else entry for entry, match in enumerate(matches))
+    return np.fromiter(numbers, np.int64, len(listing))

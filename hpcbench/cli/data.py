@@ -1,4 +1,4 @@
-"""``hpcbench data``: simulate, inspect and verify datasets."""
+"""``hpcbench data``: simulate, inspect, verify, split and index datasets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hpcbench.application import find_application
 from hpcbench.cli.arguments import add_run_options, resolve_arguments
 from staging.errors import InputError
 
-HELP = "simulate, inspect, verify or split a dataset"
+HELP = "simulate, inspect, verify, split or index a dataset"
 DESCRIPTION = """\
 Datasets in the published on-disk formats.
 
@@ -21,6 +21,8 @@ Datasets in the published on-disk formats.
       reads every file in parallel and lists each bad one
   hpcbench data split cosmoflow --preset mlperf universes/*.hdf5 --out data/cosmoflow/train
       cuts files that hold many samples, such as a whole universe, into samples
+  hpcbench data index data/cosmoflow
+      lists a dataset of any application, with checksums, in a file that staging reads; --out names another place
 """
 
 
@@ -29,8 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=tuple(ACTIONS), metavar="|".join(ACTIONS))
     add_run_options(parser)
     parser.add_argument("paths", nargs="*", type=Path, metavar="path", help="files or folders to inspect, or to split")
-    parser.add_argument("--out", type=Path, help="folder to write to: of the simulated dataset, or of the samples")
-    parser.add_argument("--processes", type=int, help="worker processes (default: the allowed cores)")
+    parser.add_argument(
+        "--out", type=Path, help="folder to write to: of the simulated dataset, or of the samples; file of an index"
+    )
+    parser.add_argument(
+        "--processes", type=int, help="worker processes, threads of an index (default: the allowed cores)"
+    )
     parser.add_argument("--device", default="cpu", help="cpu, or an accelerator such as cuda, to simulate on")
 
 
@@ -44,6 +50,9 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
         raise InputError(f"data {args.action} takes no path ({args.paths[0]}); {PLACES[args.action]}")
     if args.action in ("simulate", "split") and args.out is None:
         raise InputError(f"data {args.action}: say where to write with --out DIR")
+    if args.action == "index" and (args.paths or overrides):
+        surplus = args.paths[0] if args.paths else f"--{next(iter(overrides))}"
+        raise InputError(f"data index takes one folder, --out and --processes, not {surplus}")
     return ACTIONS[args.action](args, overrides)
 
 
@@ -90,5 +99,13 @@ def split(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     return 0
 
 
-ACTIONS = {"simulate": simulate, "inspect": inspect, "verify": verify, "split": split}
+def index(args: argparse.Namespace, overrides: dict[str, str]) -> int:
+    """Write the index of a folder; it is the same for all applications, so the folder stands in place of one."""
+    from staging.make_index import index_dataset
+
+    print(index_dataset(Path(args.app), args.out, args.processes))
+    return 0
+
+
+ACTIONS = {"simulate": simulate, "inspect": inspect, "verify": verify, "split": split, "index": index}
 PLACES = {"simulate": "say where to write with --out DIR", "verify": "say where the dataset is with --data.root DIR"}

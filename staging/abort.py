@@ -32,6 +32,9 @@ OTHERS_FIRST_S = 0.5
 LAST_WORDS_S = 2.0
 """How long the rank that failed may take to print its error before the others end (and a launcher kills it)."""
 
+MEETING_S = 30.0
+"""How long rank 0 waits for the connections of the others before the work begins."""
+
 ACKNOWLEDGE_S = 10.0
 """How long a failing rank waits for rank 0 to have written the end of the run."""
 
@@ -64,19 +67,28 @@ class AbortWatcher:
     ``on_abort(reason)`` is called on every rank that is ended from elsewhere, in the watcher's thread, while the main
     thread may hang in a collective operation. An exception that leaves the ``with`` block goes on its way after rank 0
     knows of it, at once if all ranks have it (``EveryRankError``). With one process nothing happens. May be made before
-    the main work; ``on_abort`` may be set later. ``program`` stands before the line that rank 0 prints; ``with_parent``
-    ends the ranks too when the process that started this one dies.
+    the main work; ``on_abort`` may be set later. Bad input that one rank finds is said by rank 0, and its ``speaks``
+    becomes false, so that one line is printed. ``program`` stands before that line, and ``node`` is the name of this
+    rank's node in it; ``with_parent`` ends the ranks too when the process that started this one dies.
     """
 
     def __init__(
-        self, group: Peers, on_abort: Callable[[str], None] | None = None, *, program: str, with_parent: bool = False
+        self,
+        group: Peers,
+        on_abort: Callable[[str], None] | None = None,
+        *,
+        program: str,
+        node: str = "",
+        with_parent: bool = False,
     ) -> None:
         self.on_abort = on_abort
         self._program = program
+        self._node = node
         self._rank = group.rank
         self._world_size = group.world_size
         self._reason: str | None = None
         self._announced: dict[str, Any] | None = None
+        self._said = False
         self._received = threading.Event()
         self._acknowledged = threading.Event()
         self._closed = threading.Event()
@@ -103,16 +115,22 @@ class AbortWatcher:
         self._wake, wakened = socket.socketpair()
         self._selector.register(wakened, selectors.EVENT_READ, wakened)
         port = self._listener.getsockname()[1]
-        group.broadcast_object((group.addresses(), port, self._token))
+        group.broadcast_object((group.addresses(), port, self._token, self._node))
+        # Only who is connected can be told why the run ended.
+        deadline = time.monotonic() + MEETING_S
+        while self._known() < group.world_size - 1 and time.monotonic() < deadline:
+            self._turn(1.0)
 
     def _connect(self, group: Peers) -> None:
-        addresses, port, token = group.broadcast_object(([""], 0, ""))
+        addresses, port, token, node = group.broadcast_object(([""], 0, "", ""))
         hub = Lines(connect_first(addresses, port))
-        hub.send({"kind": "hello", "rank": self._rank, "token": token})
-        hub.rank = 0
+        hub.send({"kind": "hello", "rank": self._rank, "node": self._node, "token": token})
+        hub.rank, hub.node = 0, node
         self._add(hub)
 
     def _forget(self) -> None:
+        if self._rank == 0:
+            self._listener.close()
         for peer in self._peers:
             peer.socket.close()
 
@@ -130,12 +148,18 @@ class AbortWatcher:
         if error is None or isinstance(error, EveryRankError) or (isinstance(error, SystemExit) and not error.code):
             self._say_goodbye()
             return
+        reason = f"{type(error).__name__}: {error}"
+        if self._rank == 0 and isinstance(error, InputError) and self._reason is None:
+            self._say(f"{sender(self._sender())}: {reason}")
+            self._said = True
         self._failing.set()
         told = isinstance(error, InputError | KeyboardInterrupt | SystemExit) or hasattr(error, "exit_code")
         if self.reason_from_elsewhere(0 if told else OTHERS_FIRST_S) is not None:
             # The watcher's thread ends this process as soon as the reason is written.
             time.sleep(ACKNOWLEDGE_S)
-        self.announce(f"{type(error).__name__}: {error}", exit_code_of(error))
+        self.announce(reason, exit_code_of(error))
+        if self._said and isinstance(error, InputError):
+            error.speaks = False
 
     def reason_from_elsewhere(self, wait_s: float = 0.0) -> str | None:
         """Why another rank ended the run, if it did, waiting up to ``wait_s`` for the word."""
@@ -148,7 +172,7 @@ class AbortWatcher:
         """
         if self._world_size == 1 or self._announced is not None:
             return
-        self._announced = {"kind": "abort", "reason": reason, "code": exit_code or 1, "rank": self._rank}
+        self._announced = {"kind": "abort", "reason": reason, "code": exit_code or 1, **self._sender()}
         atexit.register(self._leave_at_exit)
         if self._rank == 0:
             self._wake.send(b"!")
@@ -177,53 +201,64 @@ class AbortWatcher:
                     return
                 if self._announced is None:
                     self._end(message)
+                self._said = bool(message.get("said"))
                 self._acknowledged.set()
             if hub.ended:
                 if self._announced is None and not self._closed.is_set():
-                    self._end({"reason": DIED, "code": 1, "rank": 0}, aloud=self._rank == 1)
+                    self._end({"reason": DIED, "code": 1, "rank": 0, "node": hub.node}, aloud=self._rank == 1)
                 self._acknowledged.set()
                 return
 
     def _watch_as_hub(self) -> None:
         leave_at = float("inf")
         while not self._closed.is_set():
-            for key, _ in self._selector.select(timeout=min(1.0, max(0.0, leave_at - time.monotonic()))):
-                if key.fileobj is self._listener:
-                    self._add(Lines(self._listener.accept()[0]))
-                elif isinstance(key.data, Lines):
-                    self._hear(key.data)
-                else:
-                    key.data.recv(1)
-                    leave_at = time.monotonic() + LAST_WORDS_S
+            if self._turn(min(1.0, max(0.0, leave_at - time.monotonic()))):
+                leave_at = time.monotonic() + LAST_WORDS_S
             if time.monotonic() >= leave_at:
                 self._leave_at_exit()
             self._check_parent()
 
+    def _turn(self, wait_s: float) -> bool:
+        """Handle what comes within ``wait_s`` seconds; whether the main thread said that this rank fails."""
+        failing = False
+        for key, _ in self._selector.select(timeout=wait_s):
+            if key.fileobj is self._listener:
+                self._add(Lines(self._listener.accept()[0]))
+            elif isinstance(key.data, Lines):
+                self._hear(key.data)
+            else:
+                failing = bool(key.data.recv(1))
+        return failing
+
+    def _known(self) -> int:
+        return sum(peer.rank is not None for peer in self._peers)
+
     def _hear(self, peer: Lines) -> None:
         for message in peer.receive():
             if message["kind"] == "hello" and secrets.compare_digest(str(message.get("token")), self._token):
-                peer.rank = int(message["rank"])
+                peer.rank, peer.node = int(message["rank"]), str(message["node"])
             elif peer.rank is not None and message["kind"] == "bye":
                 peer.said_goodbye = True
             elif peer.rank is not None and message["kind"] == "abort":
                 # Bad input and signals often meet all ranks at once; then each ends by itself, with its own words.
                 if self._failing.wait(OTHERS_FIRST_S):
                     peer.said_goodbye = True
-                    peer.send(message)
+                    peer.send({**message, "said": self._said})
                 else:
                     self._end(message, peer)
         if peer.ended:
             self._selector.unregister(peer.socket)
             self._peers.remove(peer)
             if peer.rank is not None and not peer.said_goodbye and self._announced is None:
-                self._end({"kind": "abort", "reason": DIED, "code": 1, "rank": peer.rank})
+                self._end({"kind": "abort", "reason": DIED, "code": 1, "rank": peer.rank, "node": peer.node})
 
     def _end(self, message: dict[str, Any], origin: Lines | None = None, aloud: bool | None = None) -> NoReturn:
         """End this process because of another: first what must be written, then the word to others, then leave."""
-        self._reason = " ".join(f"rank {message['rank']}: {message['reason']}".split())
+        self._reason = " ".join(f"{sender(message)}: {message['reason']}".split())
         self._received.set()
         if aloud if aloud is not None else self._rank == 0:
-            print(f"{self._program}: aborted: {self._reason}", file=sys.stderr, flush=True)
+            self._say(self._reason)
+            message["said"] = True
         if self.on_abort is not None:
             with contextlib.suppress(Exception):
                 self.on_abort(self._reason)
@@ -237,6 +272,12 @@ class AbortWatcher:
                 peer.wait_for_end(deadline - time.monotonic())
         leave(int(message["code"]) or 1)
 
+    def _sender(self) -> dict[str, Any]:
+        return {"rank": self._rank, "node": self._node}
+
+    def _say(self, reason: str) -> None:
+        print(f"{self._program}: aborted: {' '.join(reason.split())}", file=sys.stderr, flush=True)
+
     def _tell_all(self, message: dict[str, Any]) -> None:
         for peer in list(self._peers):
             peer.send(message)
@@ -248,7 +289,12 @@ class AbortWatcher:
     def _check_parent(self) -> None:
         """A rank that another process started on this machine ends when that was killed."""
         if self._parent is not None and os.getppid() != self._parent:
-            self._end({"kind": "abort", "reason": PARENT_DIED, "code": 1, "rank": self._rank})
+            self._end({"kind": "abort", "reason": PARENT_DIED, "code": 1, **self._sender()})
+
+
+def sender(message: dict[str, Any]) -> str:
+    """Who sent ``message``."""
+    return f"rank {message['rank']} on {message['node']}" if message["node"] else f"rank {message['rank']}"
 
 
 def exit_code_of(error: BaseException) -> int:

@@ -6,6 +6,9 @@ from __future__ import annotations
 class InputError(Exception):
     """Bad input. The message is one line: what, the value, the bound, and what to change. Exit code 2."""
 
+    speaks = True
+    """Whether this process reports it; false where another rank does."""
+
 
 class DataError(InputError):
     """A file of a dataset is missing, damaged, or not in the form that was asked for."""

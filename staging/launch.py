@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from staging.errors import InputError
 
@@ -84,13 +84,13 @@ def detect(environ: Environ) -> Launch:
     return _complete(claims, first.rank, world_size, environ)
 
 
-def started(environ: Environ) -> tuple[str, int | None]:
-    """Who started how many ranks, ``None`` where it does not say; ("none", 1) without a launcher.
+def claimed(environ: Environ) -> Claim | None:
+    """What the launcher says, with the number of ranks from any source that gives it; ``None`` without a launcher.
 
     Raises ``InputError`` when two sources disagree or a value is not a whole number.
     """
     claims = _claims(environ)
-    return (claims[0].source, _first(claims, "world_size")) if claims else ("none", 1)
+    return replace(claims[0], world_size=_first(claims, "world_size")) if claims else None
 
 
 def _claims(environ: Environ) -> list[Claim]:

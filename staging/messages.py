@@ -17,11 +17,12 @@ KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 
 
 class Lines:
-    """One end of a connection. ``rank`` is who is at the other end, once it said so; ``ended`` that it is gone."""
+    """One end of a connection. ``rank`` on ``node`` is at the other end, once it said so; ``ended``: it is gone."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
         self.rank: int | None = None
+        self.node = ""
         self.said_goodbye = False
         self.ended = False
         self._buffer = b""

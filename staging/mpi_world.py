@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from staging.errors import InputError
-from staging.launch import started
+from staging.errors import EveryRankError, InputError
+from staging.launch import claimed
 from staging.mpi import communicator
 from staging.world import Alone, Place, World, this_node
 
@@ -26,8 +26,9 @@ PAUSE_S = 1e-4
 class MPIWorld:
     """The ranks of a communicator, which is duplicated, so that its messages meet no others.
 
-    MPI is called from the thread that calls these methods, which must be one at a time: MPI_THREAD_SERIALIZED. Waiting
-    is done in Python, so that signals are handled and an idle rank takes no core. Making one is collective.
+    MPI is called from the thread that calls these methods, which must be one at a time (MPI_THREAD_SERIALIZED); only
+    the watcher's Abort comes from another, for which mpi4py asks for MPI_THREAD_MULTIPLE. Waiting is done in Python,
+    so that signals are handled and an idle rank takes no core. Making one is collective.
     """
 
     place: Place
@@ -88,6 +89,9 @@ class MPIWorld:
         while not self._test_all(requests, statuses):
             if time.perf_counter() - start > SPIN_S:
                 time.sleep(PAUSE_S)
+            else:
+                # Where ranks outnumber cores, the one that is waited for may need this core.
+                os.sched_yield()
         return statuses
 
 
@@ -97,20 +101,24 @@ def mpi_world(environ: Mapping[str, str] = os.environ) -> World:
     MPI is loaded only where a launcher started several processes. Raises ``InputError`` where they do not form one
     MPI world, since each of them would then do the work of all.
     """
-    source, size = started(environ)
-    if size == 1:
+    claim = claimed(environ)
+    if claim is None or claim.world_size == 1:
         return Alone()
+    size = claim.world_size
+    begun = f"{claim.source} started {size or 'several'} processes"
     comm = communicator()
     if comm is None:
         raise InputError(
-            f"{source} started {size or 'several'} processes, but mpi4py finds no MPI library; "
-            "install mpi4py for the MPI of this launcher, or start one process"
+            f"{begun}, but mpi4py finds no MPI library; install mpi4py for the MPI of this launcher, "
+            "or start one process"
         )
     found = comm.Get_size()
-    if found not in (size, None) and not (size is None and found > 1):
-        raise InputError(
-            f"{source} started {size or 'several'} processes, but MPI sees {found}, so they would all stage the same; "
-            "start them with 'srun --mpi=pmi2' (or pmix), or with the mpiexec of the MPI library that mpi4py uses"
+    # A launcher that does not say how many it started is believed when MPI sees several.
+    if found != (size or max(found, 2)):
+        raise EveryRankError(
+            f"{begun}, but MPI sees {found}, so they would all stage the same; start them with 'srun --mpi=pmi2' "
+            "(or pmix), or with the mpiexec of the MPI library that mpi4py uses",
+            speaks=claim.rank == 0,
         )
     return MPIWorld(comm)
 

@@ -72,4 +72,4 @@ class Ranks:
 
 def watch(world: World, program: str = "staging", on_abort: Callable[[str], None] | None = None) -> AbortWatcher:
     """While entered, an error on one rank of ``world``, or its death, ends all ranks; collective."""
-    return AbortWatcher(Ranks(world), on_abort, program=program)
+    return AbortWatcher(Ranks(world), on_abort, program=program, node=world.place.node_name)

@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 
 from hpcbench.parallel.spawn import rank_environments
-from staging.abort import exit_code_of
-from staging.errors import InputError
 
 PROGRAM = Path(__file__).parent / "programs" / "failing.py"
 LIMIT_S = 10.0
@@ -90,17 +88,6 @@ def test_an_orderly_end_is_no_failure() -> None:
     code, output, _ = fail(spawn_command(2), "nothing", 9)
     assert code == 0
     assert "aborted" not in output
-
-
-def test_exit_codes() -> None:
-    class StoppedError(Exception):
-        exit_code = 143
-
-    assert exit_code_of(InputError("bad")) == 2
-    assert exit_code_of(KeyboardInterrupt()) == 130
-    assert exit_code_of(StoppedError()) == 143
-    assert exit_code_of(ValueError()) == 1
-    assert exit_code_of(SystemExit(3)) == 3
 
 
 def test_rank_environments_hide_other_launchers() -> None:

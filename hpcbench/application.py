@@ -18,6 +18,7 @@ What follows is optional; a command that needs a missing part says so in one lin
 ``data.shared_files``     ``(config)``: files that all samples share, such as statistics; else none
 ``data.check_file``       ``(path, config)``: raises ``DataError`` for a bad file, for `hpcbench data verify`
 ``data.inspect_file``     ``(path) -> dict[str, str]``: what a file holds, for `hpcbench data inspect`
+``data.staged_form``      ``(data, transform)``: sets the configuration to the form that a staging transform makes
 ``data.split_file``       ``(path, folder, config)``: cuts a file of many samples, for `hpcbench data split`
 ``data.dali_samples``     ``(config, split) -> DaliSamples`` (see ``hpcbench.data.dali_samples``): files and layouts,
                           for ``data.loader dali``; raises ``InputError`` for files that DALI cannot read

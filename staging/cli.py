@@ -57,6 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="gunzip, tfrecord-to-npy, hdf5-to-npy, tfrecord-index, untar, package.module:function; a+b chains",
     )
+    parser.add_argument(
+        "--plain", action="append", default=[], metavar="PATTERN", help="names that the transform leaves; repeatable"
+    )
     parser.add_argument("--threads", type=int, default=4, help="streams of each rank (default: 4)")
     parser.add_argument(
         "--piece-bytes", type=int, default=8 << 20, help="read, sent and written at a time (default: 8 MiB)"
@@ -105,9 +108,9 @@ def options_of(args: argparse.Namespace) -> StageOptions:
 
     return StageOptions(
         source=args.source, destination=args.destination, placement=args.placement, path=args.path,
-        transform=args.transform, threads=args.threads, piece_bytes=args.piece_bytes, verify=args.verify,
-        include=tuple(args.include), exclude=tuple(args.exclude), first=args.first, index=args.index, seed=args.seed,
-        cold=args.cold,
+        transform=args.transform, plain=tuple(args.plain), threads=args.threads, piece_bytes=args.piece_bytes,
+        verify=args.verify, include=tuple(args.include), exclude=tuple(args.exclude), first=args.first,
+        index=args.index, seed=args.seed, cold=args.cold,
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from staging.errors import DataError, InputError
 from staging.listing import Listing, Selection
 from staging.manifest import load_records, manifest_path
 from staging.options import StageOptions
+from staging.plain import ExceptPlain
 from staging.plan import Plan, make_plan
 from staging.sinks import SinkMaker
 from staging.sources import Source, TreeSource
@@ -64,17 +66,20 @@ class Prepared:
         return self.world.place.local_rank >= self.plan.lanes
 
 
-def prepare(options: StageOptions, world: World, spans: Spans, counters: Counters) -> Prepared:
+def prepare(
+    options: StageOptions, world: World, spans: Spans, counters: Counters, names: Sequence[str] | None = None
+) -> Prepared:
     """List the source, make the plan, and check that it fits; nothing is written. Collective.
 
-    Raises ``InputError`` on all ranks for bad options, an unreadable source, a destination that is not ours, and too
-    little space on any node.
+    ``names`` are the relative names of the files to stage, where they are known; else the source is listed. Raises
+    ``InputError`` on all ranks for bad options, an unreadable source, a destination that is not ours, and too little
+    space on any node.
     """
     places = world.all_gather(world.place)
-    make_sink = together(world, lambda: sink_maker(options.transform, checksum=options.verify != "none"))
+    make_sink = together(world, lambda: sinks_of(options))
     destination = together(world, lambda: own_destination(options, world))
     with spans.span("list"):
-        source = open_source(options, world, counters)
+        source = open_source(options, world, counters, names)
     with spans.span("plan"):
         plan = make_plan(
             source.listing, max(place.node for place in places) + 1, ranks_per_node(places), options.placement,
@@ -87,6 +92,15 @@ def prepare(options: StageOptions, world: World, spans: Spans, counters: Counter
     whole = options.transform and options.path == "exchange" and largest <= LARGEST_PIECE
     piece_bytes = max(options.piece_bytes, largest if whole else 1)
     return Prepared(options, world, places, destination, source, plan, wanted, moving, make_sink, piece_bytes)
+
+
+def sinks_of(options: StageOptions) -> SinkMaker:
+    """What takes the bytes of each file. Raises ``InputError`` for an unknown transform."""
+    checksum = options.verify != "none"
+    make_sink = sink_maker(options.transform, checksum)
+    if options.transform and options.plain:
+        return ExceptPlain(make_sink, sink_maker("", checksum), options.plain)
+    return make_sink
 
 
 def own_destination(options: StageOptions, world: World) -> Path:
@@ -102,7 +116,7 @@ def own_destination(options: StageOptions, world: World) -> Path:
     return destination
 
 
-def open_source(options: StageOptions, world: World, counters: Counters) -> Source:
+def open_source(options: StageOptions, world: World, counters: Counters, names: Sequence[str] | None = None) -> Source:
     """The source with its listing, the same on all ranks; collective."""
     root = options.source
     together(world, lambda: refuse_absent(root))
@@ -110,11 +124,14 @@ def open_source(options: StageOptions, world: World, counters: Counters) -> Sour
     if root.is_file():
         return together(world, lambda: rows_of(root, selection))
     if options.index is not None:
-        listing = indexed(options.index, selection, root, world)
+        listing = indexed(options.index, selection, names, world)
     else:
-        from staging.walk import list_tree
+        from staging.walk import list_names, list_tree
 
-        walked = list_tree(root, world, options.include, options.exclude, options.first)
+        if names is None:
+            walked = list_tree(root, world, options.include, options.exclude, options.first)
+        else:
+            walked = list_names(root, world, names)
         counters.metadata_operations += walked.metadata_operations
         listing = walked.listing
     return TreeSource(root, listing, cold=options.cold, retries=options.retries)
@@ -126,16 +143,29 @@ def refuse_absent(root: Path) -> None:
         raise InputError(f"{root} does not exist; name a folder or an HDF5 file as the source")
 
 
-def indexed(index: Path, selection: Selection, root: Path, world: World) -> Listing:
+def indexed(index: Path, selection: Selection, names: Sequence[str] | None, world: World) -> Listing:
     """The listing in a dataset index, which rank 0 reads for all."""
     from staging.index import read_index
 
     def read() -> Listing | None:
-        return selection.of(read_index(index), index) if world.place.rank == 0 else None
+        if world.place.rank != 0:
+            return None
+        listing = selection.of(read_index(index), index)
+        return listing if names is None else only(listing, names, index)
 
     listing = world.broadcast(together(world, read))
     assert listing is not None
     return listing
+
+
+def only(listing: Listing, names: Sequence[str], index: Path) -> Listing:
+    """The entries of ``names``. Raises ``InputError`` where the index lacks one."""
+    wanted = set(names)
+    kept = np.flatnonzero(np.fromiter((name in wanted for name in listing.names), bool, len(listing)))
+    if len(kept) < len(wanted):
+        absent = min(wanted - set(listing.names))
+        raise InputError(f"{index} does not list {absent}; make the index again with `hpcbench data index`")
+    return listing.take(kept)
 
 
 def rows_of(path: Path, selection: Selection) -> Source:
@@ -208,6 +238,8 @@ def identity(prepared: Prepared) -> dict[str, Any]:
     found: dict[str, Any] = {
         "source": os.path.realpath(options.source), "placement": options.placement, "transform": options.transform,
     }  # fmt: skip
+    if options.plain:
+        found["plain"] = list(options.plain)
     if options.placement == "shard":
         found |= {"node": prepared.world.place.node, "nodes": plan.nodes, "seed": options.seed}
     return found

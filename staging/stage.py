@@ -6,13 +6,13 @@ import secrets
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
 from staging.batch import Batch
-from staging.cache_state import IoCounters, cache_state
 from staging.claim import claim
 from staging.counters import Counters
 from staging.destination import storage
@@ -22,6 +22,7 @@ from staging.exchange import Lane, move_by_exchange
 from staging.journal import KILLED, Journal
 from staging.manifest import Manifest
 from staging.options import StageOptions
+from staging.page_cache import IoCounters, cache_state
 from staging.prepare import Prepared, identity, prepare, settled
 from staging.progress import Progress
 from staging.report import RankReport, StagingReport
@@ -37,15 +38,18 @@ from staging.writing import PieceWriter
 TIMELINE_POINTS = 400
 
 
-def stage(options: StageOptions, world: World, *, quiet: bool = False) -> StagingReport:
+def stage(
+    options: StageOptions, world: World, names: Sequence[str] | None = None, *, quiet: bool = False
+) -> StagingReport:
     """Bring the source to every node, or its parts to each; returns the report, the same on all ranks. Collective.
 
-    What an earlier run brought and named in the manifest stays. Raises ``InputError`` on all ranks, before a byte has
-    moved, for whatever can be known then; ``DataError`` on the rank that meets it for what turns up on the way, so
-    that the caller ends the others (``together.watch``). What landed until then is kept and named.
+    ``names`` are the files of the source to bring, where the caller knows them; else all that ``options`` choose. What
+    an earlier run brought and named in the manifest stays. Raises ``InputError`` on all ranks, before a byte has moved,
+    for whatever can be known then; ``DataError`` on the rank that meets it for what turns up on the way, so that the
+    caller ends the others (``together.watch``). What landed until then is kept and named.
     """
     spans, counters = Spans(), Counters()
-    prepared = prepare(settled(options), world, spans, counters)
+    prepared = prepare(settled(options), world, spans, counters, names)
     job = world.broadcast(secrets.token_hex(4))
     with together(world, lambda: claim(prepared.destination, options.source, world.place, job)):
         manifest = together(world, lambda: Manifest.open(prepared.destination, identity(prepared)))

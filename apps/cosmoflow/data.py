@@ -9,22 +9,35 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from apps.cosmoflow.config import Config
+from apps.cosmoflow.config import PARAMETERS, Config, CosmoFlowData
 from apps.cosmoflow.inspection import inspect_file
 from apps.cosmoflow.samples import (
     LABEL_SUFFIX,
     SUFFIXES,
     Counts,
     Label,
+    label_file,
     read_npy_label,
     read_sample,
     sample_files,
 )
 from apps.cosmoflow.universe import split_universe
+from hpcbench.data.dali_samples import (
+    INDEX_SUFFIX,
+    DaliSamples,
+    StoredArray,
+    check_index,
+    index_file,
+    refuse_format,
+    require_indices,
+)
 from staging.errors import DataError, InputError
 from staging.files import list_samples
 
-__all__ = ["CosmoFlowDataset", "check_file", "inspect_file", "open_split", "split_file", "split_files"]
+__all__ = [
+    "CosmoFlowDataset", "check_file", "dali_samples", "inspect_file", "open_split", "split_file", "split_files",
+    "staged_form",
+]  # fmt: skip
 
 split_file = split_universe
 
@@ -67,12 +80,45 @@ def counts_files(config: Config, split: str) -> list[Path]:
 
 
 def split_files(config: Config, split: str) -> list[Path]:
-    """Every file of the samples that are used, labels included."""
-    return [path for counts in counts_files(config, split) for path in sample_files(counts, config.data.format)]
+    """Every file of the samples that are used, labels included, and the indices that DALI reads TFRecords with."""
+    files = counts_files(config, split)
+    samples = [path for counts in files for path in sample_files(counts, config.data.format)]
+    indexed = config.data.loader == "dali" and config.data.format == "tfrecord"
+    return samples + [index_file(path) for path in files] if indexed else samples
+
+
+def dali_samples(config: Config, split: str) -> DaliSamples:
+    """The samples of a split for DALI: npy, or plain TFRecords that have their indices beside them."""
+    data = config.data
+    if data.format == "hdf5":
+        raise refuse_format("data.format", "hdf5", "simulate the set with --data.format npy")
+    if data.format == "tfrecord" and data.compression == "gzip":
+        change = "stage it with --staging.transform gunzip+tfrecord-index, simulate it with --data.compression none"
+        raise refuse_format("data.compression", "gzip", change)
+    files = counts_files(config, split)
+    if data.format == "tfrecord":
+        require_indices(files)
+    return DaliSamples(
+        kind="npy" if data.format == "npy" else "tfrecord",
+        files=files,
+        inputs=StoredArray((data.sample_size,) * 3 + (data.channels,), "int16"),
+        targets=StoredArray((len(PARAMETERS),), "float32"),
+        finish=channels_first,
+        targets_file=label_file,
+        features=("x", "y"),
+    )
+
+
+def channels_first(counts: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Counts (N, S, S, S, C) as (N, C, S, S, S), in the same memory."""
+    return counts.permute(0, 4, 1, 2, 3), labels
 
 
 def check_file(path: Path, config: Config) -> None:
     """Read a file whole and raise ``DataError`` unless it is what ``config.data`` says, with sound values."""
+    if path.name.endswith(INDEX_SUFFIX):
+        check_index(path)
+        return
     if config.data.format == "npy" and path.name.endswith(LABEL_SUFFIX):
         check_label(path, read_npy_label(path))
         return
@@ -93,3 +139,15 @@ def check_label(path: Path, label: Label) -> None:
     """Labels are scaled to [-1, 1], to rounding."""
     if not np.isfinite(label).all() or np.abs(label).max() > 1.001:
         raise DataError(path, f"label {label.tolist()} is not within [-1, 1]", "remove it from the set")
+
+
+def staged_form(data: CosmoFlowData, transform: str) -> None:
+    """Set ``data`` to the form that samples have after ``transform``, for reading what was staged with it."""
+    if transform == "gunzip+tfrecord-index" or transform in ("gunzip", "tfrecord-index"):
+        data.compression = "none"
+    elif transform.split(":", maxsplit=1)[0] == "tfrecord-to-npy":
+        data.format = "npy"
+    else:
+        raise InputError(
+            f"cosmoflow cannot read what staging.transform {transform} makes; use gunzip or tfrecord-to-npy"
+        )

@@ -13,12 +13,16 @@ from torch.utils.data import Dataset
 
 from apps.deepcam.config import CHANNELS, CLASSES, Config, DeepCAMData
 from apps.deepcam.statistics import STATISTICS_FILE, Statistics, load_statistics
+from hpcbench.data.dali_samples import DaliSamples, StoredArray, refuse_format
 from staging.errors import DataError, InputError
 from staging.files import list_samples
 from staging.formats.hdf5 import describe, read_dataset
 from staging.formats.npy import read_array
 
-__all__ = ["ClimateSplit", "Statistics", "check_file", "inspect_file", "load_statistics", "open_split", "split_files"]
+__all__ = [
+    "ClimateSplit", "Statistics", "check_file", "dali_samples", "inspect_file", "load_statistics", "open_split",
+    "split_files", "staged_form",
+]  # fmt: skip
 
 BROKEN = "copy the file again, or remove it"
 
@@ -64,6 +68,28 @@ def open_split(config: Config, split: str) -> ClimateSplit:
 def split_files(config: Config, split: str) -> list[Path]:
     """Every file of the samples that are used, labels included."""
     return [path for fields in open_split(config, split).files for path in sample_files(fields)]
+
+
+def dali_samples(config: Config, split: str) -> DaliSamples:
+    """The samples of a split for DALI, which reads those in npy; values are checked as the torch dataset does."""
+    data = config.data
+    if data.format != "npy":
+        change = "simulate the set with --data.format npy, stage it with --staging.transform hdf5-to-npy"
+        raise refuse_format("data.format", data.format, change)
+
+    def finish(fields: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        if data.channels != list(range(len(CHANNELS))):
+            fields = fields[..., data.channels]
+        return fields.permute(0, 3, 1, 2), labels
+
+    return DaliSamples(
+        kind="npy",
+        files=open_split(config, split).files,
+        inputs=StoredArray((data.height, data.width, len(CHANNELS)), "float32", finite=True),
+        targets=StoredArray((data.height, data.width), "uint8", largest=len(CLASSES) - 1),
+        finish=finish,
+        targets_file=lambda path: sample_files(path)[1],
+    )
 
 
 def shared_files(config: Config) -> list[Path]:
@@ -158,3 +184,10 @@ def _field_lines(fields: npt.NDArray[Any]) -> dict[str, str]:
 
 def _class_lines(labels: npt.NDArray[Any]) -> dict[str, str]:
     return {name: f"{(labels == label).mean():.4%} of pixels" for label, name in enumerate(CLASSES)}
+
+
+def staged_form(data: DeepCAMData, transform: str) -> None:
+    """Set ``data`` to the form that samples have after ``transform``, for reading what was staged with it."""
+    if transform.split(":", maxsplit=1)[0] != "hdf5-to-npy":
+        raise InputError(f"deepcam cannot read what staging.transform {transform} makes; use hdf5-to-npy")
+    data.format = "npy"

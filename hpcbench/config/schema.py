@@ -23,7 +23,7 @@ class DataConfig:
     validation_samples: int | None = None
     """Use the first N validation samples; all when unset."""
     workers: int | None = None
-    """Reader processes per rank (threads, with DALI); unset chooses 0 where a rank has at most four cores, else four."""
+    """Reader processes per rank, or DALI's threads; unset chooses 0 where a rank has at most four cores, else four."""
     loader: Literal["torch", "dali"] = "torch"
     """What reads the samples; both give the same ones in the same order. NVIDIA DALI reads npy and plain TFRecord."""
     last_batch: Literal["keep", "drop"] = "keep"
@@ -32,12 +32,20 @@ class DataConfig:
 
 @dataclass
 class StagingConfig:
-    """Copying the dataset to node-local storage before training."""
+    """Bringing the dataset to node-local storage before training."""
 
     destination: str = ""
-    """Node-local folder to copy the dataset to; empty trains from ``data.root``."""
+    """Node-local folder to bring the dataset to ({node}, {rank}, $VARIABLES); empty trains from ``data.root``."""
+    path: Literal["direct", "exchange"] = "direct"
+    """Each node reads what it needs, or every byte is read once in the job and then sent between the nodes."""
+    transform: str = ""
+    """What is done to each file on the way, such as gunzip or tfrecord-to-npy."""
+    verify: Literal["none", "transfer", "reread"] = "transfer"
+    """No checksums; CRC32C from the read on; or the landed files are read again, too."""
+    index: str = ""
+    """Dataset index to take sizes and checksums from."""
     threads: int = 4
-    """Copying threads per rank."""
+    """Streams of each rank that read and write at the same time."""
     timed: bool = True
     """Inside the scored time (rules 0.7 to 2.0) or before it, in the initialisation (allowed since 3.0)."""
 

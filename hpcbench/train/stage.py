@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import copy
+import glob
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from staging.copy import drop_cache, stage
+from hpcbench.application import Application
+from hpcbench.config.schema import RunConfig
+from hpcbench.parallel.staging_world import staging_world
+from staging.destination import expand
 from staging.errors import InputError
-from staging.progress import Progress
+from staging.mpi_world import one_node_per_rank
+from staging.options import StageOptions
+from staging.page_cache import drop_cache
+from staging.stage import stage
+from staging.transforms import find_transform
+from staging.world import World
 
 if TYPE_CHECKING:
     from hpcbench.train.context import Run
@@ -25,26 +36,73 @@ def drop_caches(run: Run) -> None:
 
 
 def stage_dataset(run: Run) -> None:
-    """Copy the dataset to node-local storage, and read from there afterwards."""
+    """Bring the dataset to node-local storage, and read from there afterwards."""
     staging = run.config.staging
     if not staging.destination:
         return
-    source, destination = Path(run.config.data.root), Path(staging.destination)
-    if destination.resolve() == source.resolve():
-        raise InputError(f"staging.destination ({destination}) is data.root itself; give a node-local folder")
-    names = [path.relative_to(source) for path in run.dataset_files()]
-    launch, spans = run.launch, run.phases.spans
-    mine = len(names[launch.local_rank :: launch.local_size])
     run.log.staging_start()
     before = run.log.elapsed_s()
-    with Progress(mine, f"stage to {destination}", "files", enabled=run.is_first) as progress:
-        report = stage(
-            source, destination, names, staging.threads, launch.local_rank, launch.local_size,
-            spans=spans, progress=progress, barrier=run.group.barrier,
-        )  # fmt: skip
-        with spans.span("staging"):
-            run.group.barrier()
+    with run.phases.spans.span("staging"):
+        world = staging_world(run.group)
+        if "{rank}" in staging.destination:
+            world = one_node_per_rank(world)
+        report = stage(options_of(run), world, names(run), quiet=not run.is_first)
+        run.group.barrier()
     run.log.staging_stop(run.log.elapsed_s() - before if staging.timed else report.seconds)
     if run.is_first:
-        run.folder.write_json("staging.json", {**report.as_dict(), "timed": staging.timed, "ranks": launch.world_size})
-    run.read_from(destination)
+        run.folder.write_json("staging.json", {**report.as_dict(), "timed": staging.timed})
+        run.console.say(report.sentence())
+    read_staged(run, world)
+
+
+def options_of(run: Run) -> StageOptions:
+    """What the run's configuration asks of staging."""
+    staging = run.config.staging
+    return StageOptions(
+        source=Path(run.config.data.root),
+        destination=staging.destination,
+        path=staging.path,
+        transform=staging.transform,
+        plain=shared_names(run),
+        verify=staging.verify,
+        threads=staging.threads,
+        index=Path(staging.index) if staging.index else None,
+    )
+
+
+def names(run: Run) -> list[str]:
+    """Every file that the run reads, relative to ``data.root``."""
+    root = Path(run.config.data.root)
+    return [path.relative_to(root).as_posix() for path in run.dataset_files()]
+
+
+def shared_names(run: Run) -> tuple[str, ...]:
+    """Files that all samples share, as patterns; a transform leaves them as they are."""
+    data, root = run.application.module("data"), Path(run.config.data.root)
+    shared = data.shared_files(run.config) if hasattr(data, "shared_files") else []
+    return (
+        tuple(glob.escape(path.relative_to(root).as_posix()) for path in shared) if run.config.staging.transform else ()
+    )
+
+
+def read_staged(run: Run, world: World) -> None:
+    """Read the dataset where it landed, in the form that the transform gave it."""
+    staging = run.config.staging
+    if staging.transform:
+        run.application.module("data").staged_form(run.config.data, staging.transform)
+    run.read_from(expand(staging.destination, world.place.node_name, world.place.rank, os.environ))
+
+
+def check_transform(application: Application, config: RunConfig) -> None:
+    """Raise ``InputError`` for a transform that is unknown, or whose outcome the application cannot read."""
+    transform = config.staging.transform
+    if not transform:
+        return
+    find_transform(transform)
+    data = application.module("data")
+    if not hasattr(data, "staged_form"):
+        raise InputError(
+            f"{application.name} cannot read what staging.transform {transform} makes; "
+            f"add staged_form(data, transform) to {application.package}.data, or leave the transform out"
+        )
+    data.staged_form(copy.deepcopy(config.data), transform)

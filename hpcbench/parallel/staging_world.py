@@ -1,0 +1,60 @@
+"""The ranks of a run as the staging layer sees them, whoever launched them."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from hpcbench.parallel.group import Group
+from staging.mpi_world import places
+from staging.world import Alone, World, this_node
+
+T = TypeVar("T")
+
+
+class GroupWorld:
+    """Staging over the process group of a run: the exchange needs no MPI library. Making one is collective."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        launch = group.launch
+        seen = group.all_gather_object((launch.node_rank, this_node()))
+        self.place = places(*zip(*seen, strict=True))[launch.rank]
+
+    def barrier(self) -> None:
+        """Wait until all ranks have come here."""
+        self._group.barrier()
+
+    def all_gather(self, value: T) -> list[T]:
+        """The values of all ranks, in rank order."""
+        return self._group.all_gather_object(value)
+
+    def broadcast(self, value: T) -> T:
+        """The value of rank 0."""
+        return self._group.broadcast_object(value)
+
+    def send_receive(self, sent: Any, to: int, received: Any, source: int) -> None:
+        """Send the buffer ``sent`` to rank ``to`` while ``received`` is filled from rank ``source``; ``None``: not."""
+        works = []
+        if received is not None and len(received):
+            works.append(dist.irecv(as_tensor(received), src=source))
+        if sent is not None and len(sent):
+            works.append(dist.isend(as_tensor(sent), dst=to))
+        for work in works:
+            if work is not None:
+                work.wait()
+
+
+def as_tensor(buffer: Any) -> torch.Tensor:
+    """The bytes of a buffer, not copied, on the host."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a read-only buffer is only read
+        return torch.frombuffer(buffer, dtype=torch.uint8)
+
+
+def staging_world(group: Group) -> World:
+    """The world of a run's ranks; collective."""
+    return GroupWorld(group) if group.world_size > 1 else Alone()

@@ -25,7 +25,7 @@ from staging.sources import Source, TreeSource
 from staging.space import bytes_in_blocks, check_space
 from staging.spans import Spans
 from staging.together import together
-from staging.transforms import sink_maker
+from staging.transforms import find_transform, holds_files, sink_maker
 from staging.world import Place, World
 
 HDF5 = (".h5", ".hdf5")
@@ -79,19 +79,32 @@ def prepare(
     make_sink = together(world, lambda: sinks_of(options))
     destination = together(world, lambda: own_destination(options, world))
     with spans.span("list"):
-        source = open_source(options, world, counters, names)
+        source = together(world, lambda: open_source(options, world, counters, names))
     with spans.span("plan"):
-        plan = make_plan(
-            source.listing, max(place.node for place in places) + 1, ranks_per_node(places), options.placement,
-            options.path, options.seed,
-        )  # fmt: skip
+        plan = together(world, lambda: plan_for(source.listing, places, options))
         wanted, moving = missing(plan, world, destination)
     with spans.span("check"):
+        together(world, lambda: refuse_collisions(options, source.listing))
         check_room(destination, source.listing, wanted, make_sink, options.transform, world)
-    largest = int(source.listing.sizes.max(initial=0))
-    whole = options.transform and options.path == "exchange" and largest <= LARGEST_PIECE
-    piece_bytes = max(options.piece_bytes, largest if whole else 1)
+    piece_bytes = max(options.piece_bytes, held_bytes(options, source.listing))
     return Prepared(options, world, places, destination, source, plan, wanted, moving, make_sink, piece_bytes)
+
+
+def held_bytes(options: StageOptions, listing: Listing) -> int:
+    """The least piece for an exchange with a transform that holds whole files: no file may be held in parts.
+
+    Parts of a file from each node would wait in memory at once; whole files come one by one.
+    """
+    if not options.transform or options.path == "direct" or not holds_files(options.transform):
+        return 1
+    largest = int(listing.sizes.max(initial=0))
+    return largest if largest <= LARGEST_PIECE else 1
+
+
+def plan_for(listing: Listing, places: list[Place], options: StageOptions) -> Plan:
+    """Who reads what and where it lands."""
+    ranks = ranks_per_node(places)
+    return make_plan(listing, len(ranks), ranks, options.placement, options.path, options.seed)
 
 
 def sinks_of(options: StageOptions) -> SinkMaker:
@@ -122,7 +135,7 @@ def open_source(options: StageOptions, world: World, counters: Counters, names: 
     together(world, lambda: refuse_absent(root))
     selection = Selection(options.include, options.exclude, options.first)
     if root.is_file():
-        return together(world, lambda: rows_of(root, selection))
+        return together(world, lambda: rows_of(root, selection, options.retries))
     if options.index is not None:
         listing = indexed(options.index, selection, names, world)
     else:
@@ -168,7 +181,7 @@ def only(listing: Listing, names: Sequence[str], index: Path) -> Listing:
     return listing.take(kept)
 
 
-def rows_of(path: Path, selection: Selection) -> Source:
+def rows_of(path: Path, selection: Selection, retries: int) -> Source:
     """The rows of one large HDF5 file."""
     if path.suffix not in HDF5:
         raise InputError(f"{path} is a file; a source is a folder, or one HDF5 file ({', '.join(HDF5)})")
@@ -176,7 +189,7 @@ def rows_of(path: Path, selection: Selection) -> Source:
         raise InputError(f"include, exclude and first choose among files; {path} is one file: leave them out")
     from staging.hdf5_source import HDF5Source
 
-    return HDF5Source(path)
+    return HDF5Source(path, retries=retries)
 
 
 def ranks_per_node(places: list[Place]) -> list[int]:
@@ -217,19 +230,35 @@ def missing(plan: Plan, world: World, destination: Path) -> tuple[NDArray[np.boo
     return wanted, moving
 
 
+def refuse_collisions(options: StageOptions, listing: Listing) -> None:
+    """Raise ``DataError`` where two entries would land under one name."""
+    if not options.transform:
+        return
+    transform, seen = find_transform(options.transform), dict[str, str]()
+    for name in listing.names:
+        for output in transform.names(name) or [name]:
+            if (other := seen.setdefault(output, name)) != name:
+                raise DataError(
+                    options.source / name, f"and {other} would both land as {output}", "exclude one of them"
+                )
+
+
 def check_room(
     destination: Path, listing: Listing, wanted: NDArray[np.bool_], make_sink: SinkMaker, transform: str, world: World
 ) -> None:
     """Raise ``DataError`` on all ranks unless all nodes have room; collective."""
     entries = np.flatnonzero(wanted)
-    need = 0
-    if world.place.local_rank == 0:
-        if transform:
-            sizes = listing.sizes
-            need = sum(make_sink.space(listing.names[int(entry)], int(sizes[entry])) for entry in entries)
-        else:
-            need = bytes_in_blocks(listing.sizes[entries], destination)
-    check_space(destination, need, len(entries), world)
+
+    def bytes_needed() -> int:
+        if world.place.local_rank != 0:
+            return 0
+        if not transform:
+            return bytes_in_blocks(listing.sizes[entries], destination)
+        sizes = listing.sizes
+        return sum(make_sink.space(listing.names[int(entry)], int(sizes[entry])) for entry in entries)
+
+    need = together(world, bytes_needed)
+    together(world, lambda: check_space(destination, need, len(entries), world))
 
 
 def identity(prepared: Prepared) -> dict[str, Any]:

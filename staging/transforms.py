@@ -50,6 +50,15 @@ def sink_maker(transform: str = "", checksum: bool = True) -> SinkMaker:
     return find_transform(transform).sinks(files) if transform else files
 
 
+def holds_files(text: str) -> bool:
+    """Whether the transform called ``text`` holds whole files in memory, at its first step."""
+    from staging.transform.whole import WholeTransform
+
+    found = find_transform(text)
+    first = found.steps[0] if isinstance(found, Chain) else found
+    return isinstance(first, WholeTransform)
+
+
 @dataclass(frozen=True)
 class Chain:
     """Transforms one after another."""

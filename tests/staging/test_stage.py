@@ -163,6 +163,14 @@ def test_what_is_refused_before_anything_is_touched(source: Path, tmp_path: Path
     assert not (tmp_path / "out").exists()
 
 
+def test_two_entries_that_would_land_as_one_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "a").write_bytes(gzip.compress(b"plain name"))
+    (tmp_path / "source" / "a.gz").write_bytes(gzip.compress(b"other name"))
+    with pytest.raises(InputError, match=r"a\.gz: and a would both land as a; exclude one of them"):
+        stage(StageOptions(tmp_path / "source", str(tmp_path / "out"), transform="gunzip"), Alone(), quiet=True)
+
+
 def test_two_nodes_into_one_folder_are_refused(source: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="two nodes share this destination"):
         stage_all([1, 1], StageOptions(source, str(tmp_path / "out")))

@@ -6,8 +6,8 @@ import argparse
 import sys
 from typing import NoReturn
 
-from staging.cli import DESCRIPTION, add_arguments, run
-from staging.errors import EveryRankError, InputError
+from staging.cli import DESCRIPTION, add_arguments, run, said_once
+from staging.errors import InputError
 
 
 class Parser(argparse.ArgumentParser):
@@ -27,13 +27,13 @@ def main() -> int:
     )
     add_arguments(parser)
     try:
-        return run(parser.parse_args())
+        return run(said_once(parser.parse_args))
     except InputError as error:
-        if not isinstance(error, EveryRankError) or error.speaks:
+        if error.speaks:
             print(f"staging: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("staging: interrupted; run it again to go on", file=sys.stderr)
+        print("staging: aborted: signal SIGINT; run it again to go on", file=sys.stderr)
         return 130
 
 

@@ -25,6 +25,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 from staging.errors import EveryRankError, InputError
 from staging.messages import Lines, connect_first
 from staging.mpi import abort_mpi
+from staging.signals import Interrupted
 
 OTHERS_FIRST_S = 0.5
 """How long an unexpected error waits for word from elsewhere: a broken collective is a result, not the cause."""
@@ -149,7 +150,7 @@ class AbortWatcher:
             self._say_goodbye()
             return
         reason = f"{type(error).__name__}: {error}"
-        if self._rank == 0 and isinstance(error, InputError) and self._reason is None:
+        if self._rank == 0 and isinstance(error, InputError | Interrupted) and self._reason is None:
             self._say(f"{sender(self._sender())}: {reason}")
             self._said = True
         self._failing.set()
@@ -158,7 +159,7 @@ class AbortWatcher:
             # The watcher's thread ends this process as soon as the reason is written.
             time.sleep(ACKNOWLEDGE_S)
         self.announce(reason, exit_code_of(error))
-        if self._said and isinstance(error, InputError):
+        if self._said and isinstance(error, InputError | Interrupted):
             error.speaks = False
 
     def reason_from_elsewhere(self, wait_s: float = 0.0) -> str | None:
@@ -172,7 +173,8 @@ class AbortWatcher:
         """
         if self._world_size == 1 or self._announced is not None:
             return
-        self._announced = {"kind": "abort", "reason": reason, "code": exit_code or 1, **self._sender()}
+        message = {"kind": "abort", "reason": reason, "code": exit_code or 1, "said": self._said}
+        self._announced = message | self._sender()
         atexit.register(self._leave_at_exit)
         if self._rank == 0:
             self._wake.send(b"!")

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from staging.errors import DataError
@@ -59,6 +60,17 @@ class Batch:
         """
         self._write(even_if_few=True)
 
+    def commit_within(self, seconds: float) -> None:
+        """Commit what can be in ``seconds``, from any thread: for the end of a staging that failed."""
+
+        def commit() -> None:
+            with suppress(DataError):
+                self.commit()
+
+        thread = threading.Thread(target=commit, name="stage-keep", daemon=True)
+        thread.start()
+        thread.join(seconds)
+
     def _due(self) -> bool:
         files, size, seconds = self._limits
         late = time.monotonic() - self._since >= seconds
@@ -86,7 +98,10 @@ def sync_filesystem(folder: Path) -> None:
     if syncfs is None:
         os.sync()
         return
-    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise DataError(folder, f"cannot be opened any more ({error.strerror})", "stage again") from None
     try:
         if syncfs(descriptor) != 0:
             reason = os.strerror(ctypes.get_errno())

@@ -5,10 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+
+LOOK_S = 1.0
+STOPPING_S = 4.0
+"""How long a pipeline that failed waits for its threads; one may hang in a system call."""
 
 
 class BrokenPipelineError(Exception):
@@ -97,3 +102,22 @@ class Channel(Generic[T]):
     def _check(self) -> None:
         if self._failure.error is not None:
             raise BrokenPipelineError from None
+
+
+@contextmanager
+def joined(threads: Sequence[threading.Thread], failure: Failure) -> Iterator[None]:
+    """Wait for ``threads`` after the body; an error in it ends them.
+
+    Raises the first error of the pipeline, or what interrupts the waiting, such as a signal.
+    """
+    try:
+        yield
+        for thread in threads:
+            while thread.is_alive() and failure.error is None:
+                thread.join(LOOK_S)
+    except BaseException as error:
+        failure.fail(error)
+    deadline = time.monotonic() + STOPPING_S
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    failure.check()

@@ -50,6 +50,26 @@ def clean(destination: Path) -> Cleaned:
     return cleaned
 
 
+def remove_unfinished(destination: Path) -> int:
+    """Remove the temporary files that killed stagings left below ``destination``; returns how many.
+
+    For who holds the claim. Links are not followed, and the bookkeeping is not looked at.
+    """
+    removed = 0
+    for where, folders, names in os.walk(destination):
+        if where == str(destination):
+            folders[:] = [name for name in folders if name != BOOKKEEPING]
+        for name in names:
+            path = Path(where) / name
+            if is_temporary(name) and path.is_file() and not path.is_symlink():
+                try:
+                    path.unlink()
+                except OSError as error:
+                    raise DataError(path, f"cannot be removed ({error.strerror})", "check its permissions") from None
+                removed += 1
+    return removed
+
+
 def _sweep(destination: Path, cleaned: Cleaned) -> None:
     """Remove unfinished files and empty folders; note the rest as left."""
     for where, folders, names in os.walk(destination, topdown=False):

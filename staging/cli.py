@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from staging.errors import InputError
+from staging.errors import EveryRankError, InputError
+from staging.signals import Interrupted, interruptible
 
 if TYPE_CHECKING:
+    from staging.abort import AbortWatcher
     from staging.options import StageOptions
     from staging.world import World
+
+T = TypeVar("T")
 
 HELP = "bring a dataset to node-local storage, fast, safely and measured"
 DESCRIPTION = """\
@@ -83,23 +90,70 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Stage, plan or clean; returns the exit code."""
-    if args.clean is not None:
-        return clean(args)
-    if args.source is None or args.destination is None:
-        raise InputError("stage needs SRC and DST; see --help")
-    if args.report is not None and args.report.exists():
-        raise InputError(f"{args.report} exists; name another --report file")
-    from staging.mpi_world import mpi_world, one_node_per_rank, simulated
-    from staging.together import watch
+    """Stage, plan or clean; returns the exit code. A signal to end is said here, other errors are the caller's."""
+    try:
+        with interruptible():
+            return dispatch(args)
+    except Interrupted as error:
+        if error.speaks:
+            print(f"staging: aborted: {error}; run it again to go on", file=sys.stderr)
+        return error.exit_code
 
-    world = mpi_world()
-    with watch(world):
+
+def dispatch(args: argparse.Namespace) -> int:
+    """All ranks together do what is asked."""
+    said_once(lambda: check(args))
+    from staging.mpi_world import mpi_world, one_node_per_rank, simulated
+    from staging.together import together, watch
+
+    world = said_once(mpi_world)
+    with watch(world) as watcher:
         if args.simulated_nodes is not None:
-            world = simulated(world, args.simulated_nodes)
-        if "{rank}" in args.destination:
+            world = together(world, partial(simulated, world, args.simulated_nodes))
+        if "{rank}" in (args.destination or str(args.clean)):
             world = one_node_per_rank(world)
-        return plan_only(args, world) if args.plan_only else stage_and_report(args, world)
+        together(world, lambda: refuse_report(args.report, world.place.rank))
+        if args.clean is not None:
+            return clean(args.clean, world)
+        return plan_only(args, world) if args.plan_only else stage_and_report(args, world, watcher)
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raise ``InputError`` for words that are missing or too many."""
+    if args.clean is None and (args.source is None or args.destination is None):
+        raise InputError("stage needs SRC and DST; see --help")
+    if args.clean is not None and args.source is not None:
+        raise InputError(f"--clean takes one folder and no SRC or DST ({args.source})")
+
+
+def refuse_report(path: Path | None, rank: int) -> None:
+    """Raise ``InputError`` where the first rank could not write the report in the end."""
+    if path is None or rank != 0:
+        return
+    if path.exists():
+        raise InputError(f"{path} exists; name another --report file")
+    if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
+        raise InputError(f"{path} cannot be written; name a --report file in a folder that is yours")
+
+
+def said_once(step: Callable[[], T]) -> T:
+    """Run ``step``, whose bad input all ranks find for themselves, before they can talk; the first reports it."""
+    try:
+        return step()
+    except EveryRankError:
+        raise
+    except InputError as error:
+        raise EveryRankError(str(error), speaks=is_first_rank()) from None
+
+
+def is_first_rank() -> bool:
+    """Whether this process is the first that its launcher started, or the only one."""
+    from staging.launch import detect
+
+    try:
+        return detect(os.environ).rank == 0
+    except InputError:
+        return True
 
 
 def options_of(args: argparse.Namespace) -> StageOptions:
@@ -114,11 +168,11 @@ def options_of(args: argparse.Namespace) -> StageOptions:
     )  # fmt: skip
 
 
-def stage_and_report(args: argparse.Namespace, world: World) -> int:
+def stage_and_report(args: argparse.Namespace, world: World, watcher: AbortWatcher) -> int:
     """Stage, and print the figures."""
     from staging.stage import stage
 
-    report = stage(options_of(args), world)
+    report = stage(options_of(args), world, watcher=watcher)
     if world.place.rank == 0:
         print(report.table())
         if args.report is not None:
@@ -139,15 +193,25 @@ def plan_only(args: argparse.Namespace, world: World) -> int:
     return 0
 
 
-def clean(args: argparse.Namespace) -> int:
-    """Remove a staged dataset."""
+def clean(template: Path, world: World) -> int:
+    """Remove a staged dataset from every node."""
+    from staging.clean import Cleaned
     from staging.clean import clean as remove
+    from staging.destination import expand
     from staging.report import human
+    from staging.together import together
 
-    if args.source is not None:
-        raise InputError(f"--clean takes one folder and no SRC or DST ({args.source})")
-    cleaned = remove(args.clean)
-    print(f"{args.clean}: removed {cleaned.files} files, {human(cleaned.bytes)}")
-    for name in cleaned.left:
-        print(f"left {name}, which is not as staging put it there", file=sys.stderr)
+    place = world.place
+
+    def remove_here() -> tuple[Path, Cleaned] | None:
+        destination = expand(str(template), place.node_name, place.rank, os.environ)
+        return (destination, remove(destination)) if place.local_rank == 0 else None
+
+    for found in world.all_gather(together(world, remove_here)):
+        if found is None or place.rank != 0:
+            continue
+        destination, cleaned = found
+        print(f"{destination}: removed {cleaned.files} files, {human(cleaned.bytes)}")
+        for name in cleaned.left:
+            print(f"left {name}, which is not as staging put it there", file=sys.stderr)
     return 0

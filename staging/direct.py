@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
-from staging.channel import Channel, Failure
+from staging.channel import Channel, Failure, joined
 from staging.counters import Counters
 from staging.reading import fill
 from staging.sources import Reader, Source
@@ -30,15 +31,14 @@ def move_directly(
     total, lock = Counters(), threading.Lock()
 
     def worker() -> None:
-        reader, writer = source.reader(), make_writer()
+        writer = make_writer()
         try:
-            own = work(jobs, reader, writer, stream.piece_bytes, queue_pieces, failure)
+            with closing(source.reader()) as reader:
+                own = work(jobs, reader, writer, stream.piece_bytes, queue_pieces, failure)
         except BaseException as error:
             failure.fail(error)
             writer.abandon()
             return
-        finally:
-            reader.close()
         with lock:
             for part in (own, reader.counters, writer.counters):
                 total.add(part)
@@ -46,10 +46,8 @@ def move_directly(
     others = [threading.Thread(target=worker, name=f"stage-{number}", daemon=True) for number in range(1, threads)]
     for thread in others:
         thread.start()
-    worker()
-    for thread in others:
-        thread.join()
-    failure.check()
+    with joined(others, failure):
+        worker()
     return total
 
 
@@ -115,16 +113,11 @@ def overlapped(
 
     thread = threading.Thread(target=read, name="stage-read", daemon=True)
     thread.start()
-    try:
+    with joined([thread], failure):
         for piece, data, buffer in full:
             with counters.timed("write_s"):
                 writer.write(piece, data)
             empty.put(buffer)
-    except BaseException as error:
-        failure.fail(error)
-        raise
-    finally:
-        thread.join()
     counters.add(reading)
     counters.read_stalled_s += empty.get_stalled_s + full.put_stalled_s
     counters.write_stalled_s += full.get_stalled_s

@@ -19,7 +19,7 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from staging.channel import Channel, Failure
+from staging.channel import Channel, Failure, joined
 from staging.counters import Counters
 from staging.errors import DataError
 from staging.plan import EVERY_NODE, Plan
@@ -114,21 +114,19 @@ def move_by_exchange(
     for _ in range(number):
         pool.put(Buffer(lane.piece_bytes, pool))
     read: Channel[Filled] = Channel(queue_pieces, failure)
-    landing = Landing(make_writer, writers, failure)
     reader = source.reader()
+    landing = Landing(make_writer, writers, failure)
     reading = threading.Thread(
         target=read_all, args=(lane, reader, read, pool, failure, counters, checked), name="stage-read", daemon=True
     )
     reading.start()
     try:
-        Exchange(lane, read, pool, landing, counters, checked).run()
-        landing.finish()
-    except BaseException as error:
-        failure.fail(error)
-    reading.join()
-    landing.join()
-    reader.close()
-    failure.check()
+        with joined([reading, *landing.threads], failure):
+            Exchange(lane, read, pool, landing, counters, checked).run()
+            landing.finish()
+    finally:
+        reader.close()
+    landing.add_up()
     for part in (reader.counters, landing.counters):
         counters.add(part)
     counters.read_stalled_s = read.put_stalled_s
@@ -181,11 +179,11 @@ class Landing:
         self._make_writer = make_writer
         self._channels: list[Channel[Filled]] = [Channel(2, failure) for _ in range(writers)]
         self._parts: list[Counters] = []
-        self._threads = [
+        self.threads = [
             threading.Thread(target=self._work, args=(channel,), name="stage-write", daemon=True)
             for channel in self._channels
         ]
-        for thread in self._threads:
+        for thread in self.threads:
             thread.start()
 
     def put(self, filled: Filled) -> None:
@@ -197,10 +195,8 @@ class Landing:
         for channel in self._channels:
             channel.close()
 
-    def join(self) -> None:
-        """Wait for the threads, and add up what they did."""
-        for thread in self._threads:
-            thread.join()
+    def add_up(self) -> None:
+        """Once the threads have ended: what they did."""
         for part in self._parts:
             self.counters.add(part)
         self.counters.write_stalled_s += sum(channel.get_stalled_s for channel in self._channels)

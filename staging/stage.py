@@ -6,20 +6,24 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
+from staging.abort import AbortWatcher
 from staging.batch import Batch
 from staging.claim import claim
+from staging.clean import remove_unfinished
 from staging.counters import Counters
 from staging.destination import storage
 from staging.direct import move_directly
 from staging.errors import DataError
 from staging.exchange import Lane, move_by_exchange
-from staging.journal import KILLED, Journal
+from staging.journal import KILLED, Journal, Start
 from staging.manifest import Manifest
 from staging.options import StageOptions
 from staging.page_cache import IoCounters, cache_state
@@ -32,21 +36,31 @@ from staging.spans import Spans
 from staging.streams import Stream
 from staging.together import together
 from staging.verify import reread
-from staging.world import World
+from staging.world import Place, World
 from staging.writing import PieceWriter
 
 TIMELINE_POINTS = 400
+KEEP_S = 3.0
+"""How long a rank that failed may take to make durable and name what landed, before it tells the others."""
+KEEP_BRIEFLY_S = 1.0
+"""The same for one that another ends."""
 
 
 def stage(
-    options: StageOptions, world: World, names: Sequence[str] | None = None, *, quiet: bool = False
+    options: StageOptions,
+    world: World,
+    names: Sequence[str] | None = None,
+    *,
+    quiet: bool = False,
+    watcher: AbortWatcher | None = None,
 ) -> StagingReport:
     """Bring the source to every node, or its parts to each; returns the report, the same on all ranks. Collective.
 
     ``names`` are the files of the source to bring, where the caller knows them; else all that ``options`` choose. What
     an earlier run brought and named in the manifest stays. Raises ``InputError`` on all ranks, before a byte has moved,
     for whatever can be known then; ``DataError`` on the rank that meets it for what turns up on the way, so that the
-    caller ends the others (``together.watch``). What landed until then is kept and named.
+    caller ends the others (``together.watch``); ``watcher`` is that, so that they write down why. What landed until
+    then is kept, and named if the disk takes it in a few seconds.
     """
     spans, counters = Spans(), Counters()
     prepared = prepare(settled(options), world, spans, counters, names)
@@ -54,26 +68,47 @@ def stage(
     with together(world, lambda: claim(prepared.destination, options.source, world.place, job)):
         manifest = together(world, lambda: Manifest.open(prepared.destination, identity(prepared)))
         journal = Journal(prepared.destination)
-        if world.place.local_rank == 0:
-            tell_of_killed(journal, world.place.node_name, quiet)
-        world.barrier()
+        together(world, lambda: clear_up(journal, prepared.destination, world.place, quiet))
         begun = journal.start(job, world.place, " ".join(sys.argv))
-        try:
-            report = Staging(prepared, manifest, spans, counters, quiet).run()
-        except BaseException as error:
-            journal.end(begun, "aborted", str(error) or type(error).__name__)
-            raise
-        journal.end(begun)
+        staging = Staging(prepared, manifest, spans, counters, quiet)
+        with staging.written_down(journal, begun, watcher):
+            report = staging.run()
         world.barrier()
     return report
 
 
-def tell_of_killed(journal: Journal, node: str, quiet: bool) -> None:
-    """Name the processes of an earlier staging that were killed, once."""
-    for start in journal.unfinished(node):
+def clear_up(journal: Journal, destination: Path, place: Place, quiet: bool) -> None:
+    """After a staging that did not come to its end: name the processes that were killed, remove unfinished files.
+
+    The first rank of a node does, which holds the claim.
+    """
+    if place.local_rank != 0 or journal.is_done():
+        return
+    for start in journal.unfinished(place.node_name):
         if not quiet:
             print(f"{start}; going on from what it left", file=sys.stderr, flush=True)
         journal.end(start, KILLED)
+    remove_unfinished(destination)
+
+
+@contextmanager
+def told_of_abort(watcher: AbortWatcher | None, tell: Callable[[str], None]) -> Iterator[None]:
+    """While entered, ``tell`` is called before what ``watcher`` calls on an abort."""
+    if watcher is None:
+        yield
+        return
+    then = watcher.on_abort
+
+    def on_abort(reason: str) -> None:
+        tell(reason)
+        if then is not None:
+            then(reason)
+
+    watcher.on_abort = on_abort
+    try:
+        yield
+    finally:
+        watcher.on_abort = then
 
 
 @dataclass
@@ -132,6 +167,23 @@ class Staging:
             with self.spans.span("verify"):
                 together(self.world, self.verify)
         return self.report(landings, before, after)
+
+    @contextmanager
+    def written_down(self, journal: Journal, begun: Start, watcher: AbortWatcher | None) -> Iterator[None]:
+        """Write into the journal how what is inside ended, also where ``watcher`` ends this process."""
+
+        def aborted(reason: str, keep_s: float = KEEP_BRIEFLY_S) -> None:
+            with suppress(DataError):  # a full disk, of which the first error tells
+                journal.end(begun, "aborted", reason)
+            self.batch.commit_within(keep_s)
+
+        with told_of_abort(watcher, aborted):
+            try:
+                yield
+            except BaseException as error:
+                aborted(str(error) or type(error).__name__, KEEP_S)
+                raise
+        journal.end(begun)
 
     def progress(self) -> Progress:
         """A bar of what this rank writes, shown by the first one."""

@@ -8,7 +8,7 @@ all batches in order. It knows one batch size, so shorter batches are filled up 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
-from hpcbench.data.dali_samples import DaliSamples, StoredArray, index_file
+from hpcbench.data.dali_samples import DaliSamples, StoredArray, check_index, has_dali, index_file
 from hpcbench.data.sampler import Indices
 from staging.errors import InputError
 
 Batch = tuple[Tensor, Tensor]
 AHEAD = 2
 """Batches that DALI prepares ahead of the one in use."""
+READER = "samples"
+"""Name of the TFRecord reader in its pipeline."""
 
 
 def check_dali(application: Application, config: RunConfig) -> None:
@@ -34,11 +37,6 @@ def check_dali(application: Application, config: RunConfig) -> None:
         raise InputError('data.loader dali needs NVIDIA DALI; pip install "hpcbench[dali]", or use --data.loader torch')
     for split in ("train", "validation"):
         describe(application, config, split)
-
-
-def has_dali() -> bool:
-    """Whether DALI is installed; it is not imported."""
-    return find_spec("nvidia") is not None and find_spec("nvidia.dali") is not None
 
 
 def describe(application: Application, config: RunConfig, split: str) -> DaliSamples:
@@ -87,6 +85,8 @@ class DaliLoader:
         number = 0
         try:
             pipeline = build_pipeline(self.described, batches, self.threads, self.device)
+            if self.described.kind == "tfrecord":
+                self._check_indices(pipeline, batches)
             pipeline.schedule_run()  # fills the queue: AHEAD batches
             for number, indices in enumerate(batches):
                 inputs, targets, *checks = (as_torch(output) for output in pipeline.outputs(cuda_stream=stream))
@@ -97,8 +97,8 @@ class DaliLoader:
                 yield read
         except RuntimeError as error:
             self._blame(batches[number : number + AHEAD + 1])
-            reason = next((line for line in str(error).splitlines()[::-1] if line and "C++ context" not in line), "")
-            first = self.described.files[int(batches[number][0])][0]
+            reason = told(error)
+            first = self.described.files[int(batches[number][0])]
             raise InputError(f"DALI cannot read {first} and what follows ({reason}); try --data.loader torch") from None
 
     def _check(self, read: Batch, checks: list[Tensor], indices: Indices) -> None:
@@ -113,11 +113,19 @@ class DaliLoader:
             if not bool(fine.all()):
                 self._blame([indices])
 
+    def _check_indices(self, pipeline: Any, batches: list[Indices]) -> None:
+        """Refuse an index of none or several records, after which every sample would stand at another's place."""
+        expected = len(batches) * max(len(indices) for indices in batches)
+        if pipeline.reader_meta(READER)["epoch_size"] != expected:
+            self._blame(batches)
+
     def _blame(self, batches: list[Indices]) -> None:
-        """Read samples as the torch loader does, which raises ``DataError`` for the first bad one."""
+        """Read samples as the torch loader does, and their indices: ``DataError`` for the first bad file."""
         for indices in batches:
             for index in indices:
                 self.samples[int(index)]
+                if self.described.kind == "tfrecord":
+                    check_index(index_file(self.described.files[int(index)]))
 
     def _empty(self) -> Batch:
         arrays = (self.described.inputs, self.described.targets)
@@ -127,14 +135,17 @@ class DaliLoader:
         return inputs, targets
 
 
+def dali(part: str) -> Any:
+    """A module of DALI, untyped, since its stubs lack much of what is used here."""
+    return import_module(f"nvidia.dali.{part}")
+
+
 def build_pipeline(described: DaliSamples, batches: list[Indices], threads: int, device: torch.device) -> Any:
     """A pipeline that gives the batches in order, and then one small output for every check of values."""
-    from nvidia.dali import Pipeline
-
     device_id = None
     if device.type == "cuda":
         device_id = torch.cuda.current_device() if device.index is None else device.index
-    pipeline = Pipeline(
+    pipeline = dali("pipeline").Pipeline(
         batch_size=max(len(indices) for indices in batches),
         num_threads=threads,
         device_id=device_id,
@@ -152,27 +163,28 @@ def build_pipeline(described: DaliSamples, batches: list[Indices], threads: int,
 
 def npy_arrays(described: DaliSamples, batches: list[Indices]) -> list[Any]:
     """Graph that reads npy files by the names it is fed."""
-    from nvidia.dali import fn, types
-
-    names = ([encoded(described, indices, part) for part in (0, 1)] for indices in batches)
+    fn, types = dali("fn"), dali("types")
+    names = (encoded_names(described, indices) for indices in batches)
     parts = fn.external_source(source=names, num_outputs=2, batch=True, dtype=types.UINT8, ndim=1)
     return [fn.decoders.numpy(fn.io.file.read(part, dont_use_mmap=True)) for part in parts]
 
 
-def encoded(described: DaliSamples, indices: Indices, part: int) -> list[NDArray[np.uint8]]:
-    """File names of a batch, as DALI takes them."""
-    return [np.frombuffer(bytes(described.files[int(index)][part]), np.uint8) for index in indices]
+def encoded_names(described: DaliSamples, indices: Indices) -> tuple[list[NDArray[np.uint8]], ...]:
+    """Names of the files of a batch, of inputs and of targets, as DALI takes them."""
+    assert described.targets_file is not None
+    files = [described.files[int(index)] for index in indices]
+    both = files, [described.targets_file(path) for path in files]
+    return tuple([np.frombuffer(bytes(path), np.uint8) for path in paths] for paths in both)
 
 
 def tfrecord_arrays(described: DaliSamples, batches: list[Indices]) -> list[Any]:
     """Graph that reads TFRecord files, listed in the order of the batches, through their indices."""
-    from nvidia.dali import fn, tfrecord, types
-
+    fn, types, tfrecord = dali("fn"), dali("types"), dali("tfrecord")
     size = max(len(indices) for indices in batches)
     files: list[Path] = []
     for indices in batches:
         padded = [*indices, *[indices[-1]] * (size - len(indices))]
-        files += [described.files[int(index)][0] for index in padded]
+        files += [described.files[int(index)] for index in padded]
     arrays = (described.inputs, described.targets)
     features = {
         name: tfrecord.VarLenFeature(tfrecord.float32, 0.0)
@@ -185,6 +197,7 @@ def tfrecord_arrays(described: DaliSamples, batches: list[Indices]) -> list[Any]
         index_path=[str(index_file(path)) for path in files],
         features=features,
         dont_use_mmap=True,
+        name=READER,
     )
     kinds = {"int16": types.INT16, "uint8": types.UINT8, "float32": types.FLOAT}
     return [
@@ -195,8 +208,7 @@ def tfrecord_arrays(described: DaliSamples, batches: list[Indices]) -> list[Any]
 
 def value_checks(outputs: list[Any], arrays: tuple[StoredArray, StoredArray]) -> list[Any]:
     """Graph for a number per sample and check: a sum, which shows what is not finite, or a maximum."""
-    from nvidia.dali import fn
-
+    fn = dali("fn")
     checks = []
     for output, array in zip(outputs, arrays, strict=True):
         if array.finite:
@@ -208,4 +220,11 @@ def value_checks(outputs: list[Any], arrays: tuple[StoredArray, StoredArray]) ->
 
 def as_torch(output: Any) -> Tensor:
     """A batch that DALI made, shared with torch without a copy."""
-    return torch.from_dlpack(output.as_tensor())
+    shared: Tensor = from_dlpack(output.as_tensor())
+    return shared
+
+
+def told(error: RuntimeError) -> str:
+    """The line of DALI's message that says what happened, without the traceback around it."""
+    lines = [line.strip() for line in str(error).partition("encountered:")[2].splitlines()]
+    return next(filter(None, [*lines, *str(error).splitlines()]), type(error).__name__)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -32,19 +34,26 @@ class StoredArray:
 
 @dataclass(frozen=True)
 class DaliSamples:
-    """The samples of a split for DALI: ``files[i]`` are those of sample i of the torch dataset.
+    """The samples of a split for DALI: ``files[i]`` holds the inputs of sample i of the torch dataset.
 
-    ``npy``: one file per array, of npy version 1.0. ``tfrecord``: one plain file of one ``tf.train.Example`` with its
-    index beside it, ``features`` naming each array's feature: bytes of integers (little endian), or float32 values.
-    ``finish`` turns the batch of inputs and that of targets, as stored, into what the torch dataset's items stack to.
+    ``npy``: arrays of npy version 1.0, the targets in ``targets_file(files[i])``. ``tfrecord``: plain files of one
+    ``tf.train.Example`` with their indices beside them; ``features`` names the feature of each array, which holds bytes
+    of little-endian integers, or float32 values. ``finish`` turns a batch of inputs and one of targets, as stored, into
+    what the torch dataset's items stack to.
     """
 
     kind: Literal["npy", "tfrecord"]
-    files: Sequence[tuple[Path, ...]]
+    files: Sequence[Path]
     inputs: StoredArray
     targets: StoredArray
     finish: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+    targets_file: Callable[[Path], Path] | None = None
     features: tuple[str, str] = ("", "")
+
+
+def has_dali() -> bool:
+    """Whether DALI is installed; it is not imported."""
+    return find_spec("nvidia") is not None and find_spec("nvidia.dali") is not None
 
 
 def index_file(path: Path) -> Path:
@@ -54,29 +63,25 @@ def index_file(path: Path) -> Path:
 
 def require_indices(files: Sequence[Path]) -> None:
     """Raise ``DataError`` for the first TFRecord file without an index; each folder is listed once."""
-    for folder in sorted({path.parent for path in files}):
-        there = {path.name for path in folder.iterdir() if path.name.endswith(INDEX_SUFFIX)}
-        for path in files:
-            if path.parent == folder and index_file(path).name not in there:
-                raise DataError(path, f"has no index {index_file(path).name} beside it, which DALI needs", INDEX_HINT)
+    there = {entry.path for folder in {path.parent for path in files} for entry in os.scandir(folder)}
+    for path in files:
+        if f"{path}{INDEX_SUFFIX}" not in there:
+            raise DataError(path, f"has no index {index_file(path).name} beside it, which DALI needs", INDEX_HINT)
 
 
 def check_index(path: Path) -> None:
-    """Raise ``DataError`` unless the index at ``path`` covers its TFRecord file from the first byte to the last."""
+    """Raise ``DataError`` unless the index at ``path`` has one record, its TFRecord file from first to last byte."""
     try:
         lines = [line.split() for line in path.read_text(encoding="ascii").splitlines()]
         size = path.with_name(path.name.removesuffix(INDEX_SUFFIX)).stat().st_size
-        end = 0
-        for offset, length in lines:
-            if int(offset) != end or int(length) <= 0:
-                raise DataError(path, f"has a record at byte {offset} where {end} is expected", INDEX_HINT)
-            end += int(length)
+        records = [(int(offset), int(length)) for offset, length in lines]
     except OSError as error:
         raise DataError(error.filename, f"cannot be read ({error.strerror})", "check the path") from None
     except ValueError:
         raise DataError(path, "is not an index: each line holds an offset and a size in bytes", INDEX_HINT) from None
-    if end != size:
-        raise DataError(path, f"covers {end} bytes of a TFRecord file of {size}", INDEX_HINT)
+    if records != [(0, size)]:
+        said = f"{records[0]}" if len(records) == 1 else f"{len(records)} records"
+        raise DataError(path, f"says {said} where one of offset and size (0, {size}) is expected", INDEX_HINT)
 
 
 def refuse_format(key: str, value: str, change: str) -> InputError:

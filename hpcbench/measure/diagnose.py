@@ -16,6 +16,7 @@ from typing import Literal
 
 import psutil
 
+from hpcbench.data.dali_samples import has_dali
 from hpcbench.measure.environment import cores_allowed
 from hpcbench.measure.memory import memory_limit_bytes
 from hpcbench.measure.system import filesystem, operating_system, processor
@@ -243,6 +244,7 @@ def needs(software_works: bool, mpi: list[Row]) -> list[Need]:
         Need("staging over MPI", library.state == "ok", local),
         Need("several nodes, srun", shutil.which("srun") is not None, "Slurm; mpiexec and torchrun do as well"),
         Need("an accelerator", software_works and _has_accelerator(), "a device, or a torch that was built for it"),
+        Need("--data.loader dali", has_dali(), 'pip install "hpcbench[dali]"'),
         Need("--train.compile", find_compiler() is not None, "a C++ compiler on PATH, such as g++"),
     ]
 

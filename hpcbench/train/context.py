@@ -78,7 +78,6 @@ class Run:
         # On the device, since a captured graph would keep a plain number, and the last step may have another weight.
         self.weight = torch.ones((), dtype=self.dtype, device=self.device)
         self.phase = self.phases.phase
-        self.pin = self.device.type != "cpu"
         asked = self.config.data.workers
         self.workers = default_workers(self.threads) if asked is None else asked
         self.open_loaders()

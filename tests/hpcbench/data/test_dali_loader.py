@@ -1,0 +1,310 @@
+"""The DALI loader gives the batches of the torch loader: samples, labels, layout and order; bad input is one line."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from hpcbench.application import Application, find_application
+from hpcbench.cli.main import main
+from hpcbench.config.resolve import resolve
+from hpcbench.config.schema import RunConfig
+from hpcbench.data import dali_loader, dali_samples
+from hpcbench.data.dali_loader import DaliLoader, check_dali, describe
+from hpcbench.data.dali_samples import check_index, has_dali, index_file
+from hpcbench.data.files import dataset_files
+from hpcbench.data.loader import BatchLoader, open_loader
+from hpcbench.data.sampler import epoch_order, rank_batches, rank_share
+from hpcbench.results.run_folder import RunFolder
+from hpcbench.train.build import open_data
+from staging.errors import DataError, InputError
+from staging.formats.example import encode_example
+from staging.formats.tfrecord import write_records
+
+needs_dali = pytest.mark.skipif(not has_dali(), reason='needs NVIDIA DALI (pip install "hpcbench[dali]")')
+
+SETS = {
+    "cosmoflow-tfrecord": ("cosmoflow", {"data.compression": "none"}),
+    "cosmoflow-npy": ("cosmoflow", {"data.format": "npy"}),
+    "deepcam-npy": ("deepcam", {"data.format": "npy"}),
+}
+TRAINING, VALIDATION = 13, 5
+
+
+@pytest.fixture(scope="module")
+def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A dataset of each form that DALI reads, by name."""
+    made = {}
+    for name, (app, settings) in SETS.items():
+        made[name] = tmp_path_factory.mktemp("data") / name
+        simulate(app, made[name], settings)
+    for path in made["cosmoflow-tfrecord"].glob("*/*.tfrecord"):
+        index_file(path).write_text(f"0 {path.stat().st_size}\n")
+    return made
+
+
+def simulate(app: str, root: Path, settings: dict[str, str]) -> None:
+    words = [word for key, value in settings.items() for word in (f"--{key}", value)]
+    sizes = ["--simulate.train_samples", str(TRAINING), "--simulate.validation_samples", str(VALIDATION)]
+    assert (
+        main(["data", "simulate", app, "--preset", "smoke", "--out", str(root), "--processes", "1", *sizes, *words])
+        == 0
+    )
+
+
+def configured(name: str, root: Path, **more: str) -> tuple[Application, RunConfig]:
+    app, settings = SETS[name]
+    application = find_application(app)
+    common = {"data.root": str(root), "data.loader": "dali"}
+    return application, resolve(application, "smoke", [], {**settings, **common, **more})
+
+
+def same(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> bool:
+    return all(
+        torch.equal(a, b) and a.dtype == b.dtype and a.shape == b.shape and (not len(a) or a.stride() == b.stride())
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+@needs_dali
+@pytest.mark.parametrize("last_batch", ["keep", "drop"])
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("name", SETS)
+def test_both_loaders_give_the_same_samples_labels_and_order(
+    name: str, ranks: int, last_batch: str, roots: dict[str, Path]
+) -> None:
+    application, config = configured(name, roots[name])
+    training, validation = open_data(application, config)
+    host = torch.device("cpu")
+    for rank in range(ranks):
+        dali = open_loader(application, config, "train", training, 2, host)
+        assert isinstance(dali, DaliLoader)
+        for epoch in (1, 2, 3):
+            batches = rank_batches(epoch_order(TRAINING, 7, epoch), rank, ranks, 3, last_batch)
+            expected, got = list(BatchLoader(training, 0, pin=False).load(batches)), list(dali.load(batches))
+            assert len(got) == len(batches)
+            assert all(same(one, other) for one, other in zip(got, expected, strict=True))
+        share = rank_share(len(validation), rank, ranks)
+        batches = [share[:2], share[2:]]
+        got = list(open_loader(application, config, "validation", validation, 0, host).load(batches))
+        expected = list(BatchLoader(validation, 0, pin=False).load(batches))
+        assert all(same(one, other) for one, other in zip(got, expected, strict=True))
+
+
+@needs_dali
+@pytest.mark.parametrize("name", SETS)
+def test_batches_of_any_sizes_and_none(name: str, roots: dict[str, Path]) -> None:
+    application, config = configured(name, roots[name])
+    training, _ = open_data(application, config)
+    loader = open_loader(application, config, "train", training, 2, torch.device("cpu"))
+    batches = [np.array(some, dtype=np.int64) for some in ([3], [], [7, 7, 0, 12], [5, 1], [])]
+    expected, got = list(BatchLoader(training, 0, pin=False).load(batches)), list(loader.load(batches))
+    assert [len(inputs) for inputs, _ in got] == [1, 0, 4, 2, 0]
+    assert all(same(one, other) for one, other in zip(got, expected, strict=True))
+    assert list(loader.load([])) == []
+    # an epoch that is given up leaves the next one whole
+    abandoned = loader.load(batches)
+    assert same(next(abandoned), expected[0])
+    assert all(same(one, other) for one, other in zip(loader.load(batches), expected, strict=True))
+
+
+@needs_dali
+def test_chosen_channels(roots: dict[str, Path]) -> None:
+    application, config = configured("deepcam-npy", roots["deepcam-npy"], **{"data.channels": "[4, 0, 9]"})
+    training, _ = open_data(application, config)
+    batches = [np.array([2, 0])]
+    got = next(open_loader(application, config, "train", training, 2, torch.device("cpu")).load(batches))
+    expected = next(BatchLoader(training, 0, pin=False).load(batches))
+    assert got[0].shape == (2, 3, 48, 64)
+    assert torch.equal(got[0], expected[0])
+
+
+@needs_dali
+@pytest.mark.parametrize("name", ["cosmoflow-tfrecord", "deepcam-npy"])
+def test_training_with_dali_has_exactly_the_losses_of_the_torch_loader(
+    name: str, roots: dict[str, Path], tmp_path: Path
+) -> None:
+    app, settings = SETS[name]
+    words = [word for key, value in settings.items() for word in (f"--{key}", value)]
+    fixed = ["--train.precision", "32-true", "--parallel.threads", "1", "--parallel.accelerator", "cpu", "--seed", "5",
+             "--train.baselines", "false", "--train.target", "null", "--train.max_epochs", "2",
+             "--train.local_batch_size", "4", "--data.root", str(roots[name])]  # fmt: skip
+    tables, scores = [], []
+    for loader in ("torch", "dali"):
+        folder = tmp_path / loader
+        choice = ["--data.loader", loader, "--run-dir", str(folder)]
+        assert main(["train", app, "--preset", "smoke", *words, *fixed, *choice]) == 0
+        tables.append(RunFolder.open(folder).read_steps())
+        scores.append(RunFolder.open(folder).read_summary().metrics)
+    assert len(tables[0]) == 8
+    assert list(tables[0]["samples"]) == [4, 8, 12, 13, 17, 21, 25, 26]
+    assert list(tables[1]["loss"]) == list(tables[0]["loss"])
+    assert scores[1] == scores[0]
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def spoil(path: Path, value: float) -> None:
+    array = np.load(path)
+    array.flat[0] = value
+    np.save(path, array)
+
+
+BAD = {
+    "cut npy": ("deepcam-npy", "train/data-*.npy", cut, "holds .* bytes"),
+    "gone": ("deepcam-npy", "train/label-*.npy", Path.unlink, "cannot be read"),
+    "of another shape": ("cosmoflow-npy", "train/*_data.npy", lambda path: np.save(path, np.zeros((8,) * 4, "i2")),
+                         "has shape"),
+    "of another type": ("cosmoflow-npy", "train/*_label.npy", lambda path: np.save(path, np.zeros(4)), "float64"),
+    "not a number": ("deepcam-npy", "train/data-*.npy", lambda path: spoil(path, np.nan), "TMQ is nan at row 0"),
+    "no class": ("deepcam-npy", "train/label-*.npy", lambda path: spoil(path, 3), "label 3 at row 0"),
+    "cut TFRecord": ("cosmoflow-tfrecord", "train/*.tfrecord", cut, "cut short"),
+    "no TFRecord": ("cosmoflow-tfrecord", "train/*.tfrecord", lambda path: path.write_bytes(bytes(32834)), "damaged"),
+    "without feature": ("cosmoflow-tfrecord", "train/*.tfrecord", lambda path: record(path, {"x": bytes(32768)}),
+                        "no feature 'y'"),
+    "short feature": ("cosmoflow-tfrecord", "train/*.tfrecord",
+                      lambda path: record(path, {"x": bytes(24), "y": np.zeros(4, "f4")}), "has 24 bytes"),
+}  # fmt: skip
+
+
+def record(path: Path, features: dict[str, object]) -> None:
+    write_records(path, [encode_example(features)], "none")  # type: ignore[arg-type]
+    index_file(path).write_text(f"0 {path.stat().st_size}\n")
+
+
+@needs_dali
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_file_is_named_in_one_line(what: str, tmp_path: Path) -> None:
+    name, pattern, break_it, said = BAD[what]
+    app, settings = SETS[name]
+    simulate(app, tmp_path / "data", settings)
+    for path in (tmp_path / "data").glob("*/*.tfrecord"):
+        index_file(path).write_text(f"0 {path.stat().st_size}\n")
+    application, config = configured(name, tmp_path / "data")
+    training, _ = open_data(application, config)
+    bad = sorted((tmp_path / "data").glob(pattern))[6]
+    break_it(bad)
+    loader = open_loader(application, config, "train", training, 2, torch.device("cpu"))
+    with pytest.raises(DataError, match=said) as caught:
+        list(loader.load(rank_batches(np.arange(TRAINING), 0, 1, 2, "keep")))
+    assert bad.name in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@needs_dali
+@pytest.mark.parametrize("text", ["7 32768\n", "0 40\n40 32794\n", "nothing\n", "0 32\n"])
+def test_a_wrong_index_never_moves_samples(text: str, tmp_path: Path) -> None:
+    simulate("cosmoflow", tmp_path, SETS["cosmoflow-tfrecord"][1])
+    for path in tmp_path.glob("*/*.tfrecord"):
+        index_file(path).write_text(f"0 {path.stat().st_size}\n")
+    application, config = configured("cosmoflow-tfrecord", tmp_path)
+    training, _ = open_data(application, config)
+    index_file(training.files[4]).write_text(text)
+    loader = open_loader(application, config, "train", training, 2, torch.device("cpu"))
+    with pytest.raises(DataError, match=re.escape(index_file(training.files[4]).name)):
+        list(loader.load([np.array([3, 4]), np.array([5])]))
+
+
+@needs_dali
+def test_what_only_dali_cannot_read_is_one_line(roots: dict[str, Path]) -> None:
+    application, config = configured("cosmoflow-npy", roots["cosmoflow-npy"])
+    described = describe(application, config, "train")
+    fine = [(torch.zeros(1), torch.zeros(1))] * TRAINING
+    loader = DaliLoader(fine, lambda: replace(described, targets_file=lambda path: path.with_name("none.npy")), 1)
+    with pytest.raises(
+        InputError, match=r"DALI cannot read .*\.npy and what follows \(.*Could not open file"
+    ) as caught:
+        list(loader.load([np.array([4, 5])]))
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith("; try --data.loader torch")
+
+
+def test_the_device_decides_where_batches_arrive() -> None:
+    made = DaliLoader(None, lambda: pytest.fail("described too early"), 0, torch.device("cuda", 1))
+    assert (made.device, made.threads) == (torch.device("cuda", 1), 1)
+    assert DaliLoader(None, lambda: pytest.fail("described too early"), 3, torch.device("meta")).device.type == "cpu"
+
+
+def test_without_dali_one_line_and_nothing_is_written(
+    roots: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(dali_samples, "find_spec", lambda name: None)
+    words = ["train", "cosmoflow", "--preset", "smoke", "--data.loader", "dali", "--data.compression", "none"]
+    root = str(roots["cosmoflow-tfrecord"])
+    assert main([*words, "--data.root", root, "--run-dir", str(tmp_path / "run")]) == 2
+    assert capsys.readouterr().err.endswith(
+        'data.loader dali needs NVIDIA DALI; pip install "hpcbench[dali]", or use --data.loader torch\n'
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("app", "settings", "said"), [
+    ("cosmoflow", {"data.compression": "gzip"}, r"data.compression \(gzip\) .*gunzip\+tfrecord-index"),
+    ("cosmoflow", {"data.format": "hdf5"}, r"data.format \(hdf5\) .*--data.format npy"),
+    ("deepcam", {"data.format": "hdf5"}, r"data.format \(hdf5\) .*--data.format npy"),
+])  # fmt: skip
+def test_forms_that_dali_cannot_read(
+    app: str, settings: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dali_loader, "has_dali", lambda: True)
+    application = find_application(app)
+    config = resolve(application, "smoke", [], {**settings, "data.root": "/nowhere", "data.loader": "dali"})
+    with pytest.raises(InputError, match=said):
+        check_dali(application, config)
+
+
+def test_an_application_that_does_not_say_how(monkeypatch: pytest.MonkeyPatch, roots: dict[str, Path]) -> None:
+    monkeypatch.setattr(dali_loader, "has_dali", lambda: True)
+    application, config = configured("cosmoflow-npy", roots["cosmoflow-npy"])
+    monkeypatch.delattr(application.module("data"), "dali_samples")
+    with pytest.raises(InputError, match=r"add dali_samples\(config, split\) to apps.cosmoflow.data"):
+        check_dali(application, config)
+
+
+def test_a_missing_index_is_named_with_how_to_make_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, roots: dict[str, Path]
+) -> None:
+    monkeypatch.setattr(dali_loader, "has_dali", lambda: True)
+    simulate("cosmoflow", tmp_path / "data", SETS["cosmoflow-tfrecord"][1])
+    application, config = configured("cosmoflow-tfrecord", tmp_path / "data")
+    files = sorted((tmp_path / "data/train").glob("*.tfrecord"))
+    for path in files[:-1]:
+        index_file(path).write_text("")
+    with pytest.raises(DataError, match=rf"{files[-1].name}: has no index .*--staging.transform tfrecord-index"):
+        open_data(application, config)
+
+
+def test_indices_are_staged_and_verified_with_their_files(roots: dict[str, Path]) -> None:
+    application, config = configured("cosmoflow-tfrecord", roots["cosmoflow-tfrecord"])
+    files = dataset_files(application, config)
+    assert len(files) == 2 * (TRAINING + VALIDATION)
+    for path in files:
+        application.module("data").check_file(path, config)
+    config.data.loader = "torch"
+    assert len(dataset_files(application, config)) == TRAINING + VALIDATION
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("0 99\n", r"says \(0, 99\) where one of offset and size \(0, 100\) is expected"),
+    ("0 50\n50 50\n", "says 2 records"),
+    ("", "says 0 records"),
+    ("zero\n", "is not an index"),
+    ("0\n", "is not an index"),
+    ("\xff", "is not an index"),
+    (None, "cannot be read"),
+])  # fmt: skip
+def test_a_wrong_index_is_told(text: str | None, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(bytes(100))
+    if text is not None:
+        index_file(path).write_text(text, encoding="latin-1")
+    with pytest.raises(DataError, match=said):
+        check_index(index_file(path))

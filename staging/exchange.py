@@ -74,15 +74,13 @@ class Lane:
     plan: Plan
     partners: list[int]
     """The rank of this lane on each node."""
-    moving: NDArray[np.bool_]
-    """Entries that some node lacks."""
+    entries: NDArray[np.int64]
+    """Entries of this lane that some node lacks, in the order in which they travel."""
     piece_bytes: int
 
     def __post_init__(self) -> None:
-        plan = self.plan
-        self._entries = np.flatnonzero(self.moving & (plan.lane == self.world.place.local_rank))
-        self._origins = plan.reading_node[self._entries]
-        self._homes = plan.home[self._entries]
+        self._origins = self.plan.reading_node[self.entries]
+        self._homes = self.plan.home[self.entries]
 
     @property
     def node(self) -> int:
@@ -91,7 +89,7 @@ class Lane:
 
     def stream(self, origin: int, home: int) -> Stream:
         """What ``origin`` reads on this lane for node ``home``, or for ``EVERY_NODE``."""
-        entries = self._entries[(self._origins == origin) & (self._homes == home)]
+        entries = self.entries[(self._origins == origin) & (self._homes == home)]
         return Stream(self.plan.listing, entries, self.piece_bytes)
 
 

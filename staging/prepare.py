@@ -48,11 +48,17 @@ class Prepared:
     """Entries that some node lacks."""
     make_sink: SinkMaker
     piece_bytes: int
+    turns: NDArray[np.int64]
+    """For each entry its place in the order in which entries shall arrive."""
 
     @property
     def listing(self) -> Listing:
         """What the source holds."""
         return self.source.listing
+
+    def in_turn(self, entries: NDArray[np.int64]) -> NDArray[np.int64]:
+        """``entries`` in the order in which they shall arrive."""
+        return entries[np.argsort(self.turns[entries], kind="stable")]
 
     def partners(self) -> list[int]:
         """The rank of each node that handles the same lane as this one."""
@@ -71,7 +77,8 @@ def prepare(
 ) -> Prepared:
     """List the source, make the plan, and check that it fits; nothing is written. Collective.
 
-    ``names`` are the relative names of the files to stage, where they are known; else the source is listed. Raises
+    ``names`` are the relative names of the files to stage, in the order in which they shall arrive, where they are
+    known; else the source is listed. Raises
     ``InputError`` on all ranks for bad options, an unreadable source, a destination that is not ours, and too little
     space on any node.
     """
@@ -86,8 +93,17 @@ def prepare(
     with spans.span("check"):
         together(world, lambda: refuse_collisions(options, source.listing))
         check_room(destination, source.listing, wanted, make_sink, options.transform, world)
+    turns = turns_of(source.listing, names)
     piece_bytes = max(options.piece_bytes, held_bytes(options, source.listing))
-    return Prepared(options, world, places, destination, source, plan, wanted, moving, make_sink, piece_bytes)
+    return Prepared(options, world, places, destination, source, plan, wanted, moving, make_sink, piece_bytes, turns)
+
+
+def turns_of(listing: Listing, names: Sequence[str] | None) -> NDArray[np.int64]:
+    """For each entry its place in the order of ``names``; without these, that of the listing."""
+    if names is None:
+        return np.arange(len(listing), dtype=np.int64)
+    turn = {name: number for number, name in enumerate(names)}
+    return np.fromiter((turn[name] for name in listing.names), np.int64, len(listing))
 
 
 def held_bytes(options: StageOptions, listing: Listing) -> int:
@@ -181,7 +197,7 @@ def only(listing: Listing, names: Sequence[str], index: Path) -> Listing:
     return listing.take(kept)
 
 
-def rows_of(path: Path, selection: Selection, retries: int) -> Source:
+def rows_of(path: Path, selection: Selection, retries: int = 3) -> Source:
     """The rows of one large HDF5 file."""
     if path.suffix not in HDF5:
         raise InputError(f"{path} is a file; a source is a folder, or one HDF5 file ({', '.join(HDF5)})")

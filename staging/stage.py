@@ -56,11 +56,11 @@ def stage(
 ) -> StagingReport:
     """Bring the source to every node, or its parts to each; returns the report, the same on all ranks. Collective.
 
-    ``names`` are the files of the source to bring, where the caller knows them; else all that ``options`` choose. What
-    an earlier run brought and named in the manifest stays. Raises ``InputError`` on all ranks, before a byte has moved,
-    for whatever can be known then; ``DataError`` on the rank that meets it for what turns up on the way, so that the
-    caller ends the others (``together.watch``); ``watcher`` is that, so that they write down why. What landed until
-    then is kept, and named if the disk takes it in a few seconds.
+    ``names`` are the files of the source to bring, in the order in which they shall arrive, where the caller knows
+    them; else all that ``options`` choose. What an earlier run brought and named in the manifest stays. Raises
+    ``InputError`` on all ranks, before a byte has moved, for whatever can be known then; ``DataError`` on the rank that
+    meets it for what turns up on the way, so that the caller ends the others (``together.watch``); ``watcher`` is that,
+    so that they write down why. What landed until then is kept, and named if the disk takes it in a few seconds.
     """
     spans, counters = Spans(), Counters()
     prepared = prepare(settled(options), world, spans, counters, names)
@@ -205,10 +205,11 @@ class Staging:
         )
         if options.path == "direct":
             mine = np.flatnonzero(prepared.wanted & (plan.lane == place.local_rank))
-            stream = Stream(prepared.listing, mine, prepared.piece_bytes)
+            stream = Stream(prepared.listing, prepared.in_turn(mine), prepared.piece_bytes)
             done = move_directly(prepared.source, stream, make_writer, options.threads, options.queue_pieces)
         else:
-            lane = Lane(self.world, plan, prepared.partners(), prepared.moving, prepared.piece_bytes)
+            entries = prepared.in_turn(np.flatnonzero(prepared.moving & (plan.lane == place.local_rank)))
+            lane = Lane(self.world, plan, prepared.partners(), entries, prepared.piece_bytes)
             done = move_by_exchange(
                 lane, prepared.source, make_writer, options.threads, options.queue_pieces,
                 checked=options.verify != "none",

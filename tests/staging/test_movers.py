@@ -136,7 +136,8 @@ def test_by_exchange(data: st.DataObject) -> None:
             if place.local_rank >= lanes:
                 return None
             partners = [sum(ranks[:node]) + place.local_rank for node in range(nodes)]
-            part = Lane(world, plan, partners, moving, piece_bytes)
+            own = np.flatnonzero(moving & (lane == place.local_rank))
+            part = Lane(world, plan, partners, own, piece_bytes)
             out, landed = Path(folder) / f"node{place.node}", []
             return move_by_exchange(
                 part, TreeSource(case.root, case.listing),

@@ -83,7 +83,8 @@ def split_files(config: Config, split: str) -> list[Path]:
     """Every file of the samples that are used, labels included, and the indices that DALI reads TFRecords with."""
     files = counts_files(config, split)
     samples = [path for counts in files for path in sample_files(counts, config.data.format)]
-    indexed = config.data.loader == "dali" and config.data.format == "tfrecord"
+    made_on_the_way = "tfrecord-index" in config.staging.transform
+    indexed = config.data.loader == "dali" and config.data.format == "tfrecord" and not made_on_the_way
     return samples + [index_file(path) for path in files] if indexed else samples
 
 

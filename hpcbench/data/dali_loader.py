@@ -32,10 +32,13 @@ READER = "samples"
 
 
 def check_dali(application: Application, config: RunConfig) -> None:
-    """Raise ``InputError`` where ``data.loader dali`` cannot work: not installed, or files that DALI cannot read."""
+    """Raise ``InputError`` where ``data.loader dali`` cannot work: not installed, or files that DALI cannot read.
+
+    Files that a staging transform is yet to make are looked at when they are read.
+    """
     if not has_dali():
         raise InputError('data.loader dali needs NVIDIA DALI; pip install "hpcbench[dali]", or use --data.loader torch')
-    for split in ("train", "validation"):
+    for split in () if config.staging.transform else ("train", "validation"):
         describe(application, config, split)
 
 

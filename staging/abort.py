@@ -186,7 +186,7 @@ class AbortWatcher:
     def _leave_at_exit(self) -> None:
         assert self._announced is not None
         if self._rank == 0:
-            self._tell_all(self._announced)
+            self._end_others(self._announced)
         leave(self._announced["code"])
 
     def _say_goodbye(self) -> None:
@@ -268,10 +268,7 @@ class AbortWatcher:
             origin.send(message)
             origin.wait_for_end(LAST_WORDS_S)
         if self._rank == 0:
-            self._tell_all(message)
-            deadline = time.monotonic() + LAST_WORDS_S
-            for peer in self._peers:
-                peer.wait_for_end(deadline - time.monotonic())
+            self._end_others(message)
         leave(int(message["code"]) or 1)
 
     def _sender(self) -> dict[str, Any]:
@@ -279,6 +276,13 @@ class AbortWatcher:
 
     def _say(self, reason: str) -> None:
         print(f"{self._program}: aborted: {' '.join(reason.split())}", file=sys.stderr, flush=True)
+
+    def _end_others(self, message: dict[str, Any]) -> None:
+        """Pass the word on, and give the others time to write down why, since this rank's end may kill them."""
+        self._tell_all(message)
+        deadline = time.monotonic() + LAST_WORDS_S
+        for peer in list(self._peers):
+            peer.wait_for_end(deadline - time.monotonic())
 
     def _tell_all(self, message: dict[str, Any]) -> None:
         for peer in list(self._peers):

@@ -9,13 +9,14 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from staging.errors import EveryRankError, InputError
 from staging.signals import Interrupted, interruptible
 
 if TYPE_CHECKING:
     from staging.abort import AbortWatcher
+    from staging.ceilings import Ceilings
     from staging.options import StageOptions
     from staging.world import World
 
@@ -33,6 +34,8 @@ Bring a dataset from a shared filesystem to storage of each node's own, and meas
       each node gets its part, balanced by bytes
   hpcbench stage /project/set /local/set --plan-only
       says what would go where, and whether it fits; nothing is touched
+  srun -N 16 --ntasks-per-node 4 hpcbench stage /project/set /local/set --probe
+      measures what storage, network and decoding can do here; later reports say how near a staging came
   hpcbench stage /project/set /local/set --transform gunzip
       decompresses on the way
   hpcbench stage --clean /local/set
@@ -85,37 +88,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cold", action="store_true", help="drop the source's cached pages first, where allowed")
     parser.add_argument("--simulated-nodes", type=int, metavar="N", help="pretend that the ranks are on N nodes")
     parser.add_argument("--plan-only", action="store_true", help="say what would move, and stop")
+    parser.add_argument("--probe", action="store_true", help="measure what the parts can do here, and stop")
+    parser.add_argument("--probe-first", action="store_true", help="the same, and then stage")
+    parser.add_argument("--probe-seconds", type=float, default=10.0, metavar="S", help="for a probe (default: 10)")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write all figures as JSON")
     parser.add_argument("--clean", type=Path, metavar="DST", help="remove what staging put into DST, and nothing else")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Stage, plan or clean; returns the exit code. A signal to end is said here, other errors are the caller's."""
+def run(args: argparse.Namespace, on_report: Callable[[dict[str, Any]], None] = lambda _: None) -> int:
+    """Stage, plan, probe or clean; returns the exit code. ``on_report`` gets what ``--report`` writes of a staging.
+
+    A signal to end is said here, other errors are the caller's.
+    """
     try:
         with interruptible():
-            return dispatch(args)
+            return dispatch(args, on_report)
     except Interrupted as error:
         if error.speaks:
             print(f"staging: aborted: {error}; run it again to go on", file=sys.stderr)
         return error.exit_code
 
 
-def dispatch(args: argparse.Namespace) -> int:
+def dispatch(args: argparse.Namespace, on_report: Callable[[dict[str, Any]], None]) -> int:
     """All ranks together do what is asked."""
     said_once(lambda: check(args))
     from staging.mpi_world import mpi_world, one_node_per_rank, simulated
     from staging.together import together, watch
 
-    world = said_once(mpi_world)
-    with watch(world) as watcher:
-        if args.simulated_nodes is not None:
-            world = together(world, partial(simulated, world, args.simulated_nodes))
-        if "{rank}" in (args.destination or str(args.clean)):
-            world = one_node_per_rank(world)
+    launched = world = said_once(mpi_world)
+    if args.simulated_nodes is not None:
+        world = together(world, partial(simulated, world, args.simulated_nodes))
+    if "{rank}" in (args.destination or str(args.clean)):
+        world = one_node_per_rank(world)
+    with watch(launched, node=world.place.node_name) as watcher:
         together(world, lambda: refuse_report(args.report, world.place.rank))
         if args.clean is not None:
             return clean(args.clean, world)
-        return plan_only(args, world) if args.plan_only else stage_and_report(args, world, watcher)
+        if args.plan_only:
+            return plan_only(args, world)
+        if args.probe or args.probe_first:
+            probe_and_report(args, world)
+        return 0 if args.probe else stage_and_report(args, world, watcher, on_report)
 
 
 def check(args: argparse.Namespace) -> None:
@@ -124,6 +137,14 @@ def check(args: argparse.Namespace) -> None:
         raise InputError("stage needs SRC and DST; see --help")
     if args.clean is not None and args.source is not None:
         raise InputError(f"--clean takes one folder and no SRC or DST ({args.source})")
+    modes = {
+        "--clean": args.clean,
+        "--plan-only": args.plan_only,
+        "--probe": args.probe,
+        "--probe-first": args.probe_first,
+    }
+    if len(given := [name for name, value in modes.items() if value]) > 1:
+        raise InputError(f"{' and '.join(given)} exclude one another; give one of them")
 
 
 def refuse_report(path: Path | None, rank: int) -> None:
@@ -168,17 +189,51 @@ def options_of(args: argparse.Namespace) -> StageOptions:
     )  # fmt: skip
 
 
-def stage_and_report(args: argparse.Namespace, world: World, watcher: AbortWatcher) -> int:
+def stage_and_report(
+    args: argparse.Namespace, world: World, watcher: AbortWatcher, on_report: Callable[[dict[str, Any]], None]
+) -> int:
     """Stage, and print the figures."""
     from staging.stage import stage
+    from staging.together import together
 
+    ceilings = together(world, lambda: known_ceilings(args, world))
     report = stage(options_of(args), world, watcher=watcher)
+    report.ceilings = ceilings
     if world.place.rank == 0:
         print(report.table())
+        found = report.as_dict()
         if args.report is not None:
-            with args.report.open("x") as file:
-                json.dump(report.as_dict(), file, indent=1)
+            write_json(args.report, found)
+        on_report(found)
     return 0
+
+
+def known_ceilings(args: argparse.Namespace, world: World) -> Ceilings | None:
+    """What a probe left at the first rank's destination."""
+    from staging.ceilings import ceilings_for
+    from staging.destination import expand
+
+    place = world.place
+    if place.rank != 0:
+        return None
+    return ceilings_for(expand(args.destination, place.node_name, 0, os.environ), args.source, place.nodes)
+
+
+def probe_and_report(args: argparse.Namespace, world: World) -> None:
+    """Measure what the parts can do, and print that."""
+    from staging.probe import probe
+
+    ceilings = probe(options_of(args), world, budget_s=args.probe_seconds)
+    if world.place.rank == 0:
+        print(ceilings.table(), flush=True)
+        if args.report is not None and args.probe:
+            write_json(args.report, ceilings.as_dict())
+
+
+def write_json(path: Path, found: dict[str, Any]) -> None:
+    """Write a report into a new file."""
+    with path.open("x") as file:
+        json.dump(found, file, indent=1)
 
 
 def plan_only(args: argparse.Namespace, world: World) -> int:

@@ -70,6 +70,11 @@ class Ranks:
         self._world.barrier()
 
 
-def watch(world: World, program: str = "staging", on_abort: Callable[[str], None] | None = None) -> AbortWatcher:
-    """While entered, an error on one rank of ``world``, or its death, ends all ranks; collective."""
-    return AbortWatcher(Ranks(world), on_abort, program=program, node=world.place.node_name)
+def watch(
+    world: World, program: str = "staging", on_abort: Callable[[str], None] | None = None, *, node: str = ""
+) -> AbortWatcher:
+    """While entered, an error on one rank of ``world``, or its death, ends all ranks; collective.
+
+    ``node`` is what to call this rank's node where it is not its name in ``world``.
+    """
+    return AbortWatcher(Ranks(world), on_abort, program=program, node=node or world.place.node_name)

@@ -44,6 +44,8 @@ class StagingConfig:
     """No checksums; CRC32C from the read on; or the landed files are read again, too."""
     index: str = ""
     """Dataset index to take sizes and checksums from."""
+    overlap: bool = False
+    """Train the first epoch while files arrive; what it waits for them counts as staging."""
     threads: int = 4
     """Streams of each rank that read and write at the same time."""
     timed: bool = True

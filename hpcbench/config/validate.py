@@ -39,8 +39,26 @@ def validate_run(config: RunConfig) -> None:
             f"staging.timed is false, but rules {config.submission.ruleset} count staging in the scored time; "
             "set staging.timed true or submission.ruleset 3.0.0"
         )
+    validate_overlap(config)
     if config.train.cuda_graph and config.data.last_batch == "keep":
         raise InputError("train.cuda_graph needs batches of one size; set data.last_batch drop")
+
+
+def validate_overlap(config: RunConfig) -> None:
+    """Check what staging under the first epoch goes with."""
+    staging = config.staging
+    if not staging.overlap:
+        return
+    if not staging.destination:
+        raise InputError("staging.overlap needs staging.destination, a folder on each node")
+    if not staging.timed:
+        raise InputError("staging.overlap stages inside the scored time; set staging.timed true, or overlap false")
+    if staging.transform:
+        raise InputError(
+            f"staging.overlap does not go with staging.transform {staging.transform}; leave one of them out"
+        )
+    if config.data.loader == "dali":
+        raise InputError("staging.overlap does not go with data.loader dali; set data.loader torch")
 
 
 def validate_schedule(schedule: ScheduleConfig, peak: float) -> None:

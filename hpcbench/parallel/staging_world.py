@@ -16,33 +16,41 @@ T = TypeVar("T")
 
 
 class GroupWorld:
-    """Staging over the process group of a run: the exchange needs no MPI library. Making one is collective."""
+    """Staging over the process group of a run: the exchange needs no MPI library. Making one is collective.
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    With ``beside`` it talks in a process group of its own, so that a thread may stage while the run goes on.
+    """
+
+    def __init__(self, group: Group, *, beside: bool = False) -> None:
         launch = group.launch
-        seen = group.all_gather_object((launch.node_rank, this_node()))
+        self._size = launch.world_size
+        self._processes = dist.new_group(backend="gloo") if beside else None
+        seen = self.all_gather((launch.node_rank, this_node()))
         self.place = places(*zip(*seen, strict=True))[launch.rank]
 
     def barrier(self) -> None:
         """Wait until all ranks have come here."""
-        self._group.barrier()
+        dist.all_reduce(torch.zeros(1), group=self._processes)
 
     def all_gather(self, value: T) -> list[T]:
         """The values of all ranks, in rank order."""
-        return self._group.all_gather_object(value)
+        values: list[Any] = [None] * self._size
+        dist.all_gather_object(values, value, group=self._processes)
+        return values
 
     def broadcast(self, value: T) -> T:
         """The value of rank 0."""
-        return self._group.broadcast_object(value)
+        box = [value]
+        dist.broadcast_object_list(box, src=0, group=self._processes)
+        return box[0]
 
     def send_receive(self, sent: Any, to: int, received: Any, source: int) -> None:
         """Send the buffer ``sent`` to rank ``to`` while ``received`` is filled from rank ``source``; ``None``: not."""
         works = []
         if received is not None and len(received):
-            works.append(dist.irecv(as_tensor(received), src=source))
+            works.append(dist.irecv(as_tensor(received), src=source, group=self._processes))
         if sent is not None and len(sent):
-            works.append(dist.isend(as_tensor(sent), dst=to))
+            works.append(dist.isend(as_tensor(sent), dst=to, group=self._processes))
         for work in works:
             if work is not None:
                 work.wait()
@@ -55,6 +63,6 @@ def as_tensor(buffer: Any) -> torch.Tensor:
         return torch.frombuffer(buffer, dtype=torch.uint8)
 
 
-def staging_world(group: Group) -> World:
-    """The world of a run's ranks; collective."""
-    return GroupWorld(group) if group.world_size > 1 else Alone()
+def staging_world(group: Group, *, beside: bool = False) -> World:
+    """The world of a run's ranks; collective. ``beside``: for a thread that stages while the run goes on."""
+    return GroupWorld(group, beside=beside) if group.world_size > 1 else Alone()

@@ -27,6 +27,7 @@ from hpcbench.parallel.gradients import GradientReducer
 from hpcbench.parallel.group import Group
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.train import checkpoint as checkpoints
+from hpcbench.train.arrivals import Arrivals
 from hpcbench.train.build import open_data
 from hpcbench.train.console import Console
 from hpcbench.train.graph import GraphedStep
@@ -66,6 +67,8 @@ class Run:
     state: State = field(default_factory=State)
     scores: Tensor = field(default_factory=lambda: torch.empty(0, 0))
     metrics: dict[str, float] = field(default_factory=dict)
+    arrivals: Arrivals | None = None
+    """The staging under way while the run trains."""
 
     def __post_init__(self) -> None:
         self.device = self.fabric.device

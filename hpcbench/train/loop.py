@@ -15,6 +15,7 @@ from hpcbench.optim.schedule import learning_rate
 from hpcbench.train.dropout import set_sample_keys
 from hpcbench.train.evaluate import evaluate
 from hpcbench.train.randomness import sample_keys
+from hpcbench.train.stage import finish_staging
 
 if TYPE_CHECKING:
     from hpcbench.train.context import Run
@@ -30,6 +31,7 @@ def train(run: Run) -> bool:
         started = time.perf_counter()
         run.log.epoch_start(epoch)
         train_epoch(run, epoch)
+        finish_staging(run)
         run.log.epoch_stop(epoch)
         trained = time.perf_counter()
         run.log.eval_start(epoch)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import copy
 import glob
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
 from hpcbench.parallel.staging_world import staging_world
+from hpcbench.train import arrivals
 from staging.destination import expand
 from staging.errors import InputError
 from staging.mpi_world import one_node_per_rank
 from staging.options import StageOptions
 from staging.page_cache import drop_cache
+from staging.report import StagingReport
 from staging.stage import stage
 from staging.transforms import find_transform
 from staging.world import World
@@ -43,16 +46,46 @@ def stage_dataset(run: Run) -> None:
     run.log.staging_start()
     before = run.log.elapsed_s()
     with run.phases.spans.span("staging"):
-        world = staging_world(run.group)
+        world = staging_world(run.group, beside=staging.overlap)
         if "{rank}" in staging.destination:
             world = one_node_per_rank(world)
+        if staging.overlap:
+            arrivals.begin(run, options_of(run), world, own_destination(run, world), names(run))
+            return
         report = stage(options_of(run), world, names(run), quiet=not run.is_first)
         run.group.barrier()
     run.log.staging_stop(run.log.elapsed_s() - before if staging.timed else report.seconds)
-    if run.is_first:
-        run.folder.write_json("staging.json", {**report.as_dict(), "timed": staging.timed})
-        run.console.say(report.sentence())
+    write_report(run, report)
     read_staged(run, world)
+
+
+def finish_staging(run: Run) -> None:
+    """After an epoch under which the dataset was staged: wait for the rest, and read from there afterwards."""
+    if run.arrivals is None:
+        return
+    spans = run.phases.spans
+    with spans.span("staging"):
+        before = time.perf_counter()
+        report = run.arrivals.finish()
+        run.group.barrier()
+        rest = time.perf_counter() - before
+    spans.move("input_wait", "staging", run.arrivals.waited_s)
+    run.log.staging_stop(report.seconds)
+    write_report(run, report, exposed_s=run.arrivals.waited_s + rest)
+    read_staged(run, run.arrivals.world)
+    run.arrivals = None
+
+
+def write_report(run: Run, report: StagingReport, **more: float) -> None:
+    """Keep the report in the run folder, and say it in a sentence; ``more`` comes beside it."""
+    if run.is_first:
+        run.folder.write_json("staging.json", {**report.as_dict(), "timed": run.config.staging.timed, **more})
+        run.console.say(report.sentence())
+
+
+def own_destination(run: Run, world: World) -> Path:
+    """Where the dataset lands on this rank's node."""
+    return expand(run.config.staging.destination, world.place.node_name, world.place.rank, os.environ)
 
 
 def options_of(run: Run) -> StageOptions:
@@ -90,7 +123,7 @@ def read_staged(run: Run, world: World) -> None:
     staging = run.config.staging
     if staging.transform:
         run.application.module("data").staged_form(run.config.data, staging.transform)
-    run.read_from(expand(staging.destination, world.place.node_name, world.place.rank, os.environ))
+    run.read_from(own_destination(run, world))
 
 
 def check_transform(application: Application, config: RunConfig) -> None:

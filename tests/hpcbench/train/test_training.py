@@ -95,38 +95,3 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(train: Train, tmp
         assert torch.equal(weights(tmp_path / "parts")[name], value), name
     summary = RunFolder.open(tmp_path / "parts").read_summary()
     assert (summary.resumed, summary.epochs, summary.steps) == (1, 4, 12)
-
-
-@pytest.mark.parametrize("transform", ["gunzip", "tfrecord-to-npy"])
-def test_data_transformed_on_the_way_train_the_same(train: Train, tmp_path: Path, transform: str) -> None:
-    assert train(tmp_path / "direct", "--train.max_epochs", "1") == 0
-    staged = ("--staging.destination", str(tmp_path / "{node}"), "--staging.transform", transform)
-    assert train(tmp_path / "staged", "--train.max_epochs", "1", *staged) == 0
-    assert (steps(tmp_path / "direct")["loss"] == steps(tmp_path / "staged")["loss"]).all()
-    report = json.loads((tmp_path / "staged" / "staging.json").read_text())
-    assert report["bytes_landed"] > 2 * report["bytes_read"]
-
-
-@pytest.mark.parametrize(
-    ("transform", "words"),
-    [("gunzp", "transform 'gunzp' is not known"), ("hdf5-to-npy", "cosmoflow cannot read what staging.transform")],
-)
-def test_a_transform_that_leads_nowhere_is_refused_first(
-    train: Train, tmp_path: Path, transform: str, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    staged = ("--staging.destination", str(tmp_path / "local"), "--staging.transform", transform)
-    assert train(tmp_path / "run", *staged) == 2
-    assert words in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
-    assert not (tmp_path / "local").exists()
-
-
-def test_staged_data_train_the_same(train: Train, tmp_path: Path) -> None:
-    assert train(tmp_path / "direct", "--train.max_epochs", "1") == 0
-    staged = tmp_path / "local"
-    assert train(tmp_path / "staged", "--train.max_epochs", "1", "--staging.destination", str(staged)) == 0
-    assert (steps(tmp_path / "direct")["loss"] == steps(tmp_path / "staged")["loss"]).all()
-    report = json.loads((tmp_path / "staged" / "staging.json").read_text())
-    assert report["files"] == 34
-    assert report["bytes_landed"] == sum(path.stat().st_size for path in staged.rglob("*.tfrecord"))
-    assert RunFolder.open(tmp_path / "staged").read_summary().phases_s["staging"] > 0

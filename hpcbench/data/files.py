@@ -9,6 +9,7 @@ from hpcbench.application import Application
 from hpcbench.config.schema import DataConfig, RunConfig
 from staging.errors import DataError, InputError
 from staging.files import list_samples
+from staging.manifest import load_records, staged_destination
 
 SPLITS = ("train", "validation")
 
@@ -39,6 +40,11 @@ def split_files(application: Application, config: RunConfig, split: str) -> list
     if not folder.is_dir():
         change = f"add split_files(config, split), which lists the files of a split, to {application.package}.data"
         raise DataError(folder, "no such folder", change)
+    destination = staged_destination(folder)
+    if destination is not None:  # what staging did not put there does not belong to the dataset
+        here = folder.absolute()
+        files = [destination / name for name in load_records(destination).position]
+        return sorted(folder / path.relative_to(here) for path in files if path.is_relative_to(here))
     return sorted(
         Path(where) / name for where, _, names in os.walk(folder) for name in names if not name.startswith(".")
     )

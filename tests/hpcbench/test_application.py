@@ -17,6 +17,9 @@ from hpcbench.data.loader import first_samples
 from hpcbench.data.simulate import simulate_dataset
 from hpcbench.data.verify import verify_dataset
 from staging.errors import InputError
+from staging.options import StageOptions
+from staging.stage import stage
+from staging.world import Alone
 
 WriteApplication = Callable[..., Application]
 
@@ -147,3 +150,13 @@ def test_a_broken_application_is_named_and_does_not_stop_the_others() -> None:
         applications()
     with pytest.raises(InputError, match="unknown application 'cosmoflo'; did you mean 'cosmoflow'"):
         find_application("cosmoflo")
+
+
+def test_files_of_a_staged_split_are_those_that_staging_put_there(
+    write_application: WriteApplication, dataset: Path, tmp_path: Path
+) -> None:
+    stage(StageOptions(dataset, str(tmp_path / "staged")), Alone("here"), quiet=True)
+    (tmp_path / "staged" / "train" / "foreign.npy").write_bytes(b"not of this set")
+    config = RunConfig(data=DataConfig(root=str(tmp_path / "staged")))
+    files = split_files(write_application("silent_staged", data=""), config, "train")
+    assert files == [tmp_path / "staged" / "train" / name for name in ("b.npy", "deep/a.npy")]

@@ -35,7 +35,7 @@ Bring a dataset from a shared filesystem to storage of each node's own, and meas
   hpcbench stage /project/set /local/set --plan-only
       says what would go where, and whether it fits; nothing is touched
   srun -N 16 --ntasks-per-node 4 hpcbench stage /project/set /local/set --probe
-      measures what storage, network and decoding can do here; later reports say how near a staging came
+      measures what storage, network and decoding can do here, to which later reports compare
   hpcbench stage /project/set /local/set --transform gunzip
       decompresses on the way
   hpcbench stage --clean /local/set
@@ -54,6 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("replicate", "shard"),
         default="replicate",
         help="all to every node (default), or a part to each",
+    )
+    parser.add_argument(
+        "--replicate-also",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="names that every node gets with --placement shard, too; repeatable",
     )
     parser.add_argument(
         "--path",
@@ -186,6 +193,7 @@ def options_of(args: argparse.Namespace) -> StageOptions:
         transform=args.transform, plain=tuple(args.plain), threads=args.threads, piece_bytes=args.piece_bytes,
         verify=args.verify, include=tuple(args.include), exclude=tuple(args.exclude), first=args.first,
         index=args.index, seed=args.seed, cold=args.cold,
+        replicate_also=tuple(args.replicate_also),
     )  # fmt: skip
 
 

@@ -1,16 +1,24 @@
-"""What a staging did, per rank, per node and in all: the figures for JSON, for a table and for a sentence."""
+"""What a staging did, per rank, per node and in all: the figures for JSON, for a table and for sentences."""
 
 from __future__ import annotations
 
-import statistics
+import textwrap
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from staging.bounds import BUSY_WORDS, Share, busy_shares, probed_shares
+from staging.ceilings import WORDS, Ceilings, rate_text
 from staging.counters import Counters
 
 SCHEMA = 1
 SHOWN_NODES = 12
 """More nodes than this are shown by the slowest and the median one."""
+SETTINGS = ("source", "destination", "placement", "path", "transform", "verify", "flushed")
+COLUMNS = 100
+NO_PROBE = (
+    "no ceiling was probed for this source and these nodes: add --probe-first, or run "
+    "`hpcbench stage SRC DST --probe` in the same allocation before"
+)
 
 
 @dataclass
@@ -26,7 +34,7 @@ class RankReport:
     tier: str
     threads: int
     timeline: list[tuple[float, int]] = field(default_factory=list)
-    """Seconds since the start, and bytes landed by then."""
+    """Seconds since the data began to move, and bytes landed by then."""
 
 
 @dataclass
@@ -36,6 +44,7 @@ class NodeReport:
     name: str
     ranks: int
     seconds: float
+    """Until its last rank had all in place, without waiting for other nodes."""
     move_s: float
     counters: Counters
     tier: str
@@ -60,6 +69,8 @@ class StagingReport:
     flushed: bool
     """Whether the bytes were on the device (syncfs) when the clock stopped."""
     ranks: list[RankReport]
+    ceilings: Ceilings | None = None
+    """What a probe of this source on these nodes measured, where there was one."""
 
     @property
     def seconds(self) -> float:
@@ -81,73 +92,84 @@ class StagingReport:
             grouped.setdefault(rank.node, []).append(rank)
         return [node_report(name, ranks) for name, ranks in grouped.items()]
 
-    def slowest_and_median(self) -> tuple[NodeReport, float]:
-        """The node that took longest, and the median of the nodes' seconds."""
-        nodes = self.nodes()
-        return max(nodes, key=lambda node: node.seconds), statistics.median(node.seconds for node in nodes)
+    def slowest_and_median(self) -> tuple[NodeReport, NodeReport]:
+        """The node that took longest, and the median one (the faster of two)."""
+        nodes = sorted(self.nodes(), key=lambda node: node.seconds)
+        return nodes[-1], nodes[(len(nodes) - 1) // 2]
 
-    def bound(self) -> tuple[str, float]:
-        """The activity that was busy for the largest share of the time that data moved, and that share."""
-        shares: dict[str, float] = {}
-        for rank in self.ranks:
-            move = rank.phases_s.get("move", 0.0)
-            if move > 0:
-                threads = {"read": rank.threads if self.path == "direct" else 1, "exchange": 1, "write": rank.threads}
-                for name, number in threads.items():
-                    busy = getattr(rank.counters, f"{name}_s") / (move * number)
-                    shares[name] = max(shares.get(name, 0.0), busy)
-        if not shares:
-            return "nothing", 0.0
-        name = max(shares, key=lambda key: shares[key])
-        return name, shares[name]
+    def shares(self) -> list[Share]:
+        """How much each part did of what it can, the highest first: of the probed ceilings, or else of the seconds."""
+        if self.ceilings is None:
+            return busy_shares(self.ranks, self.path)
+        return probed_shares(self.ranks, self.ceilings, self.path, self.transform, self.verify)
+
+    def bound(self) -> Share:
+        """The part that came nearest to what it can do, or without a probe the one that was busy longest."""
+        return next(iter(self.shares()), Share("nothing", 0.0))
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, for JSON; the sums of nodes and of all beside the ranks."""
         slowest, median = self.slowest_and_median()
-        bound, share = self.bound()
-        total = self.totals
+        bound, total = self.bound(), self.totals
         return {
             "schema": SCHEMA,
-            **{key: value for key, value in asdict(self).items() if key != "ranks"},
+            **{name: getattr(self, name) for name in SETTINGS},
             "seconds": self.seconds,
             "files": total.files_landed,
             "skipped": total.files_present,
             "bytes_read": total.bytes_read,
             "bytes_landed": total.bytes_landed,
             "bytes_per_s": total.bytes_landed / max(self.seconds, 1e-9),
-            "bound_by": bound,
-            "bound_share": share,
+            "bound_by": bound.part,
+            "bound_share": bound.share,
+            "bound_basis": "time" if self.ceilings is None else "probe",
+            "shares": [asdict(share) for share in self.shares()],
             "slowest_node": slowest.name,
             "slowest_node_s": slowest.seconds,
-            "median_node_s": median,
+            "median_node": median.name,
+            "median_node_s": median.seconds,
             "totals": asdict(total),
             "nodes": [asdict(node) | {"landed_bytes_per_s": node.landed_bytes_per_s} for node in self.nodes()],
             "ranks": [asdict(rank) for rank in self.ranks],
+            "ceilings": None if self.ceilings is None else self.ceilings.as_dict(),
         }
 
     def table(self) -> str:
-        """A table of the nodes, at most 100 columns wide, and two sentences."""
+        """A table of the nodes and some sentences, at most 100 columns wide."""
         nodes, shown = self.nodes(), self.nodes()
         if len(nodes) > SHOWN_NODES:
-            order = sorted(nodes, key=lambda node: node.seconds)
-            shown = [order[-1], order[len(order) // 2]]
+            shown = list(self.slowest_and_median())
         columns = f"{'read':>10} {'sent':>10} {'received':>10} {'landed':>10}"
-        head = f"{'node':20} {'files':>9} {columns} {'time':>8} {'rate':>11}"
-        return "\n".join([head, *(row(node) for node in shown), self.sentence(), self.fine_print()])
+        head = f"{'node':18} {'files':>9} {columns} {'time':>8} {'landed rate':>11}"
+        sentences = [self.sentence(), self.bound_sentence(), self.fine_print()]
+        return "\n".join([head, *(row(node) for node in shown), *(wrapped(text) for text in sentences)])
 
     def sentence(self) -> str:
         """Where the time went."""
         slowest, median = self.slowest_and_median()
-        bound, share = self.bound()
         phases = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in self.phases().items())
         return (
             f"{self.totals.files_landed} files in {self.seconds:.2f} s ({phases}); slowest node {slowest.name} "
-            f"{slowest.seconds:.2f} s, median {median:.2f} s; busiest part: {bound}, {share:.0%} of the time"
+            f"{slowest.seconds:.2f} s, median node {median.name} {median.seconds:.2f} s"
         )
+
+    def bound_sentence(self) -> str:
+        """What it was bound by."""
+        bound = self.bound()
+        if self.ceilings is None:
+            busiest = f"busiest: {BUSY_WORDS[bound.part]}, {bound.share:.0%} of the time"
+            return f"{busiest}; {NO_PROBE}"
+        if bound.part == "nothing":
+            return "nothing moved, so that no ceiling was near"
+        on_node = f" on {bound.node}" if bound.node and len({rank.node for rank in self.ranks}) > 1 else ""
+        rates = f"{rate_text(bound.part, bound.achieved)} of {rate_text(bound.part, bound.ceiling)}"
+        first = f"bound by {WORDS[bound.part]}{on_node}: {rates}, {bound.share:.0%} of the probed ceiling"
+        others = ", ".join(f"{WORDS[share.part]} {share.share:.0%}" for share in self.shares()[1:])
+        return first + (f"; others: {others}" if others else "")
 
     def fine_print(self) -> str:
         """What is inside the figures."""
-        caches = sorted({rank.cache for rank in self.ranks})
+        caches = sorted({rank.cache for rank in self.ranks if rank.counters.bytes_read}) or ["unknown"]
         tiers = sorted({rank.tier for rank in self.ranks})
         flushed = "flushed to the device" if self.flushed else "not flushed to the device"
         checks = {"none": "no checksums", "transfer": "checksums inside", "reread": "checksums inside, read again"}
@@ -168,7 +190,7 @@ def node_report(name: str, ranks: list[RankReport]) -> NodeReport:
     return NodeReport(
         name=name,
         ranks=len(ranks),
-        seconds=max(rank.seconds for rank in ranks),
+        seconds=max(rank.seconds - rank.phases_s.get("wait", 0.0) for rank in ranks),
         move_s=max(rank.phases_s.get("move", 0.0) for rank in ranks),
         counters=total,
         tier=ranks[0].tier,
@@ -184,7 +206,12 @@ def row(node: NodeReport) -> str:
         for value in (total.bytes_read, total.bytes_sent, total.bytes_received, total.bytes_landed)
     )
     rate = f"{human(node.landed_bytes_per_s)}/s"
-    return f"{node.name[:20]:20} {total.files_landed:>9} {sizes} {node.seconds:>6.2f} s {rate:>11}"
+    return f"{node.name[:18]:18} {total.files_landed:>9} {sizes} {node.seconds:>6.2f} s {rate:>11}"
+
+
+def wrapped(text: str) -> str:
+    """A sentence in lines of at most ``COLUMNS`` characters."""
+    return textwrap.fill(text, COLUMNS, break_long_words=False, break_on_hyphens=False)
 
 
 def human(size: float) -> str:

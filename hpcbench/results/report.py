@@ -16,6 +16,7 @@ from hpcbench.results import compare, facts, style, units
 from hpcbench.results.plots import Figure, run_figures
 from hpcbench.results.records import Run, read_run
 from hpcbench.results.run_folder import write_atomic
+from hpcbench.results.staging_plots import timelines
 from staging.errors import InputError
 
 
@@ -73,6 +74,7 @@ def run_page(run: Run, page: Path, png: bool = False) -> str:
     plots = facts.plots_module(run)
     science = plots.figures(run.folder.path) if plots is not None else []
     drawn = {figure.name: _draw(figure, page, png) for figure in run_figures(run)}
+    staged = timelines(facts.read_object(run.folder.staging))
     figures = {name: drawn.get(name) for name in ("quality", "loss", "phases", "throughput")}
     environment = facts.read_object(run.folder.environment)
     system = facts.read_object(run.folder.system)
@@ -91,7 +93,11 @@ def run_page(run: Run, page: Path, png: bool = False) -> str:
         tiles=facts.tiles(run),
         metrics=facts.metrics_table(run),
         notes=spoken.notes,
-        figures=figures | {"science": [_draw(figure, page, png) for figure in science]},
+        figures=figures
+        | {
+            "science": [_draw(figure, page, png) for figure in science],
+            "staging": None if staged is None else _draw(staged, page, png),
+        },
         phases=facts.phase_rows(run),
         wall=f"{s.wall_s:,.3f}",
         phases_cover=units.percent(sum(run.phase_seconds().values()) / s.wall_s if s.wall_s else None),

@@ -235,7 +235,7 @@ def _data_row(folder: Path) -> Row:
 def needs(software_works: bool, mpi: list[Row]) -> list[Need]:
     """What one may want to do here, and what is missing for it."""
     library, mpiexec = (next(row for row in mpi if row.name == name) for name in ("MPI library", "mpiexec"))
-    local = 'pip install "hpcbench[local]", or load the site\'s MPI module'
+    local = 'pip install "hpcbench[local]", or load an MPI module'
     return [
         Need("train on one process", software_works, "a package that cannot be imported, see above", required=True),
         Need("hpcbench check", find_spec("mlperf_logging") is not None, "pip install mlperf-logging", required=True),

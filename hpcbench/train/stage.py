@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
 from hpcbench.parallel.staging_world import staging_world
-from hpcbench.train import arrivals
+from hpcbench.train import overlap
 from staging.destination import expand
 from staging.errors import InputError
 from staging.mpi_world import one_node_per_rank
@@ -50,7 +50,7 @@ def stage_dataset(run: Run) -> None:
         if "{rank}" in staging.destination:
             world = one_node_per_rank(world)
         if staging.overlap:
-            arrivals.begin(run, options_of(run), world, own_destination(run, world), names(run))
+            overlap.begin(run, options_of(run), world, own_destination(run, world), names(run))
             return
         report = stage(options_of(run), world, names(run), quiet=not run.is_first)
         run.group.barrier()

@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,19 @@ PROGRAMS = Path(__file__).parent / "programs"
 ENVIRON = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{PROGRAMS}", "COLUMNS": "100"}
 PLAIN = [sys.executable, "-m", "staging"]
 PACED = [sys.executable, str(PROGRAMS / "paced.py")]
+MEMORY = Path("/dev/shm")
 LIMIT_S = 10.0
 """A staging that must end is gone after so long."""
+
+
+@contextmanager
+def memory_folder(otherwise: Path) -> Iterator[Path]:
+    """A new folder in memory, removed afterwards; ``otherwise`` where the system has no such place."""
+    if not os.access(MEMORY, os.W_OK):
+        yield otherwise
+        return
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        yield Path(folder)
 
 
 def make_tree(root: Path, count: int, seed: int = 0, first: int = 0, largest: int = 20_000) -> None:

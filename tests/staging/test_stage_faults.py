@@ -27,6 +27,7 @@ from tests.staging.processes import (
     journal,
     landed,
     make_tree,
+    memory_folder,
     named,
     outcomes,
     run,
@@ -37,6 +38,13 @@ from tests.staging.processes import (
 )
 
 PIECE = ["--piece-bytes", 60_000]
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Iterator[Path]:
+    """In memory where it can be: a flush of a disk waits for what others write to it."""
+    with memory_folder(tmp_path) as folder:
+        yield folder
 
 
 @pytest.fixture

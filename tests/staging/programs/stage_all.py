@@ -1,4 +1,4 @@
-"""Ranks of MPI stage every source of a folder on every placement and path over 1 to all simulated nodes.
+"""Ranks of MPI stage every source of a folder on every placement and path over some numbers of simulated nodes.
 
 The first rank prints a JSON object for each staging: what was asked, and the bytes that all ranks together read while
 data moved, as the operating system counts them.
@@ -48,12 +48,12 @@ def rchar() -> tuple[int, int]:
     return int(text.split()[1]), len(text)
 
 
-def main(sources: Path, out: Path) -> None:
+def main(sources: Path, out: Path, numbers: list[int]) -> None:
     """Stage all."""
     staging.stage.Staging = CountingStaging  # type: ignore[misc]
     launched = mpi_world()
     with watch(launched):
-        for nodes in range(1, launched.place.size + 1):
+        for nodes in numbers:
             world = simulated(launched, nodes)
             for name, placement, path in product(TRANSFORMS, ("replicate", "shard"), ("direct", "exchange")):
                 folder = out / f"{nodes}-{name}-{placement}-{path}"
@@ -67,4 +67,4 @@ def main(sources: Path, out: Path) -> None:
                     print(json.dumps(asked | {"rchar": counted, "bytes_read": report.totals.bytes_read}), flush=True)
 
 
-main(Path(sys.argv[1]), Path(sys.argv[2]))
+main(Path(sys.argv[1]), Path(sys.argv[2]), [int(number) for number in sys.argv[3:]])

@@ -62,6 +62,10 @@ class Manifest:
         counts = Counter(file.source for file in landed)
         append_lines(self.path, (_line(file, counts[file.source]) for file in landed), durable=True)
 
+    def remove(self, names: Sequence[str]) -> None:
+        """Say that files are no longer there, and wait until the disk has it."""
+        append_lines(self.path, (f'{{"name": {_QUOTE(name)}, "removed": true}}' for name in names), durable=True)
+
 
 def manifest_path(destination: Path) -> Path:
     """Where the manifest of a destination lies."""

@@ -45,6 +45,10 @@ class StageOptions:
     """A dataset index to use in place of a walk."""
     seed: int = 0
     """Of the placement."""
+    shuffle: int = 0
+    """How often the shards were re-shuffled: each time other homes are drawn from ``seed``."""
+    replicate_also: tuple[str, ...] = ()
+    """Files that every node gets with ``shard``, too: names that match one of these shell patterns."""
     cold: bool = False
     """Drop the source's cached pages before reading, where the system lets an ordinary user do so."""
     retries: int = 3

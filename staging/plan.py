@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from staging.balance import least_loaded, runs
 from staging.errors import InputError
-from staging.listing import Listing
+from staging.listing import Listing, Selection
 from staging.options import Path_, Placement
 from staging.plan_summary import NodeFlow, PlanSummary
 
@@ -19,8 +19,8 @@ EVERY_NODE = -1
 """The home of an entry that all nodes get."""
 ITSELF = -1
 """The reading node of an entry that each landing node reads for itself."""
-PAIRS = r"^(.*)_(?:data|label)\.npy$"
-"""Names of files that are one sample have the same first group."""
+PAIRS = r"^(.*?)(?:_data\.npy|_label\.npy|\.idx)$|^(.*/)?(?:data|label)-([^/]*\.npy)$"
+"""Names of files that are one sample have the same groups, joined: two arrays, or a file and its index."""
 
 
 @dataclass(frozen=True)
@@ -56,22 +56,21 @@ class Plan:
         exchanged = len(sizes) > 0 and self.reading_node[0] != ITSELF
         read = self._per_node(self.reading_node, sizes) if exchanged else landing
         sent = received = np.zeros(self.nodes, np.int64)
-        if exchanged and self.home[0] == EVERY_NODE:
+        if exchanged:
+            everywhere = self.home == EVERY_NODE
             # round the ring each node passes on all but what its successor read
-            received, sent = read.sum() - read, read.sum() - np.roll(read, -1)
-        elif exchanged:
-            away = np.where(self.home != self.reading_node, sizes, 0)
-            received, sent = self._per_node(self.home, away), self._per_node(self.reading_node, away)
+            ring = self._per_node(self.reading_node, np.where(everywhere, sizes, 0))
+            away = np.where(~everywhere & (self.home != self.reading_node), sizes, 0)
+            received = ring.sum() - ring + self._per_node(np.maximum(self.home, 0), away)
+            sent = ring.sum() - np.roll(ring, -1) + self._per_node(self.reading_node, away)
         idle = [ranks - self.lanes for ranks in self.ranks_per_node] or [0] * self.nodes
         columns = (column.tolist() for column in (files, landing, read, sent, received))
         flows = tuple(NodeFlow(*row) for row in zip(range(self.nodes), *columns, idle, strict=True))
         return PlanSummary(int(moving.sum()), int(sizes.sum()), self.lanes, flows)
 
     def _per_node(self, node: NDArray[np.int32], values: NDArray[np.int64]) -> NDArray[np.int64]:
-        if len(node) and node[0] < 0:
-            return np.full(self.nodes, values.sum())
-        total = np.zeros(self.nodes, np.int64)
-        np.add.at(total, node, values)
+        total = np.full(self.nodes, values[node < 0].sum())
+        np.add.at(total, node[node >= 0], values[node >= 0])
         return total
 
 
@@ -83,28 +82,49 @@ def make_plan(
     path: Path_,
     seed: int,
     group_by: str | None = PAIRS,
+    shuffle: int = 0,
+    replicate_also: Sequence[str] = (),
 ) -> Plan:
     """A plan for ``nodes`` nodes with ``ranks_per_node`` ranks each.
 
     ``shard``: homes are drawn by ``seed`` and even by bytes: two nodes differ by at most the largest file, or group
-    of files that belong together. These have the same first group of the regular expression ``group_by`` (``None``:
-    each file for itself) and share a home. ``exchange``: each node reads a contiguous run of the listing, within the
-    largest file of the mean. Raises ``InputError`` for counts, a placement, path or expression that can't be.
+    of files that belong together. These have the same groups of the regular expression ``group_by`` (``None``: each
+    file for itself) and share a home; each ``shuffle`` of a seed is another draw. Names that match a shell pattern of
+    ``replicate_also`` have every node for a home. ``exchange``: each node reads a contiguous run of the listing, within
+    the largest file of the mean. Raises ``InputError`` for counts, a placement, path or expression that can't be.
     """
     _check(nodes, ranks_per_node, placement, path, seed)
-    count, lanes = len(listing), min(ranks_per_node)
+    if replicate_also and placement != "shard":
+        raise InputError(f"replicate_also ({' '.join(replicate_also)}) needs placement shard; leave it out")
+    count = len(listing)
     home = np.full(count, EVERY_NODE, np.int32)
     reading_node = np.full(count, ITSELF, np.int32)
     if placement == "shard":
-        home = _homes(listing, nodes, seed, group_by)
+        sharded = np.flatnonzero(~matching(listing, replicate_also))
+        home[sharded] = homes(listing.take(sharded), nodes, seed, shuffle, group_by)
     if path == "exchange":
         reading_node = runs(listing.sizes, nodes, np.zeros(count, np.int64))
-    pair = reading_node.astype(np.int64) * (nodes + 1) + home
-    lane = runs(listing.sizes, lanes, pair)
-    if placement == "shard" and path == "exchange":
-        # pairs of few files would all use the same lanes: each begins at another one
-        lane = (lane + reading_node + home) % np.int32(lanes)
+    return with_lanes(listing, ranks_per_node, home, reading_node)
+
+
+def with_lanes(
+    listing: Listing, ranks_per_node: Sequence[int], home: NDArray[np.int32], reading_node: NDArray[np.int32]
+) -> Plan:
+    """The plan for these homes and readers: what two nodes have between them is cut into runs, one for each lane."""
+    nodes, lanes = len(ranks_per_node), min(ranks_per_node)
+    lane = runs(listing.sizes, lanes, reading_node.astype(np.int64) * (nodes + 1) + home)
+    # pairs of few files would all use the same lanes: each begins at another one
+    paired = (home != EVERY_NODE) & (reading_node != ITSELF)
+    lane = np.where(paired, (lane + reading_node + home) % np.int32(lanes), lane)
     return Plan(listing, nodes, lanes, home, reading_node, lane, tuple(ranks_per_node))
+
+
+def matching(listing: Listing, patterns: Sequence[str]) -> NDArray[np.bool_]:
+    """For each entry whether its name matches one of the shell patterns."""
+    if not patterns:
+        return np.zeros(len(listing), np.bool_)
+    selection = Selection(include=tuple(patterns))
+    return np.concatenate([np.zeros(0, np.bool_), *(selection.matches(block) for block in listing.names.blocks())])
 
 
 def _check(nodes: int, ranks_per_node: Sequence[int], placement: str, path: str, seed: int) -> None:
@@ -122,9 +142,12 @@ def _check(nodes: int, ranks_per_node: Sequence[int], placement: str, path: str,
         raise InputError(f"seed ({seed}) must be at least 0")
 
 
-def _homes(listing: Listing, nodes: int, seed: int, group_by: str | None) -> NDArray[np.int32]:
+def homes(listing: Listing, nodes: int, seed: int, shuffle: int = 0, group_by: str | None = PAIRS) -> NDArray[np.int32]:
+    """The node of each entry: even by bytes, drawn by ``seed`` and ``shuffle``, the same for files of one sample."""
+    if shuffle:
+        seed = int(np.random.SeedSequence([seed, shuffle]).generate_state(1, np.uint64)[0])
     group = _groups(listing, group_by)
-    if group is None:
+    if group is None or not len(listing):
         return least_loaded(listing.sizes, nodes, seed)
     _, number = np.unique(group, return_inverse=True)
     sizes = np.zeros(int(number.max()) + 1, np.int64)
@@ -134,7 +157,8 @@ def _homes(listing: Listing, nodes: int, seed: int, group_by: str | None) -> NDA
 
 def _groups(listing: Listing, group_by: str | None) -> NDArray[np.int64] | None:
     """For each entry the first entry of its group; ``None`` where each is for itself."""
-    if group_by is None or (group_by == PAIRS and b".npy" not in listing.names.blob):
+    blob = listing.names.blob
+    if group_by is None or (group_by == PAIRS and b".npy" not in blob and b".idx" not in blob):
         return None
     try:
         pattern = re.compile(group_by)
@@ -143,6 +167,6 @@ def _groups(listing: Listing, group_by: str | None) -> NDArray[np.int64] | None:
     if pattern.groups < 1:
         raise InputError(f"group_by ({group_by}) must have a group in parentheses, such as {PAIRS}")
     first: dict[str, int] = {}
-    matches = (pattern.match(name) for name in listing.names)
-    numbers = (first.setdefault(match[1], entry) if match else entry for entry, match in enumerate(matches))
-    return np.fromiter(numbers, np.int64, len(listing))
+    matches = ((name, pattern.match(name)) for name in listing.names)
+    keys = ("".join(match.groups("")) if match else name for name, match in matches)
+    return np.fromiter((first.setdefault(key, entry) for entry, key in enumerate(keys)), np.int64, len(listing))

@@ -120,7 +120,10 @@ def held_bytes(options: StageOptions, listing: Listing) -> int:
 def plan_for(listing: Listing, places: list[Place], options: StageOptions) -> Plan:
     """Who reads what and where it lands."""
     ranks = ranks_per_node(places)
-    return make_plan(listing, len(ranks), ranks, options.placement, options.path, options.seed)
+    return make_plan(
+        listing, len(ranks), ranks, options.placement, options.path, options.seed, shuffle=options.shuffle,
+        replicate_also=options.replicate_also,
+    )  # fmt: skip
 
 
 def sinks_of(options: StageOptions) -> SinkMaker:
@@ -222,7 +225,8 @@ def missing(plan: Plan, world: World, destination: Path) -> tuple[NDArray[np.boo
         if place.local_rank != 0 or not manifest_path(destination).is_file():
             return None
         records = load_records(destination)
-        known = {plan.listing.names[int(entry)] for entry in entries}
+        # what a re-shuffle or another draw left here goes to its home first, and is removed here at the end
+        known = set(plan.listing.names) if (plan.home >= 0).any() else {plan.listing.names[int(e)] for e in entries}
         if stale := next((file.name for file in records if file.source not in known), None):
             raise DataError(
                 destination,
@@ -287,6 +291,8 @@ def identity(prepared: Prepared) -> dict[str, Any]:
         found["plain"] = list(options.plain)
     if options.placement == "shard":
         found |= {"node": prepared.world.place.node, "nodes": plan.nodes, "seed": options.seed}
+        if options.replicate_also:
+            found["replicate_also"] = list(options.replicate_also)
     return found
 
 

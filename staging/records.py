@@ -18,7 +18,7 @@ from staging.sinks import Landed
 
 
 class Records:
-    """Files that landed, one per name; where a name comes twice, what was said last holds."""
+    """Files that landed, one per name; where a name comes twice, what was said last holds, also that it was removed."""
 
     def __init__(self) -> None:
         self.position: dict[str, int] = {}
@@ -36,7 +36,7 @@ class Records:
         return records
 
     def __len__(self) -> int:
-        return len(self.sources)
+        return len(self.position)
 
     def __iter__(self) -> Iterator[Landed]:
         return (self._landed(name, position) for name, position in self.position.items())
@@ -77,6 +77,9 @@ class Records:
         return Landed(name, size, checksum, self.sources[position], mtime_ns)
 
     def _add(self, item: dict[str, Any]) -> None:
+        if item.get("removed") is True and isinstance(item.get("name"), str):
+            self.position.pop(item["name"], None)
+            return
         try:
             name, source = item["name"], item["source"]
             numbers = array("q", (item["size"], item["crc32c"], item["mtime_ns"], item.get("of", 1)))

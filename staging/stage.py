@@ -30,6 +30,7 @@ from staging.page_cache import IoCounters, cache_state
 from staging.prepare import Prepared, identity, prepare, settled
 from staging.progress import Progress
 from staging.report import RankReport, StagingReport
+from staging.reshuffle import remove_strays
 from staging.sinks import Landed
 from staging.space import filesystem_type
 from staging.spans import Spans
@@ -163,6 +164,7 @@ class Staging:
             self.counters.sync_s += self.batch.sync_seconds
         with self.spans.span("wait"):
             self.world.barrier()
+        together(self.world, lambda: remove_strays(self.prepared.plan, self.prepared.destination, self.world.place))
         if self.options.verify == "reread":
             with self.spans.span("verify"):
                 together(self.world, self.verify)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from staging.balance import least_loaded, runs
 from staging.errors import InputError
 from staging.listing import Listing, Names
-from staging.plan import EVERY_NODE, ITSELF, Plan, make_plan
+from staging.plan import EVERY_NODE, ITSELF, PAIRS, Plan, make_plan
 
 SIZES = st.lists(st.one_of(st.integers(0, 9), st.integers(0, 2**40)), max_size=60)
 NODES = st.lists(st.integers(1, 5), min_size=1, max_size=9)
@@ -169,6 +169,40 @@ def test_files_of_a_sample_share_a_home(
     assert max(found) - min(found) <= max(groups.values())
 
 
+@pytest.mark.parametrize(
+    "sample", [("data-{}.npy", "label-{}.npy"), ("{}.tfrecord", "{}.tfrecord.idx"), ("{}_data.npy", "{}_label.npy")]
+)
+def test_a_sample_of_two_files_is_known_by_their_names(sample: tuple[str, str]) -> None:
+    pairs = [tuple(f"train/{part.format(number)}" for part in sample) for number in range(60)]
+    names = sorted(name for pair in pairs for name in pair)
+    plan = plan_of(listing_of([9] * len(names), names), [1] * 4, "shard", "direct")
+    home = dict(zip(names, plan.home.tolist(), strict=True))
+    assert all(home[one] == home[other] for one, other in pairs)
+    assert np.bincount(plan.home).tolist() == [30] * 4
+
+
+@given(SIZES, NODES, st.sampled_from(["direct", "exchange"]), st.integers(0, 59))
+def test_some_files_go_to_every_node_beside_shards(sizes: list[int], ranks: list[int], path: Any, shared: int) -> None:
+    names = [f"{'val' if number < shared else 'train'}/{number:03d}" for number in range(len(sizes))]
+    plan = plan_of(listing_of(sizes, names), ranks, "shard", path, replicate_also=("val/*",))
+    everywhere = plan.home == EVERY_NODE
+    assert everywhere.tolist() == [name.startswith("val/") for name in names]
+    rest = listing_of(sizes[shared:], names[shared:])
+    assert plan.home[~everywhere].tolist() == plan_of(rest, ranks, "shard", path).home.tolist()
+    total, flows = plan.summary().total(), plan.summary().nodes
+    assert total.bytes_landing == sum(sizes[:shared]) * len(ranks) + sum(sizes[shared:])
+    assert total.bytes_sent == total.bytes_received
+    assert total.bytes_read == (sum(sizes) if path == "exchange" else total.bytes_landing)
+    for node, flow in enumerate(flows):
+        landing = np.array(sizes, np.int64)[plan.lands_on(node)].sum()
+        assert (flow.files_landing, flow.bytes_landing) == (len(plan.lands_on(node)), landing)
+
+
+def test_each_shuffle_is_another_draw() -> None:
+    draws = {tuple(plan_of(listing_of([5] * 99), [1] * 3, "shard", "direct", shuffle=n).home) for n in range(8)}
+    assert len(draws) == 8
+
+
 def test_groups_by_another_expression() -> None:
     names = [f"{kind}-{sample}.npy" for kind in ("data", "label") for sample in range(50)]
     listing = listing_of([3] * 50 + [1] * 50, names)
@@ -192,7 +226,11 @@ def test_groups_by_another_expression() -> None:
             {"group_by": "("},
             "group_by (() must be a regular expression: missing ), unterminated subpattern at position 0",
         ),
-        ({"group_by": "a"}, r"group_by (a) must have a group in parentheses, such as ^(.*)_(?:data|label)\.npy$"),
+        (
+            {"placement": "replicate", "replicate_also": ("a*", "b")},
+            "replicate_also (a* b) needs placement shard; leave it out",
+        ),
+        ({"group_by": "a"}, f"group_by (a) must have a group in parentheses, such as {PAIRS}"),
     ],
 )
 def test_what_a_plan_refuses(more: dict[str, Any], said: str) -> None:

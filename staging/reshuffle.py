@@ -1,0 +1,239 @@
+"""Gives shards other homes: draws them anew and moves files between the nodes by exchange, without the source.
+
+A file is removed where it was only when it is durable, and named in the manifest, where it goes. What arrives lies in
+the bookkeeping folder until all of it is there. Killed at any instant, every file is whole on one node at least, and
+the destination counts as not staged to its end: the next staging clears up, puts each file where its options say, from
+the source where it must, and then removes what lies elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from staging.batch import sync_filesystem
+from staging.claim import claim
+from staging.counters import Counters
+from staging.errors import DataError
+from staging.exchange import Lane, move_by_exchange
+from staging.file_sink import FileSinkMaker
+from staging.journal import Journal
+from staging.lines import read_header
+from staging.listing import Listing, Names
+from staging.manifest import BOOKKEEPING, Manifest, is_inside, load_records, manifest_path
+from staging.options import StageOptions
+from staging.plan import Plan, homes, matching, with_lanes
+from staging.prepare import own_destination, ranks_per_node
+from staging.sinks import Landed
+from staging.sources import TreeSource
+from staging.space import bytes_in_blocks, check_space
+from staging.together import together
+from staging.world import Place, World
+from staging.writing import PieceWriter
+
+ARRIVING = "arriving"
+"""Folder in the bookkeeping of a destination for files on their way to it."""
+
+
+@dataclass(frozen=True)
+class ReshuffleReport:
+    """What moved between nodes, over all of them; the same on all ranks."""
+
+    shuffle: int
+    files: int
+    bytes: int
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields by name, for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Every sharded file of all nodes by name, the node that has it, and the node that shall have it."""
+
+    files: list[Landed]
+    present: NDArray[np.int32]
+    home: NDArray[np.int32]
+
+    def moves(self) -> NDArray[np.int64]:
+        """Files that change their node."""
+        return np.flatnonzero(self.present != self.home)
+
+    def arriving(self, node: int) -> list[Landed]:
+        """What comes to ``node``."""
+        return [self.files[entry] for entry in self.moves() if self.home[entry] == node]
+
+    def leaving(self, node: int) -> list[Landed]:
+        """What goes away from ``node``."""
+        return [self.files[entry] for entry in self.moves() if self.present[entry] == node]
+
+    def plan(self, ranks: Sequence[int]) -> Plan:
+        """Each file that moves is read where it is and lands at its home."""
+        moves = self.moves()
+        listing = listing_of([self.files[entry] for entry in moves])
+        return with_lanes(listing, ranks, self.home[moves], self.present[moves])
+
+
+def reshuffle(options: StageOptions, shuffle: int, world: World) -> ReshuffleReport:
+    """Move shards that were staged with ``options`` to the homes of draw number ``shuffle``; collective.
+
+    Homes are even by the bytes that landed, a function of the seed and ``shuffle`` alone; they are those of a staging
+    with ``StageOptions.shuffle`` where no transform changed the sizes. Raises ``InputError`` on all ranks, before a
+    byte has moved, where the destination holds no whole shards, or has no room for what arrives beside what leaves
+    later; ``DataError`` on the rank that meets it for what turns up on the way, so that the caller ends the others.
+
+    Memory: every rank holds the names of all nodes' files, and pieces as in a staging by exchange.
+    """
+    start = time.perf_counter()
+    destination = together(world, lambda: own_destination(replace(options, path="exchange"), world))
+    job = world.broadcast(secrets.token_hex(4))
+    with together(world, lambda: claim(destination, options.source, world.place, job)):
+        shards = draw(options, shuffle, world, destination)
+        together(world, lambda: make_ready(destination, shards, world))
+        journal = Journal(destination)
+        begun = journal.start(job, world.place, " ".join(sys.argv))
+        try:
+            move(options, shards, world, destination)
+            world.barrier()
+            together(world, lambda: settle(destination, shards.arriving(world.place.node), world.place))
+            together(world, lambda: remove(destination, shards.leaving(world.place.node), world.place))
+        except BaseException as error:
+            journal.end(begun, "aborted", str(error) or type(error).__name__)
+            raise
+        journal.end(begun)
+        world.barrier()
+    moved = [shards.files[entry].size for entry in shards.moves()]
+    return ReshuffleReport(shuffle, len(moved), sum(moved), max(world.all_gather(time.perf_counter() - start)))
+
+
+def draw(options: StageOptions, shuffle: int, world: World, destination: Path) -> Shards:
+    """Where every file is and shall be; collective. Raises ``InputError`` on all ranks."""
+    found = world.all_gather((world.place.node, together(world, lambda: sharded(options, world.place, destination))))
+    on_node = {node: files for node, files in found if files is not None}
+    return together(world, lambda: drawn(on_node, options.seed, shuffle, destination))
+
+
+def drawn(on_node: dict[int, list[Landed]], seed: int, shuffle: int, destination: Path) -> Shards:
+    """The homes of what lies on each node. Raises ``DataError`` where a file is on two."""
+    found = ((file, node) for node, files in on_node.items() for file in files)
+    rows = sorted(found, key=lambda row: os.fsencode(row[0].name))
+    files = [file for file, _ in rows]
+    if (twice := next((a for a, b in pairwise(files) if a.name == b.name), None)) is not None:
+        raise DataError(destination / twice.name, "is on two nodes", "stage again, which mends that")
+    by_source: dict[str, int] = {}
+    for file in files:
+        by_source[file.source] = by_source.get(file.source, 0) + file.size
+    sources = sorted(by_source, key=os.fsencode)
+    zeros = np.zeros(len(sources), np.int64)
+    sizes = np.array([by_source[source] for source in sources], np.int64)
+    home = homes(Listing(Names.of(sources), sizes, zeros, zeros - 1), len(on_node), seed, shuffle)
+    home_of = dict(zip(sources, home.tolist(), strict=True))
+    present = np.array([node for _, node in rows], np.int32)
+    return Shards(files, present, np.array([home_of[file.source] for file in files], np.int32))
+
+
+def sharded(options: StageOptions, place: Place, destination: Path) -> list[Landed] | None:
+    """The files of this node's shard, on its first rank. Raises ``InputError`` where they are not whole shards."""
+    if place.local_rank != 0:
+        return None
+    records = load_records(destination)
+    identity = read_header(manifest_path(destination)).get("identity", {})
+    if identity.get("placement") != "shard" or identity.get("nodes") != place.nodes:
+        problem = f"holds no shards of {place.nodes} nodes, but placement {identity.get('placement')}"
+        raise DataError(destination, problem, "stage with placement shard on these nodes")
+    if not Journal(destination).is_done():
+        raise DataError(destination, "was not staged to its end", "stage it again")
+    files = list(records)
+    everywhere = matching(Listing(Names.of(file.source for file in files), *[np.zeros(len(files), np.int64)] * 3),
+                          options.replicate_also)  # fmt: skip
+    return [file for file, replicated in zip(files, everywhere, strict=True) if not replicated]
+
+
+def make_ready(destination: Path, shards: Shards, world: World) -> None:
+    """Clear the folder for arrivals, and check that they fit beside what is there; collective."""
+    place = world.place
+    if place.local_rank == 0:
+        shutil.rmtree(destination / BOOKKEEPING / ARRIVING, ignore_errors=True)
+    sizes = np.array([file.size for file in shards.arriving(place.node)], np.int64)
+    check_space(destination, bytes_in_blocks(sizes, destination), len(sizes), world)
+
+
+def move(options: StageOptions, shards: Shards, world: World, destination: Path) -> Counters:
+    """Bring what this rank has a part in into the folder for arrivals."""
+    place = world.place
+    places = world.all_gather(place)
+    plan = shards.plan(ranks_per_node(places))
+    if place.local_rank >= plan.lanes or not len(plan.listing):
+        return Counters()
+    ranks = {each.node: each.rank for each in places if each.local_rank == place.local_rank}
+    entries = np.flatnonzero(plan.lane == place.local_rank)
+    lane = Lane(world, plan, [ranks[node] for node in range(plan.nodes)], entries, options.piece_bytes)
+    arriving = destination / BOOKKEEPING / ARRIVING
+    every = np.ones(len(plan.listing), np.bool_)
+    make_writer = partial(PieceWriter, plan.listing, every, FileSinkMaker(False), arriving, lambda landed: None)
+    source = TreeSource(destination, plan.listing, retries=options.retries)
+    return move_by_exchange(
+        lane, source, make_writer, options.threads, options.queue_pieces, checked=options.verify != "none"
+    )
+
+
+def settle(destination: Path, files: list[Landed], place: Place) -> None:
+    """Make durable what arrived, name it in the manifest, and put it in its place."""
+    if place.local_rank != 0 or not files:
+        return
+    sync_filesystem(destination)
+    Manifest(destination).append(files)
+    arriving = destination / BOOKKEEPING / ARRIVING
+    for file in files:
+        path = destination / file.name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            (arriving / file.name).rename(path)
+        except OSError as error:
+            raise DataError(path, f"cannot be put in place ({error.strerror})", "stage again") from None
+    shutil.rmtree(arriving, ignore_errors=True)
+    sync_filesystem(destination)
+
+
+def remove(destination: Path, files: Iterable[Landed], place: Place) -> None:
+    """Remove files that another node has now, and then their names from the manifest."""
+    names = [file.name for file in files]
+    if place.local_rank != 0 or not names:
+        return
+    for name in names:
+        path = destination / name
+        try:
+            if is_inside(destination, name):
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise DataError(path, f"cannot be removed ({error.strerror})", "check its permissions") from None
+    Manifest(destination).remove(names)
+
+
+def remove_strays(plan: Plan, destination: Path, place: Place) -> None:
+    """At the end of a staging of shards: remove what lies here with its home elsewhere, and unfinished arrivals."""
+    if place.local_rank != 0 or not (plan.home >= 0).any():
+        return
+    shutil.rmtree(destination / BOOKKEEPING / ARRIVING, ignore_errors=True)
+    at_home = {plan.listing.names[int(entry)] for entry in plan.lands_on(place.node)}
+    remove(destination, [file for file in load_records(destination) if file.source not in at_home], place)
+
+
+def listing_of(files: Sequence[Landed]) -> Listing:
+    """Landed files as entries of a source."""
+    columns = (np.array([getattr(file, key) for file in files], np.int64) for key in ("size", "mtime_ns", "checksum"))
+    return Listing(Names.of(file.name for file in files), *columns)

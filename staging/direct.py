@@ -13,8 +13,8 @@ from staging.sources import Reader, Source
 from staging.streams import Piece, Stream
 from staging.writing import PieceWriter
 
-LARGE_BYTES = 1 << 20
-"""From this mean file size on one thread reads and another writes; below, that costs more than it hides."""
+LARGE_BYTES = 16 << 20
+"""From this mean file size on a thread more for each file is worth its queue and its buffers."""
 
 
 def move_directly(
@@ -26,8 +26,7 @@ def move_directly(
     """
     failure = Failure()
     jobs = Jobs(stream.pieces())
-    large = len(stream.entries) == 0 or stream.bytes / len(stream.entries) >= LARGE_BYTES
-    work = overlapped if large else inline
+    work = overlapped if is_for_pairs(stream, threads) else inline
     total, lock = Counters(), threading.Lock()
 
     def worker() -> None:
@@ -43,12 +42,23 @@ def move_directly(
             for part in (own, reader.counters, writer.counters):
                 total.add(part)
 
-    others = [threading.Thread(target=worker, name=f"stage-{number}", daemon=True) for number in range(1, threads)]
+    workers = min(threads, len(stream.entries))
+    others = [threading.Thread(target=worker, name=f"stage-{number}", daemon=True) for number in range(1, workers)]
     for thread in others:
         thread.start()
     with joined(others, failure):
         worker()
     return total
+
+
+def is_for_pairs(stream: Stream, threads: int) -> bool:
+    """Whether a second thread shall read for each that writes: where there are fewer files, large ones, than threads.
+
+    With more files, the reading of one overlaps the writing of others anyway; 1 GiB in 4 files then takes 0.65 s of
+    processor time, and 0.98 s in pairs, whose buffers do not stay in the cache.
+    """
+    files = len(stream.entries)
+    return 0 < files < threads and stream.bytes / files >= LARGE_BYTES
 
 
 class Jobs:

@@ -85,17 +85,37 @@ class FileSinkMaker:
 
     def __call__(self, destination: Path, name: str, size: int, mtime_ns: int) -> FileSink:
         """A file ``name`` of ``size`` bytes (``UNKNOWN``: as many as come) with the time ``mtime_ns``."""
-        refuse_outside(name)
-        path = f"{destination}/{name}"
-        folder, _, base = path.rpartition("/")
-        temporary = f"{folder}/.{base[:NAME_KEPT]}.{self._token}{next(self._numbers):06x}{TEMPORARY_SUFFIX}"
+        path, temporary = self._paths(destination, name)
         return FileSink(path, temporary, name, size, mtime_ns, self._checksum)
 
     def write_whole(self, destination: Path, name: str, data: memoryview, mtime_ns: int) -> Landed:
-        """Land a file that is there in one piece."""
-        sink = self(destination, name, len(data), mtime_ns)
-        sink.write(data)
-        return sink.close()[0]
+        """Land a file that is there in one piece, as a sink does; raises as it does."""
+        path, temporary = self._paths(destination, name)
+        checksum = crc32c(data) if self._checksum else UNKNOWN
+        descriptor = _create(temporary, path)
+        # In a line, without an object for each file: a set of many small ones lands in a tenth less time.
+        try:
+            try:
+                written = os.write(descriptor, data)
+                while written < len(data):
+                    written += os.write(descriptor, data[written:])
+                os.utime(descriptor, ns=(mtime_ns, mtime_ns))
+            finally:
+                os.close(descriptor)
+            os.rename(temporary, path)  # noqa: PTH104
+        except BaseException as error:
+            Path(temporary).unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                raise landing_error(path, error) from error
+            raise
+        return Landed(name, len(data), checksum, name, mtime_ns)
+
+    def _paths(self, destination: Path, name: str) -> tuple[str, str]:
+        """Where a file is to lie, and where until it is complete."""
+        refuse_outside(name)
+        path = f"{destination}/{name}"
+        folder, _, base = path.rpartition("/")
+        return path, f"{folder}/.{base[:NAME_KEPT]}.{self._token}{next(self._numbers):06x}{TEMPORARY_SUFFIX}"
 
     def space(self, name: str, size: int) -> int:
         """The size in whole blocks of 4 KiB, as most filesystems take it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +12,7 @@ from numpy.typing import NDArray
 from staging.listing import Listing
 
 
-@dataclass(frozen=True)
-class Fragment:
+class Fragment(NamedTuple):
     """Bytes ``start`` to ``stop`` of an entry, which has ``size``."""
 
     entry: int
@@ -29,6 +29,11 @@ class Fragment:
     def is_last(self) -> bool:
         """Whether the entry ends here."""
         return self.stop == self.size
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether this is the entire entry."""
+        return self.start == 0 and self.stop == self.size
 
 
 @dataclass(frozen=True)

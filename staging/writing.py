@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from staging.counters import Counters
 from staging.errors import DataError
+from staging.file_sink import FileSinkMaker
 from staging.listing import UNKNOWN, Listing
 from staging.sinks import Landed, Sink, SinkMaker
 from staging.streams import Piece
@@ -33,6 +34,8 @@ class PieceWriter:
         self._make = make
         self._destination = destination
         self._commit = commit
+        self._write_whole = make.write_whole if isinstance(make, FileSinkMaker) else None
+        self._is_checked = bool((listing.checksums != UNKNOWN).any())
         self._sink: Sink | None = None
         self._checksum = 0
 
@@ -44,6 +47,9 @@ class PieceWriter:
             part = data[position : position + fragment.stop - fragment.start]
             position += len(part)
             if not self._wanted[fragment.entry]:
+                continue
+            if self._write_whole is not None and fragment.is_whole:
+                landed.append(self._land(fragment.entry, part))
                 continue
             if fragment.is_first:
                 self._open(fragment.entry)
@@ -67,7 +73,16 @@ class PieceWriter:
         size, time_ns = int(self._listing.sizes[entry]), int(self._listing.mtimes_ns[entry])
         self._sink = self._make(self._destination, self._listing.names[entry], size, time_ns)
 
+    def _land(self, entry: int, data: memoryview) -> Landed:
+        """Write a file that is there in one piece."""
+        assert self._write_whole is not None
+        self._check(entry, data, first=True, last=True)
+        name = self._listing.names[entry]
+        return self._write_whole(self._destination, name, data, int(self._listing.mtimes_ns[entry]))
+
     def _check(self, entry: int, part: memoryview, first: bool, last: bool) -> None:
+        if not self._is_checked:
+            return
         expected = int(self._listing.checksums[entry])
         if expected == UNKNOWN:
             return

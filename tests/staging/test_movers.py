@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from staging.counters import Counters
-from staging.direct import move_directly
+from staging.direct import is_for_pairs, move_directly
 from staging.errors import DataError
 from staging.exchange import TRAILER, Lane, move_by_exchange
 from staging.listing import UNKNOWN, Listing, Names
@@ -87,9 +87,9 @@ def read_back(root: Path) -> dict[str, bytes]:
 
 @given(st.lists(st.integers(0, 300), max_size=12), st.integers(1, 100), st.integers(1, 3), st.booleans())
 @settings(deadline=None, max_examples=40)
-def test_directly(sizes: list[int], piece_bytes: int, threads: int, large: bool) -> None:
+def test_directly(sizes: list[int], piece_bytes: int, threads: int, in_pairs: bool) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("staging.direct.LARGE_BYTES", 0 if large else 1 << 30)
+        patch.setattr("staging.direct.is_for_pairs", lambda stream, threads: in_pairs)
         case = make(Path(folder) / "source", sizes)
         out = Path(folder) / "out"
         stream = Stream(case.listing, np.arange(len(sizes)), piece_bytes)
@@ -101,6 +101,16 @@ def test_directly(sizes: list[int], piece_bytes: int, threads: int, large: bool)
         assert (counters.bytes_read, counters.bytes_landed) == (sum(sizes), sum(sizes))
         assert (counters.files_read, counters.files_landed) == (len(sizes), len(sizes))
         assert sorted(file.name for file in landed) == sorted(case.contents)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "threads", "expected"),
+    [([64 << 20], 4, True), ([64 << 20], 1, False), ([64 << 20] * 4, 4, False), ([1 << 20], 4, False), ([], 4, False)],
+)
+def test_a_thread_more_reads_for_few_large_files(sizes: list[int], threads: int, expected: bool) -> None:
+    zeros = np.zeros(len(sizes), np.int64)
+    listing = Listing(Names.of(map(str, range(len(sizes)))), np.array(sizes, np.int64), zeros, zeros)
+    assert is_for_pairs(Stream(listing, np.arange(len(sizes)), 8 << 20), threads) is expected
 
 
 def writer(case: Case, out: Path, landed: list[Landed], wanted: Any = None) -> PieceWriter:
@@ -138,7 +148,8 @@ def test_by_exchange(data: st.DataObject) -> None:
             partners = [sum(ranks[:node]) + place.local_rank for node in range(nodes)]
             own = np.flatnonzero(moving & (lane == place.local_rank))
             part = Lane(world, plan, partners, own, piece_bytes)
-            out, landed = Path(folder) / f"node{place.node}", []
+            out = Path(folder) / f"node{place.node}"
+            landed: list[Landed] = []
             return move_by_exchange(
                 part, TreeSource(case.root, case.listing),
                 lambda: writer(case, out, landed, wanted[place.node]), writers, queue_pieces, checked=True,

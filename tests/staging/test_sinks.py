@@ -3,6 +3,7 @@
 import errno
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,24 @@ def pieces(data: bytes, size: int) -> list[memoryview]:
 
 def listed(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
+
+
+Land = Callable[[Path, str], object]
+
+
+def land_whole(destination: Path, name: str) -> object:
+    """In one call."""
+    return FileSinkMaker().write_whole(destination, name, memoryview(CONTENT), TIME)
+
+
+def land_by_sink(destination: Path, name: str) -> object:
+    """Through a sink."""
+    sink = FileSinkMaker()(destination, name, len(CONTENT), TIME)
+    sink.write(memoryview(CONTENT))
+    return sink.close()
+
+
+either_way = pytest.mark.parametrize("land", [land_whole, land_by_sink])
 
 
 @settings(max_examples=30, deadline=None)
@@ -63,9 +82,10 @@ def test_without_checksums_there_is_none(tmp_path: Path) -> None:
     assert FileSinkMaker(checksum=False).write_whole(tmp_path, "a", memoryview(CONTENT), TIME).checksum == UNKNOWN
 
 
+@either_way
 @pytest.mark.parametrize("name", ["n" * 255, "名" * 85])
-def test_the_longest_names_of_a_filesystem(tmp_path: Path, name: str) -> None:
-    FileSinkMaker().write_whole(tmp_path, name, memoryview(CONTENT), TIME)
+def test_the_longest_names_of_a_filesystem(tmp_path: Path, name: str, land: Land) -> None:
+    land(tmp_path, name)
     assert listed(tmp_path) == [name]
 
 
@@ -95,17 +115,21 @@ def test_many_threads_land_one_name_and_leave_one_whole_file(tmp_path: Path) -> 
     assert listed(tmp_path) == ["a"]
 
 
-def test_a_write_that_takes_only_a_part_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@either_way
+def test_a_write_that_takes_only_a_part_is_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, land: Land
+) -> None:
     real = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:7]))
-    FileSinkMaker().write_whole(tmp_path, "a", memoryview(CONTENT), TIME)
+    land(tmp_path, "a")
     monkeypatch.undo()
     assert (tmp_path / "a").read_bytes() == CONTENT
 
 
+@either_way
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_is_told_with_the_file_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, land: Land
 ) -> None:
     real, calls = os.write, []
 
@@ -117,7 +141,7 @@ def test_a_full_disk_is_told_with_the_file_and_leaves_nothing(
 
     monkeypatch.setattr(os, "write", write)
     with pytest.raises(DataError) as error:
-        FileSinkMaker().write_whole(tmp_path, "set/a", memoryview(CONTENT), TIME)
+        land(tmp_path, "set/a")
     assert str(error.value) == (
         f"{tmp_path}/set/a: cannot be written ({os.strerror(code)}); "
         "free space there, or set the destination to a larger place"
@@ -125,17 +149,19 @@ def test_a_full_disk_is_told_with_the_file_and_leaves_nothing(
     assert list((tmp_path / "set").iterdir()) == []
 
 
-def test_a_rename_onto_a_folder_is_told_and_leaves_the_folder(tmp_path: Path) -> None:
+@either_way
+def test_a_rename_onto_a_folder_is_told_and_leaves_the_folder(tmp_path: Path, land: Land) -> None:
     (tmp_path / "a/inside").mkdir(parents=True)
     with pytest.raises(DataError, match=r"a: cannot be written \(Is a directory\); check the destination and its perm"):
-        FileSinkMaker().write_whole(tmp_path, "a", memoryview(CONTENT), TIME)
+        land(tmp_path, "a")
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:
+@either_way
+def test_a_file_where_a_folder_should_be(tmp_path: Path, land: Land) -> None:
     (tmp_path / "a").write_bytes(b"")
     with pytest.raises(DataError, match=r"a/b: cannot be written \((Not a directory|File exists)\)"):
-        FileSinkMaker().write_whole(tmp_path, "a/b", memoryview(CONTENT), TIME)
+        land(tmp_path, "a/b")
 
 
 @pytest.mark.parametrize("came", [b"", CONTENT[:-1], CONTENT + b"x"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import stat
 import time
 from dataclasses import dataclass, field
@@ -56,8 +55,8 @@ class Sample:
             for entry in entries
             for start in range(0, int(sizes[entry]), SEGMENT)
         ]
-        random.Random(0).shuffle(found)  # neighbours are alike: a rank would get only small files, another large ones
-        return found
+        # neighbours are alike: in order, one rank would get only small files and another only large ones
+        return [found[number] for number in np.random.default_rng(0).permutation(len(found))]
 
     @property
     def largest(self) -> int:

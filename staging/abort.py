@@ -264,11 +264,13 @@ class AbortWatcher:
         if self.on_abort is not None:
             with contextlib.suppress(Exception):
                 self.on_abort(self._reason)
-        if origin is not None:
-            origin.send(message)
-            origin.wait_for_end(LAST_WORDS_S)
         if self._rank == 0:
-            self._end_others(message)
+            self._end_others(message, origin)
+            if origin is not None:
+                origin.send(message)
+                origin.wait_for_end(LAST_WORDS_S)
+        else:
+            self._wait_for_others()
         leave(int(message["code"]) or 1)
 
     def _sender(self) -> dict[str, Any]:
@@ -277,12 +279,23 @@ class AbortWatcher:
     def _say(self, reason: str) -> None:
         print(f"{self._program}: aborted: {' '.join(reason.split())}", file=sys.stderr, flush=True)
 
-    def _end_others(self, message: dict[str, Any]) -> None:
-        """Pass the word on, and give the others time to write down why, since this rank's end may kill them."""
-        self._tell_all(message)
+    def _end_others(self, message: dict[str, Any], origin: Lines | None = None) -> None:
+        """Pass the word on, and wait until all have written down why: under MPI the first to leave kills the others."""
+        others = [peer for peer in self._peers if peer is not origin]
+        for peer in others:
+            peer.send(message)
         deadline = time.monotonic() + LAST_WORDS_S
-        for peer in list(self._peers):
-            peer.wait_for_end(deadline - time.monotonic())
+        for peer in others:
+            peer.wait_for_end(deadline - time.monotonic(), or_for="written")
+
+    def _wait_for_others(self) -> None:
+        """On a rank that has written down why it ends: leave after rank 0, or after the others had time to write."""
+        hub = self._peers[0]
+        if hub.ended:
+            time.sleep(OTHERS_FIRST_S)
+            return
+        hub.send({"kind": "written"})
+        hub.wait_for_end(2 * LAST_WORDS_S)
 
     def _tell_all(self, message: dict[str, Any]) -> None:
         for peer in list(self._peers):

@@ -55,12 +55,13 @@ class Lines:
                     messages.append(message)
         return messages
 
-    def wait_for_end(self, seconds: float) -> None:
-        """Wait until the other end is gone, at most ``seconds``."""
+    def wait_for_end(self, seconds: float, or_for: str = "") -> None:
+        """Wait until the other end is gone, or has sent a message of the kind ``or_for``, at most ``seconds``."""
         deadline = time.monotonic() + seconds
         while not self.ended and time.monotonic() < deadline:
             select.select([self.socket], [], [], max(0.0, min(0.1, deadline - time.monotonic())))
-            self.receive()
+            if any(message["kind"] == or_for for message in self.receive()):
+                return
 
 
 def connect_first(addresses: list[str], port: int, timeout_s: float = 30.0) -> socket.socket:

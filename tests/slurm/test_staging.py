@@ -155,7 +155,8 @@ def test_a_job_that_is_cancelled(slurm: Any, source: Path, tmp_path: Path, comma
         assert slurm.run("scancel", *number).returncode == 0
     else:
         job.send_signal(signal.SIGINT)
-        job.send_signal(signal.SIGINT)  # srun asks for a second one
+        time.sleep(0.3)
+        job.send_signal(signal.SIGINT)  # srun asks for a second one within a second
     _, error = job.communicate(timeout=60)
     assert time.monotonic() - began < LIMIT_S
     assert job.returncode != 0

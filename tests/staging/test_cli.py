@@ -241,7 +241,7 @@ def test_figures_are_printed_and_written(
 
 def shape(text: str) -> str:
     """The text without its numbers, up to the activity that these decide."""
-    return re.sub(r" *[\d.]+%? ?([kM]?B)?", "#", text.split("busiest")[0])
+    return re.sub(r" *[\d.]+%? ?([kM]?B)?", "#", text.partition("busiest")[0])
 
 
 def test_clean_removes_what_was_staged_and_tells_what_is_left(

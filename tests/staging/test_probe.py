@@ -27,7 +27,7 @@ from staging.stage import stage
 from staging.world import Alone, Place
 from tests.staging.thread_world import run_ranks
 
-RATE = 20e6
+RATE = 8e6
 FILES = 16
 SIZE = 1 << 20
 
@@ -91,7 +91,7 @@ def test_finds_the_rate_of_a_throttled_source(source: Path, tmp_path: Path) -> N
         (threads, block) for threads in (1, 2, 4, 8) for block in (256 << 10, 1 << 20)
     }
     for rate in rates:
-        assert 0.6 * RATE * rate.threads < rate.total < 1.05 * RATE * rate.threads
+        assert 0.5 * RATE * rate.threads < rate.total < 1.05 * RATE * rate.threads
     best = found.best("read")
     assert best is not None
     assert best.threads == 8
@@ -104,8 +104,8 @@ def test_all_ranks_of_all_nodes_read_at_once(source: Path, tmp_path: Path) -> No
     )  # fmt: skip
     assert found[0] == found[1] == found[2]
     one = next(rate for rate in found[0].rates if rate.part == "read" and rate.threads == 1)
-    assert one.per_node[0] == pytest.approx(2 * RATE, rel=0.4)
-    assert one.per_node[1] == pytest.approx(RATE, rel=0.4)
+    assert 0.5 * 2 * RATE < one.per_node[0] < 1.05 * 2 * RATE
+    assert 0.5 * RATE < one.per_node[1] < 1.05 * RATE
     exchanged = [rate for rate in found[0].rates if rate.part == "exchange"]
     assert [rate.block_bytes for rate in exchanged] == [256 << 10, 1 << 20, 4 << 20, 8 << 20]
     assert all(min(rate.per_node) > 0 for rate in exchanged)

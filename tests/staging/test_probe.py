@@ -45,7 +45,8 @@ def source(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def _little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Write little, and don't wait for what others have the disk do."""
-    monkeypatch.setattr(staging.probe_local, "LARGEST", 16 << 20)
+    monkeypatch.setattr(staging.probe_local, "TRIAL", 1 << 20)
+    monkeypatch.setattr(staging.probe_local, "LARGEST", 4 << 20)
     monkeypatch.setattr(staging.probe_local, "sync_filesystem", lambda _: None)
     monkeypatch.setattr(staging.batch, "sync_filesystem", lambda _: None)
 

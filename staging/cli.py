@@ -248,11 +248,15 @@ def plan_only(args: argparse.Namespace, world: World) -> int:
     """Print what would move."""
     from staging.counters import Counters
     from staging.prepare import prepare, settled
+    from staging.report import human
     from staging.spans import Spans
 
     prepared = prepare(settled(options_of(args)), world, Spans(), Counters())
     if world.place.rank == 0:
+        there = int((~prepared.moving).sum())
         print(prepared.plan.summary(prepared.moving).table())
+        print(f"{there} files are there already; " if there else "", end="")
+        print(f"it fits on every node; at most {human(prepared.buffer_bytes)} of pieces in each rank's memory")
     return 0
 
 

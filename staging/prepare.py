@@ -67,6 +67,13 @@ class Prepared:
         return [ranks[node] for node in range(self.plan.nodes)]
 
     @property
+    def buffer_bytes(self) -> int:
+        """The most that a rank holds of pieces, whatever the number of nodes; a transform may hold a file beside."""
+        queue, threads = self.options.queue_pieces, self.options.threads
+        pieces = queue + 2 + 2 * threads if self.options.path == "exchange" else threads * (queue + 2)
+        return pieces * self.piece_bytes
+
+    @property
     def is_idle(self) -> bool:
         """Whether this rank has no lane: its node has more ranks than another."""
         return self.world.place.local_rank >= self.plan.lanes

@@ -22,7 +22,7 @@ Datasets in the published on-disk formats.
   hpcbench data split cosmoflow --preset mlperf universes/*.hdf5 --out data/cosmoflow/train
       cuts files that hold many samples, such as a whole universe, into samples
   hpcbench data index data/cosmoflow
-      lists a dataset of any application, with checksums, in a file that staging reads; --out names another place
+      lists any dataset with checksums in a file that staging reads (--out: another place)
 """
 
 

@@ -45,8 +45,11 @@ class FilePeers:
 
 def main(folder: str, rank: int, world_size: int, how: str, who: int) -> None:
     peers = FilePeers(Path(folder), rank, world_size)
-    with AbortWatcher(peers, program="test", with_parent=how == "orphan") as watcher:
-        watcher.on_abort = lambda reason: print(f"log of rank {rank}: {reason}", flush=True)
+
+    def told(reason: str) -> None:
+        print(f"log of rank {rank}: {reason}", flush=True)
+
+    with AbortWatcher(peers, told, program="test", with_parent=how == "orphan") as watcher:
         os.write(1, b"ready\n")
         if how == "common":
             raise EveryRankError("the folder is not there", speaks=rank == who)

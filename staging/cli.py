@@ -16,7 +16,6 @@ from staging.signals import Interrupted, interruptible
 
 if TYPE_CHECKING:
     from staging.abort import AbortWatcher
-    from staging.ceilings import Ceilings
     from staging.options import StageOptions
     from staging.world import World
 
@@ -202,11 +201,8 @@ def stage_and_report(
 ) -> int:
     """Stage, and print the figures."""
     from staging.stage import stage
-    from staging.together import together
 
-    ceilings = together(world, lambda: known_ceilings(args, world))
     report = stage(options_of(args), world, watcher=watcher)
-    report.ceilings = ceilings
     if world.place.rank == 0:
         print(report.table())
         found = report.as_dict()
@@ -214,17 +210,6 @@ def stage_and_report(
             write_json(args.report, found)
         on_report(found)
     return 0
-
-
-def known_ceilings(args: argparse.Namespace, world: World) -> Ceilings | None:
-    """What a probe left at the first rank's destination."""
-    from staging.ceilings import ceilings_for
-    from staging.destination import expand
-
-    place = world.place
-    if place.rank != 0:
-        return None
-    return ceilings_for(expand(args.destination, place.node_name, 0, os.environ), args.source, place.nodes)
 
 
 def probe_and_report(args: argparse.Namespace, world: World) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from staging.abort import AbortWatcher
 from staging.batch import Batch
+from staging.ceilings import Ceilings, ceilings_for
 from staging.claim import claim
 from staging.clean import remove_unfinished
 from staging.counters import Counters
@@ -70,12 +71,21 @@ def stage(
         manifest = together(world, lambda: Manifest.open(prepared.destination, identity(prepared)))
         journal = Journal(prepared.destination)
         together(world, lambda: clear_up(journal, prepared.destination, world.place, quiet))
+        ceilings = together(world, lambda: known_ceilings(prepared))
         begun = journal.start(job, world.place, " ".join(sys.argv))
         staging = Staging(prepared, manifest, spans, counters, quiet)
         with staging.written_down(journal, begun, watcher):
             report = staging.run()
+        report.ceilings = world.broadcast(ceilings)
         world.barrier()
     return report
+
+
+def known_ceilings(prepared: Prepared) -> Ceilings | None:
+    """What a probe measured for this staging, if one did; the first rank's destination has it."""
+    if prepared.world.place.rank != 0:
+        return None
+    return ceilings_for(prepared.destination, prepared.options.source, prepared.plan.nodes)
 
 
 def clear_up(journal: Journal, destination: Path, place: Place, quiet: bool) -> None:

@@ -36,6 +36,10 @@ class StagingConfig:
 
     destination: str = ""
     """Node-local folder to bring the dataset to ({node}, {rank}, $VARIABLES); empty trains from ``data.root``."""
+    placement: Literal["replicate", "shard"] = "replicate"
+    """Everything to every node, or of the training set a part to each, by bytes and seed, which its ranks train on."""
+    reshuffle: bool = False
+    """Draw new shards before every epoch but the first, and move what changes its node by exchange."""
     path: Literal["direct", "exchange"] = "direct"
     """Each node reads what it needs, or every byte is read once in the job and then sent between the nodes."""
     transform: str = ""
@@ -134,6 +138,8 @@ class ParallelConfig:
     """Start this many ranks on this machine; unset means what mpiexec, torchrun or srun started."""
     threads: int | None = None
     """Compute threads per rank; unset shares the allowed cores among the ranks of the node."""
+    simulated_nodes: int | None = None
+    """Pretend that the ranks are on this many nodes, in contiguous runs, to try what several nodes do on one."""
     accelerator: Literal["auto", "cpu"] = "auto"
     """auto uses the accelerator that torch finds, and the CPU where there is none."""
     bucket_bytes: int = 25 * 2**20

@@ -20,6 +20,7 @@ def validate_run(config: RunConfig) -> None:
     at_least("train.seed", config.train.seed, 0)
     at_least("parallel.devices", config.parallel.devices, 1)
     at_least("parallel.threads", config.parallel.threads, 1)
+    at_least("parallel.simulated_nodes", config.parallel.simulated_nodes, 1)
     at_least("parallel.bucket_bytes", config.parallel.bucket_bytes, 1)
     at_least("parallel.timeout_s", config.parallel.timeout_s, 1)
     at_least("staging.threads", config.staging.threads, 1)
@@ -40,6 +41,7 @@ def validate_run(config: RunConfig) -> None:
             "set staging.timed true or submission.ruleset 3.0.0"
         )
     validate_overlap(config)
+    validate_shards(config)
     if config.train.cuda_graph and config.data.last_batch == "keep":
         raise InputError("train.cuda_graph needs batches of one size; set data.last_batch drop")
 
@@ -59,6 +61,17 @@ def validate_overlap(config: RunConfig) -> None:
         )
     if config.data.loader == "dali":
         raise InputError("staging.overlap does not go with data.loader dali; set data.loader torch")
+
+
+def validate_shards(config: RunConfig) -> None:
+    """Check what goes with shards."""
+    staging = config.staging
+    if staging.reshuffle and staging.placement != "shard":
+        raise InputError("staging.reshuffle moves shards; set staging.placement shard, or reshuffle false")
+    if staging.placement == "shard" and not staging.destination:
+        raise InputError("staging.placement shard needs staging.destination, a folder on each node")
+    if staging.placement == "shard" and staging.overlap:
+        raise InputError("staging.overlap brings the whole set to each node; set staging.placement replicate")
 
 
 def validate_schedule(schedule: ScheduleConfig, peak: float) -> None:

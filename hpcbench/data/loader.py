@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -11,7 +12,9 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
+from hpcbench.data.dali_samples import DaliSamples
 from hpcbench.data.sampler import Indices
+from hpcbench.data.shard import Shard, some_sample
 from staging.errors import InputError
 
 Batch = tuple[Tensor, Tensor]
@@ -36,7 +39,11 @@ def open_loader(
         return BatchLoader(samples, workers, pin=device.type != "cpu")
     from hpcbench.data.dali_loader import DaliLoader, describe
 
-    return DaliLoader(samples, lambda: describe(application, config, split), workers, device)
+    def described() -> DaliSamples:
+        found = describe(application, config, split)
+        return replace(found, files=samples.also(found.files)) if isinstance(samples, Shard) else found
+
+    return DaliLoader(samples, described, workers, device)
 
 
 class BatchReader(Dataset[Batch | InputError]):
@@ -54,7 +61,7 @@ class BatchReader(Dataset[Batch | InputError]):
 
     def read(self, indices: Indices) -> Batch:
         """Read and stack samples."""
-        read = [self.samples[int(index)] for index in (indices if len(indices) else [0])]
+        read = [self.samples[int(index)] for index in (indices if len(indices) else [some_sample(self.samples)])]
         inputs, targets = (stack([torch.as_tensor(sample[part]) for sample in read]) for part in (0, 1))
         return inputs[: len(indices)], targets[: len(indices)]
 

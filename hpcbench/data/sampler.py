@@ -1,6 +1,12 @@
-"""The order of samples: a global shuffle every epoch that does not depend on how many ranks share it."""
+"""The order of samples: a global shuffle every epoch that does not depend on how many ranks share it.
+
+Where each node has a part of the training set, a shard, it shuffles its own samples: the order is another one then.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,10 +14,57 @@ from numpy.typing import NDArray
 Indices = NDArray[np.int64]
 
 
-def epoch_order(samples: int, seed: int, epoch: int) -> Indices:
-    """A permutation of all samples, a function of seed and epoch alone (counter-based Philox generator)."""
-    generator = np.random.Generator(np.random.Philox(key=[seed, epoch]))
+@dataclass(frozen=True)
+class Shards:
+    """Which node has each training sample, and which node each rank is on; nodes count from 0."""
+
+    home: Indices
+    node: tuple[int, ...]
+
+    def samples_on(self, node: int) -> Indices:
+        """Numbers of the samples of ``node``, ascending."""
+        return np.flatnonzero(self.home == node)
+
+    def ranks_on(self, node: int) -> list[int]:
+        """The ranks of ``node``, ascending."""
+        return [rank for rank, other in enumerate(self.node) if other == node]
+
+
+def epoch_order(samples: int, seed: int, epoch: int, node: int = 0) -> Indices:
+    """A permutation of all samples, a function of seed, epoch and node alone (counter-based Philox generator)."""
+    generator = np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, 0, node]))
     return generator.permutation(samples)
+
+
+def epoch_batches(
+    samples: int, seed: int, epoch: int, rank: int, ranks: int, local_batch: int, last_batch: str,
+    shards: Shards | None = None,
+) -> list[Indices]:  # fmt: skip
+    """The micro-batches of one rank over an epoch, as many as every other rank has.
+
+    With ``shards``, each node deals a permutation of its own samples to its ranks. A node that is done before others
+    has empty micro-batches then; with ``last_batch="drop"`` all end with the first one that is done.
+    """
+    if shards is None:
+        return rank_batches(epoch_order(samples, seed, epoch), rank, ranks, local_batch, last_batch)
+    node = shards.node[rank]
+    own, neighbours = shards.samples_on(node), shards.ranks_on(node)
+    order = own[epoch_order(len(own), seed, epoch, node)]
+    batches = rank_batches(order, neighbours.index(rank), len(neighbours), local_batch, last_batch)
+    number = len(epoch_sizes(samples, ranks, local_batch, last_batch, shards))
+    return (batches + [own[:0]] * (number - len(batches)))[:number]
+
+
+def epoch_sizes(samples: int, ranks: int, local_batch: int, last_batch: str, shards: Shards | None = None) -> list[int]:
+    """Samples in each micro-batch of an epoch over all ranks, in order."""
+    if shards is None:
+        return batch_sizes(samples, ranks * local_batch, last_batch)
+    on_node = np.bincount(shards.home, minlength=max(shards.node) + 1).tolist()
+    each = [
+        batch_sizes(on_node[node], len(shards.ranks_on(node)) * local_batch, last_batch) for node in set(shards.node)
+    ]
+    together = zip_longest(*each, fillvalue=0) if last_batch == "keep" else zip(*each, strict=False)
+    return [sum(sizes) for sizes in together]
 
 
 def rank_batches(order: Indices, rank: int, ranks: int, local_batch: int, last_batch: str) -> list[Indices]:

@@ -11,6 +11,7 @@ from torch import nn
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
 from hpcbench.data.loader import first_samples
+from hpcbench.data.sampler import Shards, epoch_sizes
 from hpcbench.optim.registry import create_optimizer
 from hpcbench.train.task import Task
 from staging.errors import InputError
@@ -42,6 +43,20 @@ def check_batch(config: RunConfig, samples: int, ranks: int) -> None:
             f"global batch of {batch} (train.local_batch_size {config.train.local_batch_size} x train.accumulation "
             f"{config.train.accumulation} x {ranks} ranks) is larger than the training set of {samples} samples; "
             "lower train.local_batch_size or use more samples"
+        )
+
+
+def check_shards(config: RunConfig, shards: Shards) -> None:
+    """Refuse shards of which one is too small for a step, where every batch must be full."""
+    batch = config.train.local_batch_size
+    if not epoch_sizes(len(shards.home), len(shards.node), batch, config.data.last_batch, shards):
+        sizes = [
+            (len(shards.samples_on(node)), len(shards.ranks_on(node)) * batch) for node in sorted(set(shards.node))
+        ]
+        samples, needed = min(sizes, key=lambda size: size[0] / size[1])
+        raise InputError(
+            f"a node has {samples} training samples where its ranks take {needed} at a time; "
+            "lower train.local_batch_size, or set data.last_batch keep"
         )
 
 

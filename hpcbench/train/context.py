@@ -17,7 +17,8 @@ from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
 from hpcbench.data.files import dataset_files
 from hpcbench.data.loader import BatchLoader, default_workers, open_loader
-from hpcbench.data.sampler import batch_sizes
+from hpcbench.data.sampler import Shards, epoch_sizes
+from hpcbench.data.shard import some_sample
 from hpcbench.measure.memory import peak_memory_bytes
 from hpcbench.measure.mllog import RunLog
 from hpcbench.measure.phases import Phases
@@ -33,6 +34,7 @@ from hpcbench.train.console import Console
 from hpcbench.train.graph import GraphedStep
 from hpcbench.train.interrupt import Interrupts
 from hpcbench.train.losses import LossBuffer
+from hpcbench.train.shards import NodeShard
 from hpcbench.train.state import State
 from hpcbench.train.task import Task
 from staging.launch import Launch
@@ -69,6 +71,10 @@ class Run:
     metrics: dict[str, float] = field(default_factory=dict)
     arrivals: Arrivals | None = None
     """The staging under way while the run trains."""
+    shard: NodeShard | None = None
+    """This node's part of the training set, where it has only one."""
+    shards: Shards | None = None
+    """The parts of all nodes."""
 
     def __post_init__(self) -> None:
         self.device = self.fabric.device
@@ -96,14 +102,18 @@ class Run:
     @property
     def micro_batches(self) -> int:
         """Micro-batches of an epoch, the same number on every rank."""
-        train = self.config.train
-        step = train.local_batch_size * self.launch.world_size
-        return len(batch_sizes(len(self.training), step, self.config.data.last_batch))
+        return len(self.micro_batch_sizes)
 
     @property
     def steps_per_epoch(self) -> int:
         """Optimizer steps of an epoch."""
         return -(-self.micro_batches // self.config.train.accumulation)
+
+    @property
+    def schedule_step(self) -> int:
+        """The step that the schedule is asked for: by epochs it asks for the first, as shards may change the number."""
+        by_epoch = self.config.schedule.unit == "epoch"
+        return self.state.epoch * self.steps_per_epoch if by_epoch else self.state.step
 
     @property
     def global_batch_size(self) -> int:
@@ -129,16 +139,19 @@ class Run:
         self.training, self.validation = open_data(self.application, self.config)
         self.open_loaders()
 
-    def open_loaders(self) -> None:
-        """A loader for each split; worker processes or DALI's threads start when first needed."""
+    def open_loaders(self, config: RunConfig | None = None) -> None:
+        """A loader for each split, of files that ``config`` names; processes or threads start when first needed."""
         self.training_loader, self.validation_loader = (
-            open_loader(self.application, self.config, split, samples, self.workers, self.device)
+            open_loader(self.application, config or self.config, split, samples, self.workers, self.device)
             for split, samples in (("train", self.training), ("validation", self.validation))
         )
+        ranks, batch, last = self.launch.world_size, self.config.train.local_batch_size, self.config.data.last_batch
+        self.micro_batch_sizes = epoch_sizes(len(self.training), ranks, batch, last, self.shards)
+        """Samples of every micro-batch of an epoch, over all ranks."""
 
     def first_batch(self) -> tuple[Tensor, Tensor]:
         """The first training sample as the model sees it, (1, ...)."""
-        inputs, targets = BatchLoader(self.training, 0, pin=False).reader.read(np.array([0]))
+        inputs, targets = BatchLoader(self.training, 0, pin=False).reader.read(np.array([some_sample(self.training)]))
         prepared, target = self.task.prepare(self.to_device(inputs), self.to_device(targets), None)
         return self.as_input(prepared), target
 
@@ -245,6 +258,9 @@ class Run:
             "train.local_batch_size": train.local_batch_size,
             "train.accumulation": train.accumulation,
             "training samples": len(self.training),
+            "staging.placement": self.config.staging.placement,
+            "staging.reshuffle": self.config.staging.reshuffle,
+            "nodes of shards": self.launch.nodes if self.config.staging.placement == "shard" else None,
         }
 
     def save_checkpoint(self, last: bool = False) -> None:

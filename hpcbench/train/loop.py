@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from hpcbench.data.sampler import batch_sizes, epoch_order, rank_batches
+from hpcbench.data.sampler import epoch_batches
 from hpcbench.optim.registry import set_learning_rate
 from hpcbench.optim.schedule import learning_rate
 from hpcbench.train.dropout import set_sample_keys
 from hpcbench.train.evaluate import evaluate
 from hpcbench.train.randomness import sample_keys
+from hpcbench.train.shards import reshuffle_shards
 from hpcbench.train.stage import finish_staging
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def train(run: Run) -> bool:
     """Train until the target is reached, or for ``max_epochs``; returns whether it was reached."""
     while run.state.epoch < run.config.train.max_epochs:
         epoch = run.state.epoch + 1
+        reshuffle_shards(run)
         started = time.perf_counter()
         run.log.epoch_start(epoch)
         train_epoch(run, epoch)
@@ -83,7 +85,7 @@ def forward_backward(
 
 def optimizer_step(run: Run, step_samples: int) -> None:
     """Reduce what is left of the gradients, set the rate, and step."""
-    rate = learning_rate(run.config.schedule, run.config.optim.lr, run.state.step, run.steps_per_epoch)
+    rate = learning_rate(run.config.schedule, run.config.optim.lr, run.schedule_step, run.steps_per_epoch)
     with run.phase("communication"):
         run.reducer.finish()
     with run.phase("optimizer"):
@@ -101,17 +103,17 @@ def optimizer_step(run: Run, step_samples: int) -> None:
 
 def step_sizes(run: Run) -> list[int]:
     """Samples of every optimizer step of an epoch, over all ranks."""
-    train = run.config.train
-    micro = batch_sizes(len(run.training), train.local_batch_size * run.launch.world_size, run.config.data.last_batch)
-    return [sum(micro[start : start + train.accumulation]) for start in range(0, len(micro), train.accumulation)]
+    micro, accumulation = run.micro_batch_sizes, run.config.train.accumulation
+    return [sum(micro[start : start + accumulation]) for start in range(0, len(micro), accumulation)]
 
 
 def training_batches(run: Run, epoch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """The micro-batches of this rank that are still to do in the epoch, on the device, with their sample numbers."""
-    order = epoch_order(len(run.training), run.seed, epoch)
-    train, launch = run.config.train, run.launch
-    batches = rank_batches(order, launch.rank, launch.world_size, train.local_batch_size, run.config.data.last_batch)
-    batches = batches[run.state.micro_batch :]
+    launch, batch = run.launch, run.config.train.local_batch_size
+    batches = epoch_batches(
+        len(run.training), run.seed, epoch, launch.rank, launch.world_size, batch, run.config.data.last_batch,
+        run.shards,
+    )[run.state.micro_batch :]  # fmt: skip
     loaded = run.training_loader.load(batches)
     for indices in batches:
         with run.phase("input_wait"):

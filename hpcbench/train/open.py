@@ -24,6 +24,7 @@ from hpcbench.train.console import Console
 from hpcbench.train.context import Run
 from hpcbench.train.interrupt import Interrupts
 from hpcbench.train.ranks import Ranks
+from hpcbench.train.shards import check_placement
 from hpcbench.train.stage import check_transform
 from staging.errors import InputError
 from staging.spans import Spans
@@ -48,6 +49,7 @@ def open_run(
     path = Path(group.broadcast_object(str(run_dir or default_path(application.name, config.preset or "run"))))
     training, validation = ranks.together(lambda: open_data(application, config))
     ranks.together(lambda: check_transform(application, config))
+    ranks.together(lambda: check_placement(application, config, training))
     ranks.together(lambda: check_batch(config, len(training), launch.world_size))
     task = ranks.together(lambda: application.module("task").build_task(config))
     folder, found = ranks.together(lambda: open_folder(path, launch.rank, resume=resume))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
@@ -60,8 +60,28 @@ def connect_ranks(launch: Launch, found: RunConfig | InputError) -> Iterator[Ran
     group.agree("the configuration", as_tree(config))
     try:
         with AbortWatcher(group, program="hpcbench", with_parent="HPCBENCH_SPAWNED" in os.environ) as watcher:
+            if config.parallel.simulated_nodes is not None:
+                group.launch = on_simulated_nodes(group.launch, config.parallel.simulated_nodes)
             yield Ranks(group.launch, group, fabric, threads, watcher)
     except EveryRankError:
         group.close()
         raise
     group.close()
+
+
+def on_simulated_nodes(launch: Launch, nodes: int) -> Launch:
+    """The launch with the ranks dealt to pretended nodes in contiguous runs. Raises ``EveryRankError``."""
+    size = launch.world_size
+    if nodes > size:
+        raise EveryRankError(
+            f"parallel.simulated_nodes ({nodes}) must be at most the number of ranks ({size})", speaks=launch.rank == 0
+        )
+    node_of = [rank * nodes // size for rank in range(size)]
+    node = node_of[launch.rank]
+    return replace(
+        launch,
+        node_rank=node,
+        nodes=nodes,
+        local_rank=launch.rank - node_of.index(node),
+        local_size=node_of.count(node),
+    )

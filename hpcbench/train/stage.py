@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
+from hpcbench.data.files import split_files
 from hpcbench.parallel.staging_world import staging_world
 from hpcbench.train import overlap
+from hpcbench.train.shards import NodeShard, shared_patterns
 from staging.destination import expand
 from staging.errors import InputError
 from staging.mpi_world import one_node_per_rank
@@ -94,6 +96,10 @@ def options_of(run: Run) -> StageOptions:
     return StageOptions(
         source=Path(run.config.data.root),
         destination=staging.destination,
+        placement=staging.placement,
+        seed=run.seed,
+        shuffle=run.state.epoch if staging.reshuffle else 0,
+        replicate_also=replicated_names(run) if staging.placement == "shard" else (),
         path=staging.path,
         transform=staging.transform,
         plain=shared_names(run),
@@ -109,6 +115,13 @@ def names(run: Run) -> list[str]:
     return [path.relative_to(root).as_posix() for path in run.dataset_files()]
 
 
+def replicated_names(run: Run) -> tuple[str, ...]:
+    """Patterns of the files that every node gets beside its shard of the training set."""
+    root = Path(run.config.data.root)
+    sharded = split_files(run.application, run.config, "train")
+    return shared_patterns(names(run), [path.relative_to(root).as_posix() for path in sharded])
+
+
 def shared_names(run: Run) -> tuple[str, ...]:
     """Files that all samples share, as patterns; a transform leaves them as they are."""
     data, root = run.application.module("data"), Path(run.config.data.root)
@@ -121,6 +134,10 @@ def shared_names(run: Run) -> tuple[str, ...]:
 def read_staged(run: Run, world: World) -> None:
     """Read the dataset where it landed, in the form that the transform gave it."""
     staging = run.config.staging
+    if staging.placement == "shard":
+        run.shard = NodeShard(run, options_of(run), world, own_destination(run, world))
+        run.shard.read(run)
+        return
     if staging.transform:
         run.application.module("data").staged_form(run.config.data, staging.transform)
     run.read_from(own_destination(run, world))

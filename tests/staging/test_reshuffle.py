@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import os
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import staging.reshuffle as module
+from staging.cli import add_arguments, options_of
 from staging.errors import InputError
 from staging.journal import Journal
 from staging.manifest import BOOKKEEPING, Manifest, load_records
@@ -218,3 +220,10 @@ def test_transformed_files_move_with_their_source(tmp_path: Path) -> None:
 def test_shared_files_need_a_shard(options: StageOptions) -> None:
     with pytest.raises(InputError, match=r"replicate_also \(validation/\* stats.h5\) needs placement shard"):
         run_ranks([1, 1], lambda world: stage(replace(options, placement="replicate"), world, quiet=True))
+
+
+def test_the_command_line_takes_patterns() -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    words = ["a", "b", "--placement", "shard", "--replicate-also", "validation/*", "--replicate-also", "stats.h5"]
+    assert options_of(parser.parse_args(words)).replicate_also == SHARED

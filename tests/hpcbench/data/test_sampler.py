@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.data.sampler import batch_sizes, epoch_order, rank_batches, rank_share
+from hpcbench.data.sampler import Shards, batch_sizes, epoch_batches, epoch_order, epoch_sizes, rank_batches, rank_share
 
 COUNTS = st.integers(1, 200)
 RANKS = st.integers(1, 9)
@@ -59,3 +59,51 @@ def test_evaluation_shares_cover_the_set_in_order(samples: int, ranks: int) -> N
     assert (np.concatenate(shares) == np.arange(samples)).all()
     sizes = [len(share) for share in shares]
     assert max(sizes) - min(sizes) <= 1
+
+
+@st.composite
+def sharded(draw: st.DrawFn) -> Shards:
+    """Up to four nodes of up to three ranks in any order, and samples that lie anywhere."""
+    nodes = draw(st.integers(1, 4))
+    ranks = draw(st.permutations([*range(nodes), *draw(st.lists(st.integers(0, nodes - 1), max_size=6))]))
+    return Shards(np.array(draw(st.lists(st.integers(0, nodes - 1), min_size=1, max_size=120))), tuple(ranks))
+
+
+@given(shards=sharded(), local=st.integers(1, 5), last=st.sampled_from(["keep", "drop"]), epoch=st.integers(1, 9))
+def test_shards_are_seen_once_each_on_their_own_node(shards: Shards, local: int, last: str, epoch: int) -> None:
+    samples, ranks = len(shards.home), len(shards.node)
+    seen = [epoch_batches(samples, 7, epoch, rank, ranks, local, last, shards) for rank in range(ranks)]
+    sizes = epoch_sizes(samples, ranks, local, last, shards)
+    assert {len(batches) for batches in seen} == {len(sizes)}
+    assert [sum(len(batches[step]) for batches in seen) for step in range(len(sizes))] == sizes
+    for rank, batches in enumerate(seen):
+        assert all((shards.home[batch] == shards.node[rank]).all() for batch in batches)
+        assert all(len(batch) == local if last == "drop" else len(batch) <= local for batch in batches)
+    every = np.concatenate([np.concatenate([*batches, np.zeros(0, np.int64)]) for batches in seen])
+    if last == "keep":
+        assert sorted(every) == list(range(samples))
+    else:
+        assert len(set(every)) == len(every) == sum(sizes)
+
+
+@given(samples=COUNTS, ranks=RANKS, local=st.integers(1, 7), last=st.sampled_from(["keep", "drop"]))
+def test_one_node_has_the_order_of_an_unsharded_set(samples: int, ranks: int, local: int, last: str) -> None:
+    shards = Shards(np.zeros(samples, np.int64), (0,) * ranks)
+    assert epoch_sizes(samples, ranks, local, last, shards) == epoch_sizes(samples, ranks, local, last)
+    for rank in range(ranks):
+        one, two = (epoch_batches(samples, 3, 2, rank, ranks, local, last, each) for each in (None, shards))
+        assert [batch.tolist() for batch in one] == [batch.tolist() for batch in two]
+
+
+def test_nodes_shuffle_differently_and_each_by_seed_epoch_and_node_alone() -> None:
+    orders = {tuple(epoch_order(50, *key)) for key in [(1, 1), (1, 1, 1), (1, 1, 2), (1, 2, 1), (2, 1, 1)]}
+    assert len(orders) == 5
+    few, many = Shards(np.arange(40) % 2, (0, 1)), Shards(np.append(np.arange(40) % 2, [1] * 9), (0, 1, 1))
+    assert (epoch_batches(40, 1, 1, 0, 2, 5, "keep", few)[0] == epoch_batches(49, 1, 1, 0, 3, 5, "keep", many)[0]).all()
+
+
+def test_a_node_that_is_done_waits_with_empty_batches() -> None:
+    shards = Shards(np.array([0] * 5 + [1]), (0, 1))
+    assert epoch_sizes(6, 2, 2, "keep", shards) == [3, 2, 1]
+    assert [len(batch) for batch in epoch_batches(6, 1, 1, 1, 2, 2, "keep", shards)] == [1, 0, 0]
+    assert epoch_sizes(6, 2, 2, "drop", shards) == []

@@ -20,6 +20,7 @@ from hpcbench.train.huge_pages import use_huge_pages
 
 RESULTS = Path(__file__).parent / "results"
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # else the package staging would be looked for in staging.py, beside this file
 PACKAGES = ("torch", "lightning", "numpy", "h5py", "deflate", "crc32c", "tfrecord")
 
 
@@ -80,11 +81,16 @@ def paired(
         else:
             ours_s.append(seconds(ours[1], repeats, clock))
             peer_s.append(seconds(peer[1], repeats, clock))
+    return compared(ours[0], peer[0], ours_s, peer_s, target)
+
+
+def compared(ours: str, peer: str, ours_s: list[float], peer_s: list[float], target: float | None = None) -> Paired:
+    """The comparison of two ways that were timed in turns, round by round."""
     ratios = [slow / fast for slow, fast in zip(peer_s, ours_s, strict=True)]
     return Paired(
-        ours=ours[0],
-        peer=peer[0],
-        rounds=rounds,
+        ours=ours,
+        peer=peer,
+        rounds=len(ratios),
         ours_median_s=statistics.median(ours_s),
         peer_median_s=statistics.median(peer_s),
         ours_s=ours_s,

@@ -16,6 +16,9 @@ from staging.writing import PieceWriter
 LARGE_BYTES = 16 << 20
 """From this mean file size on a thread more for each file is worth its queue and its buffers."""
 
+BLOCK_BYTES = 1 << 20
+"""A thread that reads and writes by turns takes so much of a large file at a time, which then stays in its cache."""
+
 
 def move_directly(
     source: Source, stream: Stream, make_writer: Callable[[], PieceWriter], threads: int, queue_pieces: int
@@ -88,14 +91,25 @@ def inline(
     """Read and write by turns in one thread."""
     counters, buffer = Counters(), memoryview(bytearray(piece_bytes))
     for run in jobs:
-        for piece in run:
+        for block in (block for piece in run for block in blocks(piece)):
             if failure.error is not None:
                 return counters
             with counters.timed("read_s"):
-                data = fill(reader, piece, buffer)
+                data = fill(reader, block, buffer)
             with counters.timed("write_s"):
-                writer.write(piece, data)
+                writer.write(block, data)
     return counters
+
+
+def blocks(piece: Piece) -> Iterator[Piece]:
+    """The piece itself where it holds whole files, else its parts of at most ``BLOCK_BYTES``."""
+    first = piece.fragments[0]
+    if first.is_whole or piece.bytes <= BLOCK_BYTES:
+        yield piece
+        return
+    for start in range(first.start, first.stop, BLOCK_BYTES):
+        stop = min(start + BLOCK_BYTES, first.stop)
+        yield Piece([first._replace(start=start, stop=stop)], stop - start)
 
 
 def overlapped(

@@ -90,6 +90,7 @@ def read_back(root: Path) -> dict[str, bytes]:
 def test_directly(sizes: list[int], piece_bytes: int, threads: int, in_pairs: bool) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr("staging.direct.is_for_pairs", lambda stream, threads: in_pairs)
+        patch.setattr("staging.direct.BLOCK_BYTES", 7)
         case = make(Path(folder) / "source", sizes)
         out = Path(folder) / "out"
         stream = Stream(case.listing, np.arange(len(sizes)), piece_bytes)

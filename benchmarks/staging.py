@@ -1,0 +1,304 @@
+"""Throughput of staging on one machine against ``cp``, ``rsync``, the published Python stager, and zlib in threads.
+
+``python benchmarks/staging.py`` writes ``benchmarks/results/staging.json``. All ways take turns in one run, the order
+changing every round, each into a new folder, which is removed outside the timing. Sources lie in the page cache (or in
+the tmpfs) for all. Ours is the time of ``stage()`` in processes that run already, from a meeting of all
+ranks to the return of the last: listing, plan, check of space, checksums, manifest and flush are inside. ``cp`` and
+``rsync`` are timed from outside, with their start of a few ms; the whole of ``python -m staging``, with the start of
+Python and MPI, stands beside it as ``..._whole_process``: a start takes the same time for one file and for a million.
+"""
+
+from __future__ import annotations
+
+import argparse
+import filecmp
+import gzip
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from _common import Paired, compared, write_results
+from _ranks import Ranks, serve
+
+from staging.batch import sync_filesystem
+from staging.formats import tfrecord
+from staging.formats.example import encode_example
+
+Way = Callable[[Path], float]
+"""Fills a new folder and returns the seconds that count."""
+
+BLOCK = 1 << 20
+SMALL_BYTES = 16 << 10
+FOLDERS = 20
+LIMITS = {
+    "large": "the system fetches and clears the pages of the tmpfs, which cp's one thread waits for; see ceilings",
+    "small": "system calls: see ceilings for the same calls without staging",
+    "large_disk": "the disk: only what is flushed can be compared, and both sides wait for the device",
+    "small_disk": "the disk and its journal: a flush at the end for ours, and for cp where that is said",
+    "gunzip_per_core": "inflating takes four fifths; CRC-32, CRC32C and a search for more members the rest",
+    "gunzip_staged": "a third is fetching pages of the tmpfs for what is written, the same on both sides",
+}
+
+
+def make_files(folder: Path, names: list[str], size: int) -> Path:
+    """Files of random bytes."""
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            for start in range(0, size, BLOCK):
+                file.write(os.urandom(min(BLOCK, size - start)))
+    return folder
+
+
+def make_samples(folder: Path, number: int) -> Path:
+    """``number`` gzip TFRecords (zlib, level 6) of one simulated universe of 128^3 cells at four redshifts."""
+    from apps.cosmoflow.config import Config
+    from apps.cosmoflow.simulate import simulate_universe
+
+    config = Config()
+    universe = simulate_universe(replace(config, simulate=replace(config.simulate, universe_size=128)), "train", 0)
+    folder.mkdir()
+    plain = folder.with_suffix(".plain")
+    tfrecord.write_records(plain, [encode_example({"x": universe.counts.tobytes(), "y": universe.label})], "none")
+    packed = gzip.compress(plain.read_bytes(), 6, mtime=0)
+    plain.unlink()
+    for index in range(number):
+        (folder / f"univ_ics_2019-03_a{index:08d}.tfrecord").write_bytes(packed)
+    return folder
+
+
+def by_command(*words: str, flush: bool = False) -> Callable[[Path], Way]:
+    """A way that runs a command on source and destination, and then flushes the destination if asked."""
+
+    def of(source: Path) -> Way:
+        def run(destination: Path) -> float:
+            start = time.perf_counter()
+            # rsync copies into a folder what stands behind a slash
+            names = [f"{source}/" if words[0] == "rsync" else str(source), str(destination)]
+            subprocess.run([*words, *names], check=True, capture_output=True)
+            if flush:
+                sync_filesystem(destination)
+            return time.perf_counter() - start
+
+        return run
+
+    return of
+
+
+def by_ranks(
+    ranks: Ranks, task: str, source: Path, last: dict[str, Any], figure: str = "seconds", **options: Any
+) -> Way:
+    """A way that started processes do; ``last`` keeps what they reported, of which ``figure`` counts."""
+
+    def run(destination: Path) -> float:
+        last.update(ranks(task, source, destination, **options))
+        return float(last[figure])
+
+    return run
+
+
+def in_turns(ways: dict[str, Way], room: Path, rounds: int, check: Callable[[Path], None]) -> dict[str, list[float]]:
+    """Seconds of each way in each round, after a first one in which ``check`` looks at what came out."""
+    taken: dict[str, list[float]] = {name: [] for name in ways}
+    names = list(ways)
+    for number in range(-1, rounds):
+        shift = number % len(names)
+        for name in names[shift:] + names[:shift]:
+            destination = room / "copy"
+            took = ways[name](destination)
+            if number < 0:
+                check(destination)
+            else:
+                taken[name].append(took)
+            shutil.rmtree(destination)
+            sync_filesystem(room)
+    return taken
+
+
+def same_as(source: Path) -> Callable[[Path], None]:
+    """A check that all files of ``source`` are in a copy."""
+
+    def check(copy: Path) -> None:
+        names = [str(path.relative_to(source)) for path in source.rglob("*") if path.is_file()]
+        _, wrong, missing = filecmp.cmpfiles(source, copy, names, shallow=False)
+        assert not wrong + missing, f"{copy} differs: {(wrong + missing)[:3]}"
+
+    return check
+
+
+def copies(
+    name: str, source: Path, room: Path, ranks: list[Ranks], rounds: int, *, flush: bool, target: float | None
+) -> dict[str, Any]:
+    """Staging by the last of ``ranks`` against all peers; ``flush``: peers flush, too, as staging always does."""
+    last: dict[str, Any] = {}
+    ours, peer = f"stage(), {len(ranks)} rank(s)", "cp -r + flush" if flush else "cp -r"
+    cp = ("cp", "-r", "--reflink=never")
+    ways = {ours: by_ranks(ranks[-1], "stage", source, last), peer: by_command(*cp, flush=flush)(source)}
+    if flush:
+        ways["cp -r, not flushed"] = by_command(*cp)(source)
+    for number, group in enumerate(ranks, 1):
+        ways[f"shutil.copyfile, {number} process(es)"] = by_ranks(group, "copyfile", source, {})
+    if shutil.which("rsync"):
+        ways["rsync -a"] = by_command("rsync", "-a")(source)
+    whole = ["mpiexec", "-n", str(len(ranks))] if len(ranks) > 1 else []
+    ways["whole process"] = by_command(*whole, sys.executable, "-m", "staging")(source)
+    taken = in_turns(ways, room, rounds, same_as(source))
+    found: dict[str, Any] = {name: compared(ours, peer, taken[ours], taken[peer], target)}
+    for other in [way for way in ways if way not in (ours, peer, "whole process")]:
+        found[f"{name}_against_{other}"] = compared(ours, other, taken[ours], taken[other])
+    found[f"{name}_whole_process"] = compared("python -m staging", peer, taken["whole process"], taken[peer])
+    return {**found, f"{name}_last_report": last, f"{name}_limit": LIMITS[name]}
+
+
+def gunzip(source: Path, room: Path, ranks: Ranks, rounds: int) -> dict[str, Any]:
+    """Inflating without writing, by processor seconds, and staging with transform gunzip; as many threads as cores."""
+    plain = zlib.decompress(next(source.iterdir()).read_bytes(), wbits=31)
+    threads, last = len(os.sched_getaffinity(0)), dict[str, Any]()
+
+    def check(copy: Path) -> None:
+        names = [file.name for file in source.iterdir()]
+        assert all((copy / name).read_bytes() == plain for name in names)
+
+    one, other = f"transform gunzip and CRC32C, {threads} threads", f"zlib.decompress, {threads} threads"
+    memory = in_turns(
+        {
+            name: by_ranks(ranks, "inflate", source, {}, figure="processor_s", threads=threads, ours=name == one)
+            for name in (one, other)
+        },
+        room, rounds, check=lambda copy: None,
+    )  # fmt: skip
+    ours, peer = f"stage() with gunzip, {threads} threads", f"zlib and write, {threads} threads"
+    staged = in_turns(
+        {
+            ours: by_ranks(ranks, "stage", source, last, transform="gunzip", threads=threads),
+            peer: by_ranks(ranks, "zlib", source, {}, threads=threads),
+        },
+        room, rounds, check,
+    )  # fmt: skip
+    return {
+        "gunzip_per_core": compared(one, other, memory[one], memory[other], 3.0),
+        "gunzip_per_core_limit": LIMITS["gunzip_per_core"],
+        "gunzip_staged": compared(ours, peer, staged[ours], staged[peer]),
+        "gunzip_staged_limit": LIMITS["gunzip_staged"],
+        "gunzip_staged_last_report": last,
+    }
+
+
+def ceilings(folder: Path, large: Path, small: Path) -> dict[str, float]:
+    """What one core does without staging, in processor time: the best of five."""
+    file, block = next(large.iterdir()), memoryview(bytearray(BLOCK))
+    size, target = file.stat().st_size, folder / "ceiling"
+    names = sorted(path for path in small.rglob("*") if path.is_file())[:2000]
+    target.mkdir()
+
+    def read() -> None:
+        with file.open("rb", buffering=0) as source:
+            while source.readinto(block):
+                pass
+
+    def write() -> None:
+        with (target / "file").open("wb", buffering=0) as out:
+            for _ in range(size // BLOCK):
+                out.write(block)
+
+    def calls() -> None:
+        for number, path in enumerate(names):
+            source = os.open(path, os.O_RDONLY)
+            count = os.readv(source, [block])
+            os.fstat(source)
+            os.close(source)
+            out = os.open(f"{target}/.{number}.part", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            os.write(out, block[:count])
+            os.utime(out, ns=(0, 0))
+            os.close(out)
+            os.rename(f"{target}/.{number}.part", f"{target}/{number}")  # noqa: PTH104  # the bare call
+
+    best = {}
+    for call in (read, write, calls):
+        times = []
+        for _ in range(5):
+            shutil.rmtree(target)
+            target.mkdir()
+            start = time.process_time()
+            call()
+            times.append(time.process_time() - start)
+        best[call.__name__] = min(times)
+    shutil.rmtree(target)
+    return {
+        "read_bytes_per_s": size / best["read"],
+        "write_bytes_per_s": size / best["write"],
+        "calls_of_a_small_file_s": best["calls"] / len(names),
+    }
+
+
+def measure(memory: Path, disk: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """All comparisons: on the tmpfs, then on the disk."""
+    found: dict[str, Any] = {}
+    parts = [f"part{number}.bin" for number in range(4)]
+    files = [f"{number % FOLDERS:02d}/sample_{number:06d}.bin" for number in range(options.files)]
+    alone = Ranks(Path(__file__).resolve(), memory, 1)
+    group = [alone]
+    if shutil.which("mpiexec"):
+        group.append(Ranks(Path(__file__).resolve(), memory, 2))
+    else:
+        found["small_skipped"] = "mpiexec is not on the path: two ranks can't be started, so one did the small files"
+    if not shutil.which("rsync"):
+        found["rsync_skipped"] = "rsync is not on the path"
+    for place, tail, rounds in ((memory, "", options.rounds), (disk, "_disk", options.disk_rounds)):
+        is_disk = tail != ""
+        large = make_files(place / "large", parts, options.large_mib << 20)
+        small = make_files(place / "small", files, SMALL_BYTES)
+        if not is_disk:
+            found["ceilings_of_a_core"] = ceilings(place, large, small)
+        sync_filesystem(place)
+        found |= copies(
+            f"large{tail}", large, place, group[:1], rounds, flush=is_disk, target=None if is_disk else 0.95
+        )
+        shutil.rmtree(large)
+        found |= copies(f"small{tail}", small, place, group, rounds, flush=is_disk, target=None if is_disk else 1.0)
+        shutil.rmtree(small)
+    found |= gunzip(make_samples(memory / "gzip", options.samples), memory, alone, options.rounds)
+    for ranks in group:
+        ranks.close()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--memory", type=Path, default=Path("/dev/shm"), help="a tmpfs with 3 GiB free")
+    parser.add_argument(
+        "--disk", type=Path, help="a folder on a disk with 3 GiB free (default: that of temporary files)"
+    )
+    parser.add_argument("--rounds", type=int, default=9, help="rounds on the tmpfs")
+    parser.add_argument("--disk-rounds", type=int, default=3, help="rounds on the disk")
+    parser.add_argument("--files", type=int, default=20_000, help="small files, of 16 KiB")
+    parser.add_argument("--large-mib", type=int, default=256, help="size of each of the 4 large files")
+    parser.add_argument("--samples", type=int, default=32, help="gzip samples")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        serve(options.worker)
+        return
+    with (
+        tempfile.TemporaryDirectory(dir=options.memory) as memory,
+        tempfile.TemporaryDirectory(dir=options.disk) as disk,
+    ):
+        results = measure(Path(memory), Path(disk), options)
+    for name, value in results.items():
+        print(f"{name}: {value}")
+    print(f"written to {write_results('staging', results)}")
+    missed = [name for name, value in results.items() if isinstance(value, Paired) and not value.met]
+    raise SystemExit(f"missed: {', '.join(missed)}" if missed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -9,11 +9,13 @@ the source where it must, and then removes what lies elsewhere.
 from __future__ import annotations
 
 import os
+import pickle
 import secrets
 import shutil
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -62,30 +64,28 @@ class ReshuffleReport:
 
 
 @dataclass(frozen=True)
-class Shards:
-    """Every sharded file of all nodes by name, the node that has it, and the node that shall have it."""
+class Moves:
+    """Files that change their node: as they landed, in order of their names, where each is, and where it goes."""
 
-    files: list[Landed]
+    listing: Listing
+    sources: Names
+    """The entry of the source that each file came from."""
     present: NDArray[np.int32]
     home: NDArray[np.int32]
 
-    def moves(self) -> NDArray[np.int64]:
-        """Files that change their node."""
-        return np.flatnonzero(self.present != self.home)
-
     def arriving(self, node: int) -> list[Landed]:
         """What comes to ``node``."""
-        return [self.files[entry] for entry in self.moves() if self.home[entry] == node]
+        return self._landed(np.flatnonzero(self.home == node))
 
     def leaving(self, node: int) -> list[Landed]:
         """What goes away from ``node``."""
-        return [self.files[entry] for entry in self.moves() if self.present[entry] == node]
+        return self._landed(np.flatnonzero(self.present == node))
 
-    def plan(self, ranks: Sequence[int]) -> Plan:
-        """Each file that moves is read where it is and lands at its home."""
-        moves = self.moves()
-        listing = listing_of([self.files[entry] for entry in moves])
-        return with_lanes(listing, ranks, self.home[moves], self.present[moves])
+    def _landed(self, entries: NDArray[np.int64]) -> list[Landed]:
+        files, sources = self.listing.take(entries), self.sources.take(entries)
+        columns = (column.tolist() for column in (files.sizes, files.checksums, files.mtimes_ns))
+        rows = zip(files.names, *columns, sources, strict=True)
+        return [Landed(name, size, checksum, source, time_ns) for name, size, checksum, time_ns, source in rows]
 
 
 def reshuffle(options: StageOptions, shuffle: int, world: World) -> ReshuffleReport:
@@ -96,58 +96,77 @@ def reshuffle(options: StageOptions, shuffle: int, world: World) -> ReshuffleRep
     byte has moved, where the destination holds no whole shards, or has no room for what arrives beside what leaves
     later; ``DataError`` on the rank that meets it for what turns up on the way, so that the caller ends the others.
 
-    Memory: every rank holds the names of all nodes' files, and pieces as in a staging by exchange.
+    Memory: every rank holds about 100 bytes for each file of all nodes, the first one a few times that, and pieces as
+    in a staging by exchange.
     """
     start = time.perf_counter()
     destination = together(world, lambda: own_destination(replace(options, path="exchange"), world))
     job = world.broadcast(secrets.token_hex(4))
     with together(world, lambda: claim(destination, options.source, world.place, job)):
-        shards = draw(options, shuffle, world, destination)
-        together(world, lambda: make_ready(destination, shards, world))
+        moves = draw(options, shuffle, world, destination)
+        together(world, lambda: make_ready(destination, moves, world))
         journal = Journal(destination)
         begun = journal.start(job, world.place, " ".join(sys.argv))
         try:
-            move(options, shards, world, destination)
+            move(options, moves, world, destination)
             world.barrier()
-            together(world, lambda: settle(destination, shards.arriving(world.place.node), world.place))
-            together(world, lambda: remove(destination, shards.leaving(world.place.node), world.place))
+            together(world, lambda: settle(destination, moves.arriving(world.place.node), world.place))
+            together(world, lambda: remove(destination, moves.leaving(world.place.node), world.place))
         except BaseException as error:
-            journal.end(begun, "aborted", str(error) or type(error).__name__)
+            with suppress(DataError):  # a full disk, of which the first error tells
+                journal.end(begun, "aborted", str(error) or type(error).__name__)
             raise
         journal.end(begun)
         world.barrier()
-    moved = [shards.files[entry].size for entry in shards.moves()]
-    return ReshuffleReport(shuffle, len(moved), sum(moved), max(world.all_gather(time.perf_counter() - start)))
+    seconds = max(world.all_gather(time.perf_counter() - start))
+    return ReshuffleReport(shuffle, len(moves.listing), moves.listing.bytes, seconds)
 
 
-def draw(options: StageOptions, shuffle: int, world: World, destination: Path) -> Shards:
-    """Where every file is and shall be; collective. Raises ``InputError`` on all ranks."""
+def draw(options: StageOptions, shuffle: int, world: World, destination: Path) -> Moves:
+    """What goes where, found by the first rank; collective. Raises ``InputError`` on all ranks."""
     found = world.all_gather((world.place.node, together(world, lambda: sharded(options, world.place, destination))))
-    on_node = {node: files for node, files in found if files is not None}
-    return together(world, lambda: drawn(on_node, options.seed, shuffle, destination))
+
+    def first_draws() -> Moves | None:
+        if world.place.rank != 0:
+            return None
+        # what the ranks of this job sent, as every object of theirs travels
+        on_node = {node: pickle.loads(files) for node, files in found if files is not None}  # noqa: S301
+        return drawn(on_node, options.seed, shuffle, destination)
+
+    moves = world.broadcast(together(world, first_draws))
+    assert moves is not None
+    return moves
 
 
-def drawn(on_node: dict[int, list[Landed]], seed: int, shuffle: int, destination: Path) -> Shards:
-    """The homes of what lies on each node. Raises ``DataError`` where a file is on two."""
+def drawn(on_node: dict[int, list[Landed]], seed: int, shuffle: int, destination: Path) -> Moves:
+    """The files whose home is not the node that has them. Raises ``DataError`` where a file is on two."""
     found = ((file, node) for node, files in on_node.items() for file in files)
     rows = sorted(found, key=lambda row: os.fsencode(row[0].name))
-    files = [file for file, _ in rows]
-    if (twice := next((a for a, b in pairwise(files) if a.name == b.name), None)) is not None:
+    if (twice := next((a for (a, _), (b, _) in pairwise(rows) if a.name == b.name), None)) is not None:
         raise DataError(destination / twice.name, "is on two nodes", "stage again, which mends that")
-    by_source: dict[str, int] = {}
+    home_of = homes_of([file for file, _ in rows], len(on_node), seed, shuffle)
+    moving = [(file, node) for file, node in rows if home_of[file.source] != node]
+    files = [file for file, _ in moving]
+    columns = ([getattr(file, key) for file in files] for key in ("size", "mtime_ns", "checksum"))
+    listing = Listing(Names.of(file.name for file in files), *(np.array(column, np.int64) for column in columns))
+    present = np.array([node for _, node in moving], np.int32)
+    home = np.array([home_of[file.source] for file in files], np.int32)
+    return Moves(listing, Names.of(file.source for file in files), present, home)
+
+
+def homes_of(files: Sequence[Landed], nodes: int, seed: int, shuffle: int) -> dict[str, int]:
+    """The home of each entry of the source, by the bytes that landed of it."""
+    landed: dict[str, int] = {}
     for file in files:
-        by_source[file.source] = by_source.get(file.source, 0) + file.size
-    sources = sorted(by_source, key=os.fsencode)
-    zeros = np.zeros(len(sources), np.int64)
-    sizes = np.array([by_source[source] for source in sources], np.int64)
-    home = homes(Listing(Names.of(sources), sizes, zeros, zeros - 1), len(on_node), seed, shuffle)
-    home_of = dict(zip(sources, home.tolist(), strict=True))
-    present = np.array([node for _, node in rows], np.int32)
-    return Shards(files, present, np.array([home_of[file.source] for file in files], np.int32))
+        landed[file.source] = landed.get(file.source, 0) + file.size
+    sources = sorted(landed, key=os.fsencode)
+    zeros, sizes = np.zeros(len(sources), np.int64), np.array([landed[source] for source in sources], np.int64)
+    drawn_homes = homes(Listing(Names.of(sources), sizes, zeros, zeros - 1), nodes, seed, shuffle)
+    return dict(zip(sources, drawn_homes.tolist(), strict=True))
 
 
-def sharded(options: StageOptions, place: Place, destination: Path) -> list[Landed] | None:
-    """The files of this node's shard, on its first rank. Raises ``InputError`` where they are not whole shards."""
+def sharded(options: StageOptions, place: Place, destination: Path) -> bytes | None:
+    """The files of this node's shard, pickled, on its first rank; ``InputError`` where that is no whole shard."""
     if place.local_rank != 0:
         return None
     records = load_records(destination)
@@ -160,23 +179,24 @@ def sharded(options: StageOptions, place: Place, destination: Path) -> list[Land
     files = list(records)
     everywhere = matching(Listing(Names.of(file.source for file in files), *[np.zeros(len(files), np.int64)] * 3),
                           options.replicate_also)  # fmt: skip
-    return [file for file, replicated in zip(files, everywhere, strict=True) if not replicated]
+    return pickle.dumps([file for file, replicated in zip(files, everywhere, strict=True) if not replicated])
 
 
-def make_ready(destination: Path, shards: Shards, world: World) -> None:
+def make_ready(destination: Path, moves: Moves, world: World) -> None:
     """Clear the folder for arrivals, and check that they fit beside what is there; collective."""
     place = world.place
     if place.local_rank == 0:
         shutil.rmtree(destination / BOOKKEEPING / ARRIVING, ignore_errors=True)
-    sizes = np.array([file.size for file in shards.arriving(place.node)], np.int64)
+    sizes = moves.listing.sizes[moves.home == place.node]
     check_space(destination, bytes_in_blocks(sizes, destination), len(sizes), world)
 
 
-def move(options: StageOptions, shards: Shards, world: World, destination: Path) -> Counters:
+def move(options: StageOptions, moves: Moves, world: World, destination: Path) -> Counters:
     """Bring what this rank has a part in into the folder for arrivals."""
     place = world.place
     places = world.all_gather(place)
-    plan = shards.plan(ranks_per_node(places))
+    # each file is read where it is and lands at its home
+    plan = with_lanes(moves.listing, ranks_per_node(places), moves.home, moves.present)
     if place.local_rank >= plan.lanes or not len(plan.listing):
         return Counters()
     ranks = {each.node: each.rank for each in places if each.local_rank == place.local_rank}
@@ -231,9 +251,3 @@ def remove_strays(plan: Plan, destination: Path, place: Place) -> None:
     shutil.rmtree(destination / BOOKKEEPING / ARRIVING, ignore_errors=True)
     at_home = {plan.listing.names[int(entry)] for entry in plan.lands_on(place.node)}
     remove(destination, [file for file in load_records(destination) if file.source not in at_home], place)
-
-
-def listing_of(files: Sequence[Landed]) -> Listing:
-    """Landed files as entries of a source."""
-    columns = (np.array([getattr(file, key) for file in files], np.int64) for key in ("size", "mtime_ns", "checksum"))
-    return Listing(Names.of(file.name for file in files), *columns)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 import gzip
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -227,3 +230,42 @@ def test_the_command_line_takes_patterns() -> None:
     add_arguments(parser)
     words = ["a", "b", "--placement", "shard", "--replicate-also", "validation/*", "--replicate-also", "stats.h5"]
     assert options_of(parser.parse_args(words)).replicate_also == SHARED
+
+
+ENDLESS = """
+import sys
+from pathlib import Path
+from staging.options import StageOptions
+from staging.reshuffle import reshuffle
+from tests.staging.thread_world import run_ranks
+
+source, destination, first = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+options = StageOptions(source, destination, "shard", seed=5, replicate_also=("validation/*", "stats.h5"))
+print("ready", flush=True)
+for shuffle in range(first, first + 10_000):
+    run_ranks([1, 1], lambda world: reshuffle(options, shuffle, world))
+"""
+
+
+@pytest.mark.slow
+def test_killed_at_random_instants_nothing_is_lost(options: StageOptions, tmp_path: Path) -> None:
+    """SIGKILL: what the manifests name and hold together is the whole set each time, and a staging makes it right."""
+    random = np.random.default_rng(11)
+    expected = contents(options.source)
+    stage_all([1, 1], options)
+    for attempt in range(8):
+        command = [sys.executable, "-c", ENDLESS, str(options.source), options.destination, str(1000 * attempt)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(float(random.uniform(0.02, 0.6)))
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        held: set[str] = set()
+        for folder in (tmp_path / "node0", tmp_path / "node1"):
+            found = contents(folder)
+            held |= {file.name for file in load_records(folder) if found.get(file.name) == expected[file.name]}
+        assert held == set(expected)
+        stage_all([1, 1], replace(options, shuffle=attempt))
+        check(options, tmp_path, 2)

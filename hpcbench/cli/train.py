@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser)
     parser.add_argument("--run-dir", type=Path, help="folder of the run (default: runs/APP-PRESET-TIME)")
     parser.add_argument("--resume", action="store_true", help="continue the run in --run-dir from its last checkpoint")
+    parser.add_argument("--stage-only", action="store_true", help="bring the dataset to the nodes, report, and stop")
     parser.add_argument("--list", action="store_true", help="print every setting, its value and meaning, and stop")
 
 
@@ -49,6 +50,10 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     devices = config.parallel.devices
     if devices is not None and devices > 1 and "HPCBENCH_SPAWNED" not in os.environ:
         return spawn_ranks(args, application.name, config.preset, devices)
+    if args.stage_only:
+        from hpcbench.train.stage_only import stage_only
+
+        return stage_only(application, config)
     from hpcbench.train.run import run_training
 
     return run_training(application, config, args.run_dir, resume=args.resume)

@@ -42,14 +42,14 @@ def execute(run: Run, ranks: Ranks) -> int:
     """The clock, and everything inside it."""
     drop_caches(run)
     if not run.config.staging.timed:
-        stage_dataset(run)
+        stage_dataset(run, ranks.watcher)
     spans = run.phases.spans
     spans.add("init", spans.other())
     run.log.init_stop()
     run.group.barrier()
     run.log.run_start()
     if run.config.staging.timed:
-        stage_dataset(run)
+        stage_dataset(run, ranks.watcher)
     ranks.together(run.task.load)
     with run.interrupts.deferred():
         reached = run.already_reached() or train(run)

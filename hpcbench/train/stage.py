@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
-from hpcbench.data.files import split_files
+from hpcbench.data.files import dataset_files, split_files
+from hpcbench.parallel.group import Group
 from hpcbench.parallel.staging_world import staging_world
 from hpcbench.train import overlap
 from hpcbench.train.shards import NodeShard, shared_patterns
+from staging.abort import AbortWatcher
 from staging.destination import expand
 from staging.errors import InputError
 from staging.mpi_world import one_node_per_rank
@@ -40,7 +42,7 @@ def drop_caches(run: Run) -> None:
     run.log.cache_clear(f"posix_fadvise DONTNEED on {dropped} of {len(files)} dataset files of each node")
 
 
-def stage_dataset(run: Run) -> None:
+def stage_dataset(run: Run, watcher: AbortWatcher | None = None) -> None:
     """Bring the dataset to node-local storage, and read from there afterwards."""
     staging = run.config.staging
     if not staging.destination:
@@ -48,17 +50,23 @@ def stage_dataset(run: Run) -> None:
     run.log.staging_start()
     before = run.log.elapsed_s()
     with run.phases.spans.span("staging"):
-        world = staging_world(run.group, beside=staging.overlap)
-        if "{rank}" in staging.destination:
-            world = one_node_per_rank(world)
+        world = world_of(run.group, staging.destination, beside=staging.overlap)
         if staging.overlap:
-            overlap.begin(run, options_of(run), world, own_destination(run, world), names(run))
+            overlap.begin(
+                run, options_of_run(run), world, own_destination(run, world), names(run.application, run.config)
+            )
             return
-        report = stage(options_of(run), world, names(run), quiet=not run.is_first)
+        report = stage(options_of_run(run), world, names(run.application, run.config), watcher=watcher)
         run.group.barrier()
     run.log.staging_stop(run.log.elapsed_s() - before if staging.timed else report.seconds)
     write_report(run, report)
     read_staged(run, world)
+
+
+def world_of(group: Group, destination: str, *, beside: bool = False) -> World:
+    """The ranks as staging into ``destination`` sees them; collective."""
+    world = staging_world(group, beside=beside)
+    return one_node_per_rank(world) if "{rank}" in destination else world
 
 
 def finish_staging(run: Run) -> None:
@@ -83,6 +91,7 @@ def write_report(run: Run, report: StagingReport, **more: float) -> None:
     if run.is_first:
         run.folder.write_json("staging.json", {**report.as_dict(), "timed": run.config.staging.timed, **more})
         run.console.say(report.sentence())
+        run.console.say(report.bound_sentence())
 
 
 def own_destination(run: Run, world: World) -> Path:
@@ -90,52 +99,56 @@ def own_destination(run: Run, world: World) -> Path:
     return expand(run.config.staging.destination, world.place.node_name, world.place.rank, os.environ)
 
 
-def options_of(run: Run) -> StageOptions:
-    """What the run's configuration asks of staging."""
-    staging = run.config.staging
+def options_of(application: Application, config: RunConfig, seed: int, shuffle: int = 0) -> StageOptions:
+    """What a run's configuration asks of staging; ``shuffle`` is the number of the draw of shards."""
+    staging = config.staging
     return StageOptions(
-        source=Path(run.config.data.root),
+        source=Path(config.data.root),
         destination=staging.destination,
         placement=staging.placement,
-        seed=run.seed,
-        shuffle=run.state.epoch if staging.reshuffle else 0,
-        replicate_also=replicated_names(run) if staging.placement == "shard" else (),
+        seed=seed,
+        shuffle=shuffle if staging.reshuffle else 0,
+        replicate_also=replicated_names(application, config) if staging.placement == "shard" else (),
         path=staging.path,
         transform=staging.transform,
-        plain=shared_names(run),
+        plain=shared_names(application, config),
         verify=staging.verify,
         threads=staging.threads,
         index=Path(staging.index) if staging.index else None,
     )
 
 
-def names(run: Run) -> list[str]:
-    """Every file that the run reads, relative to ``data.root``."""
-    root = Path(run.config.data.root)
-    return [path.relative_to(root).as_posix() for path in run.dataset_files()]
+def options_of_run(run: Run) -> StageOptions:
+    """What the configuration asks of staging where the run stands."""
+    return options_of(run.application, run.config, run.seed, run.state.epoch)
 
 
-def replicated_names(run: Run) -> tuple[str, ...]:
+def names(application: Application, config: RunConfig) -> list[str]:
+    """Every file that a run reads, relative to ``data.root``."""
+    root = Path(config.data.root)
+    return [path.relative_to(root).as_posix() for path in dataset_files(application, config)]
+
+
+def replicated_names(application: Application, config: RunConfig) -> tuple[str, ...]:
     """Patterns of the files that every node gets beside its shard of the training set."""
-    root = Path(run.config.data.root)
-    sharded = split_files(run.application, run.config, "train")
-    return shared_patterns(names(run), [path.relative_to(root).as_posix() for path in sharded])
+    root = Path(config.data.root)
+    sharded = [path.relative_to(root).as_posix() for path in split_files(application, config, "train")]
+    return shared_patterns(names(application, config), sharded)
 
 
-def shared_names(run: Run) -> tuple[str, ...]:
+def shared_names(application: Application, config: RunConfig) -> tuple[str, ...]:
     """Files that all samples share, as patterns; a transform leaves them as they are."""
-    data, root = run.application.module("data"), Path(run.config.data.root)
-    shared = data.shared_files(run.config) if hasattr(data, "shared_files") else []
-    return (
-        tuple(glob.escape(path.relative_to(root).as_posix()) for path in shared) if run.config.staging.transform else ()
-    )
+    data, root = application.module("data"), Path(config.data.root)
+    if not config.staging.transform or not hasattr(data, "shared_files"):
+        return ()
+    return tuple(glob.escape(path.relative_to(root).as_posix()) for path in data.shared_files(config))
 
 
 def read_staged(run: Run, world: World) -> None:
     """Read the dataset where it landed, in the form that the transform gave it."""
     staging = run.config.staging
     if staging.placement == "shard":
-        run.shard = NodeShard(run, options_of(run), world, own_destination(run, world))
+        run.shard = NodeShard(run, options_of_run(run), world, own_destination(run, world))
         run.shard.read(run)
         return
     if staging.transform:

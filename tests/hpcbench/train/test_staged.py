@@ -81,6 +81,16 @@ def test_data_that_arrive_under_the_first_epoch_train_the_same(
     assert sorted(keys, key=log.index) == list(keys)
 
 
+def test_stage_only_stages_what_a_run_would(train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    staged = ("--staging.destination", str(tmp_path / "local"), "--staging.transform", "gunzip")
+    assert train(tmp_path / "run", *staged, "--stage-only") == 0
+    assert "34 files in" in capsys.readouterr().out
+    assert len(list((tmp_path / "local").rglob("*.tfrecord"))) == 34
+    assert not (tmp_path / "run").exists()
+    assert train(tmp_path / "run", "--stage-only") == 2
+    assert "--stage-only needs --staging.destination DIR" in capsys.readouterr().err
+
+
 def test_a_source_that_fails_under_the_first_epoch_ends_the_run(
     train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

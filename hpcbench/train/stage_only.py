@@ -1,0 +1,42 @@
+"""Stages what a run would stage, reports, and ends: how fast the data comes, without the training."""
+
+from __future__ import annotations
+
+import os
+import secrets
+
+from hpcbench.application import Application
+from hpcbench.config.schema import RunConfig
+from hpcbench.train.build import open_data
+from hpcbench.train.interrupt import Interrupts
+from hpcbench.train.ranks import connect_ranks
+from hpcbench.train.stage import check_transform, names, options_of, world_of
+from staging.errors import InputError
+from staging.launch import detect
+from staging.stage import stage
+
+
+def stage_only(application: Application, config: RunConfig) -> int:
+    """Bring the dataset of the run to every node, print the figures, and return the exit code.
+
+    Raises ``InputError`` on all ranks for bad input, and where ``staging.destination`` is not set.
+    """
+    with Interrupts(), connect_ranks(detect(os.environ), config) as ranks:
+        ranks.together(lambda: check(application, config))
+        seed = ranks.group.broadcast_object(
+            secrets.randbelow(2**31) if config.train.seed is None else config.train.seed
+        )
+        options = ranks.together(lambda: options_of(application, config, seed))
+        world = world_of(ranks.group, config.staging.destination)
+        report = stage(options, world, names(application, config), watcher=ranks.watcher)
+        if ranks.launch.rank == 0:
+            print(report.table())
+    return 0
+
+
+def check(application: Application, config: RunConfig) -> None:
+    """Raise ``InputError`` where there is nothing to stage, or nowhere to."""
+    if not config.staging.destination:
+        raise InputError("--stage-only needs --staging.destination DIR, a folder on each node")
+    check_transform(application, config)
+    open_data(application, config)

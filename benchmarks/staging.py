@@ -15,6 +15,7 @@ import filecmp
 import gzip
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -145,8 +146,9 @@ def copies(
     ways = {ours: by_ranks(ranks[-1], "stage", source, last), peer: by_command(*cp, flush=flush)(source)}
     if flush:
         ways["cp -r, not flushed"] = by_command(*cp)(source)
-    for number, group in enumerate(ranks, 1):
-        ways[f"shutil.copyfile, {number} process(es)"] = by_ranks(group, "copyfile", source, {})
+    else:
+        for number, group in enumerate(ranks, 1):
+            ways[f"shutil.copyfile, {number} process(es)"] = by_ranks(group, "copyfile", source, {})
     if shutil.which("rsync"):
         ways["rsync -a"] = by_command("rsync", "-a")(source)
     whole = ["mpiexec", "-n", str(len(ranks))] if len(ranks) > 1 else []
@@ -156,6 +158,7 @@ def copies(
     for other in [way for way in ways if way not in (ours, peer, "whole process")]:
         found[f"{name}_against_{other}"] = compared(ours, other, taken[ours], taken[other])
     found[f"{name}_whole_process"] = compared("python -m staging", peer, taken["whole process"], taken[peer])
+    print(f"{name}: {found[name]}", file=sys.stderr, flush=True)
     return {**found, f"{name}_last_report": last, f"{name}_limit": LIMITS[name]}
 
 
@@ -254,6 +257,8 @@ def measure(memory: Path, disk: Path, options: argparse.Namespace) -> dict[str, 
     if not shutil.which("rsync"):
         found["rsync_skipped"] = "rsync is not on the path"
     for place, tail, rounds in ((memory, "", options.rounds), (disk, "_disk", options.disk_rounds)):
+        if rounds == 0:
+            continue
         is_disk = tail != ""
         large = make_files(place / "large", parts, options.large_mib << 20)
         small = make_files(place / "small", files, SMALL_BYTES)
@@ -279,7 +284,7 @@ def main() -> None:
         "--disk", type=Path, help="a folder on a disk with 3 GiB free (default: that of temporary files)"
     )
     parser.add_argument("--rounds", type=int, default=9, help="rounds on the tmpfs")
-    parser.add_argument("--disk-rounds", type=int, default=3, help="rounds on the disk")
+    parser.add_argument("--disk-rounds", type=int, default=3, help="rounds on the disk; 0: leave it out")
     parser.add_argument("--files", type=int, default=20_000, help="small files, of 16 KiB")
     parser.add_argument("--large-mib", type=int, default=256, help="size of each of the 4 large files")
     parser.add_argument("--samples", type=int, default=32, help="gzip samples")
@@ -288,6 +293,7 @@ def main() -> None:
     if options.worker:
         serve(options.worker)
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that gigabytes in memory are removed
     with (
         tempfile.TemporaryDirectory(dir=options.memory) as memory,
         tempfile.TemporaryDirectory(dir=options.disk) as disk,

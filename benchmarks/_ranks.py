@@ -16,11 +16,11 @@ from typing import Any
 
 from crc32c import crc32c
 
-from staging.mpi_world import mpi_world
+from staging.landing.transform.gunzip import Gunzip
 from staging.options import StageOptions
+from staging.ranks.mpi_world import mpi_world
+from staging.ranks.world import World
 from staging.stage import stage
-from staging.transform.gunzip import Gunzip
-from staging.world import World
 
 
 class Ranks:

@@ -38,7 +38,7 @@ from hpcbench.train.loop import train_epoch, training_batches
 from hpcbench.train.open import open_run
 from hpcbench.train.randomness import sample_keys
 from hpcbench.train.ranks import connect_ranks
-from staging.launch import detect
+from staging.ranks.launch import detect
 from staging.spans import Spans
 
 STEPS = {"cosmoflow": 3, "deepcam": 1}

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from _common import peak_bytes, write_results
 
-from staging.index import read_index, write_index
-from staging.listing import Listing, Names
-from staging.plan import make_plan
+from staging.planning.plan import make_plan
+from staging.source.index import read_index, write_index
+from staging.source.listing import Listing, Names
 
 ENTRIES = (10_000, 100_000, 500_000, 1_000_000, 5_000_000)
 NODES, RANKS = 128, 8

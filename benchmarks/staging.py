@@ -29,9 +29,9 @@ from typing import Any
 from _common import Paired, compared, write_results
 from _ranks import Ranks, serve
 
-from staging.batch import sync_filesystem
 from staging.formats import tfrecord
 from staging.formats.example import encode_example
+from staging.ledger.batch import sync_filesystem
 
 Way = Callable[[Path], float]
 """Fills a new folder and returns the seconds that count."""

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from _common import ROOT
 
-from staging.listing import Listing, Names
 from staging.options import Path_, Placement
-from staging.plan import make_plan
+from staging.planning.plan import make_plan
 from staging.report import human
+from staging.source.listing import Listing, Names
 
 assert ROOT  # its import has put the package before staging.py of this folder
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from staging.errors import EveryRankError, InputError
-from staging.signals import Interrupted, interruptible
+from staging.ranks.signals import Interrupted, interruptible
 
 if TYPE_CHECKING:
-    from staging.abort import AbortWatcher
     from staging.options import StageOptions
-    from staging.world import World
+    from staging.ranks.abort import AbortWatcher
+    from staging.ranks.world import World
 
 T = TypeVar("T")
 
@@ -118,8 +118,8 @@ def run(args: argparse.Namespace, on_report: Callable[[dict[str, Any]], None] = 
 def dispatch(args: argparse.Namespace, on_report: Callable[[dict[str, Any]], None]) -> int:
     """All ranks together do what is asked."""
     said_once(lambda: check(args))
-    from staging.mpi_world import mpi_world, one_node_per_rank, simulated
-    from staging.together import together, watch
+    from staging.ranks.mpi_world import mpi_world, one_node_per_rank, simulated
+    from staging.ranks.together import together, watch
 
     launched = world = said_once(mpi_world)
     if args.simulated_nodes is not None:
@@ -175,7 +175,7 @@ def said_once(step: Callable[[], T]) -> T:
 
 def is_first_rank() -> bool:
     """Whether this process is the first that its launcher started, or the only one."""
-    from staging.launch import detect
+    from staging.ranks.launch import detect
 
     try:
         return detect(os.environ).rank == 0
@@ -214,7 +214,7 @@ def stage_and_report(
 
 def probe_and_report(args: argparse.Namespace, world: World) -> None:
     """Measure what the parts can do, and print that."""
-    from staging.probe import probe
+    from staging.probing.probe import probe
 
     ceilings = probe(options_of(args), world, budget_s=args.probe_seconds)
     if world.place.rank == 0:
@@ -231,7 +231,7 @@ def write_json(path: Path, found: dict[str, Any]) -> None:
 
 def plan_only(args: argparse.Namespace, world: World) -> int:
     """Print what would move."""
-    from staging.counters import Counters
+    from staging.moving.counters import Counters
     from staging.prepare import prepare, settled
     from staging.report import human
     from staging.spans import Spans
@@ -247,11 +247,11 @@ def plan_only(args: argparse.Namespace, world: World) -> int:
 
 def clean(template: Path, world: World) -> int:
     """Remove a staged dataset from every node."""
-    from staging.clean import Cleaned
-    from staging.clean import clean as remove
-    from staging.destination import expand
+    from staging.ledger.clean import Cleaned
+    from staging.ledger.clean import clean as remove
+    from staging.ranks.together import together
     from staging.report import human
-    from staging.together import together
+    from staging.storage.destination import expand
 
     place = world.place
 

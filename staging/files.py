@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from staging.errors import DataError
-from staging.journal import Journal
-from staging.manifest import staged_destination, staged_names
-from staging.records import has_size
+from staging.ledger.journal import Journal
+from staging.ledger.manifest import staged_destination, staged_names
+from staging.ledger.records import has_size
 
 HINT = "set data.root to the dataset, or make one with `hpcbench data simulate`"
 STAGE_AGAIN = "stage it again"

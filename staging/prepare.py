@@ -11,22 +11,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from staging.claim import refuse_nesting, refuse_strangers
-from staging.counters import Counters
-from staging.destination import expand
 from staging.errors import DataError, InputError
-from staging.listing import Listing, Selection
-from staging.manifest import load_records, manifest_path
+from staging.landing.plain import ExceptPlain
+from staging.landing.sinks import SinkMaker
+from staging.landing.transforms import find_transform, holds_files, sink_maker
+from staging.ledger.claim import refuse_nesting, refuse_strangers
+from staging.ledger.manifest import load_records, manifest_path
+from staging.moving.counters import Counters
 from staging.options import StageOptions
-from staging.plain import ExceptPlain
-from staging.plan import Plan, make_plan
-from staging.sinks import SinkMaker
-from staging.sources import Source, TreeSource
-from staging.space import bytes_in_blocks, check_space
+from staging.planning.plan import Plan, make_plan
+from staging.ranks.together import together
+from staging.ranks.world import Place, World
+from staging.source.listing import Listing, Selection
+from staging.source.sources import Source, TreeSource
 from staging.spans import Spans
-from staging.together import together
-from staging.transforms import find_transform, holds_files, sink_maker
-from staging.world import Place, World
+from staging.storage.destination import expand
+from staging.storage.space import bytes_in_blocks, check_space
 
 HDF5 = (".h5", ".hdf5")
 LARGEST_PIECE = 1 << 30
@@ -165,7 +165,7 @@ def open_source(options: StageOptions, world: World, counters: Counters, names: 
     if options.index is not None:
         listing = indexed(options.index, selection, names, world)
     else:
-        from staging.walk import list_names, list_tree
+        from staging.source.walk import list_names, list_tree
 
         if names is None:
             walked = list_tree(root, world, options.include, options.exclude, options.first)
@@ -184,7 +184,7 @@ def refuse_absent(root: Path) -> None:
 
 def indexed(index: Path, selection: Selection, names: Sequence[str] | None, world: World) -> Listing:
     """The listing in a dataset index, which rank 0 reads for all."""
-    from staging.index import read_index
+    from staging.source.index import read_index
 
     def read() -> Listing | None:
         if world.place.rank != 0:
@@ -213,7 +213,7 @@ def rows_of(path: Path, selection: Selection, retries: int = 3) -> Source:
         raise InputError(f"{path} is a file; a source is a folder, or one HDF5 file ({', '.join(HDF5)})")
     if selection != Selection():
         raise InputError(f"include, exclude and first choose among files; {path} is one file: leave them out")
-    from staging.hdf5_source import HDF5Source
+    from staging.source.hdf5_source import HDF5Source
 
     return HDF5Source(path, retries=retries)
 

@@ -6,9 +6,9 @@ import textwrap
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from staging.bounds import BUSY_WORDS, Share, busy_shares, probed_shares
-from staging.ceilings import WORDS, Ceilings, rate_text
-from staging.counters import Counters
+from staging.moving.counters import Counters
+from staging.probing.bounds import BUSY_WORDS, Share, busy_shares, probed_shares
+from staging.probing.ceilings import WORDS, Ceilings, rate_text
 
 SCHEMA = 1
 SHOWN_NODES = 12

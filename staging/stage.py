@@ -14,32 +14,32 @@ from pathlib import Path
 
 import numpy as np
 
-from staging.abort import AbortWatcher
-from staging.batch import Batch
-from staging.ceilings import Ceilings, ceilings_for
-from staging.claim import claim
-from staging.clean import remove_unfinished
-from staging.counters import Counters
-from staging.destination import storage
-from staging.direct import move_directly
 from staging.errors import DataError
-from staging.exchange import Lane, move_by_exchange
-from staging.journal import KILLED, Journal, Start
-from staging.manifest import Manifest
+from staging.landing.sinks import Landed
+from staging.ledger.batch import Batch
+from staging.ledger.claim import claim
+from staging.ledger.clean import remove_unfinished
+from staging.ledger.journal import KILLED, Journal, Start
+from staging.ledger.manifest import Manifest
+from staging.ledger.verify import reread
+from staging.moving.counters import Counters
+from staging.moving.direct import move_directly
+from staging.moving.exchange import Lane, move_by_exchange
+from staging.moving.reshuffle import remove_strays
+from staging.moving.streams import Stream
+from staging.moving.writing import PieceWriter
 from staging.options import StageOptions
-from staging.page_cache import IoCounters, cache_state
 from staging.prepare import Prepared, identity, prepare, settled
+from staging.probing.ceilings import Ceilings, ceilings_for
 from staging.progress import Progress
+from staging.ranks.abort import AbortWatcher
+from staging.ranks.together import together
+from staging.ranks.world import Place, World
 from staging.report import RankReport, StagingReport
-from staging.reshuffle import remove_strays
-from staging.sinks import Landed
-from staging.space import filesystem_type
+from staging.source.page_cache import IoCounters, cache_state
 from staging.spans import Spans
-from staging.streams import Stream
-from staging.together import together
-from staging.verify import reread
-from staging.world import Place, World
-from staging.writing import PieceWriter
+from staging.storage.destination import storage
+from staging.storage.space import filesystem_type
 
 TIMELINE_POINTS = 400
 KEEP_S = 3.0

@@ -11,7 +11,14 @@ import venv
 from importlib.util import find_spec
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# How fast examples come says how busy the machine is, and nothing of the code.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 
 # Several test processes share the machine; more threads each would only get into one another's way.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

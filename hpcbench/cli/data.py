@@ -101,7 +101,7 @@ def split(args: argparse.Namespace, overrides: dict[str, str]) -> int:
 
 def index(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Write the index of a folder; it is the same for all applications, so the folder stands in place of one."""
-    from staging.make_index import index_dataset
+    from staging.source.make_index import index_dataset
 
     print(index_dataset(Path(args.app), args.out, args.processes))
     return 0

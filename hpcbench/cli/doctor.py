@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 def is_first_rank() -> bool:
     """Whether this process is rank 0, or does not know its rank and so had better speak."""
-    from staging.launch import detect
+    from staging.ranks.launch import detect
 
     try:
         return detect(os.environ).rank == 0

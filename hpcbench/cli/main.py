@@ -79,7 +79,7 @@ def dispatch(tokens: list[str]) -> int:
 
 def is_first_rank() -> bool:
     """Whether this process is the one to report what all ranks of a launcher meet, such as a wrong option."""
-    from staging.launch import detect
+    from staging.ranks.launch import detect
 
     try:
         return detect(os.environ).rank == 0

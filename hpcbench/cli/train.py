@@ -61,7 +61,7 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
 
 def refuse(error: InputError) -> None:
     """Tell all ranks of a launcher of bad input that this rank met before it knew them, so that one reports it."""
-    from staging.launch import detect
+    from staging.ranks.launch import detect
 
     launch = detect(os.environ)
     if launch.world_size > 1:

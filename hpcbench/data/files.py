@@ -9,7 +9,7 @@ from hpcbench.application import Application
 from hpcbench.config.schema import DataConfig, RunConfig
 from staging.errors import DataError, InputError
 from staging.files import list_samples
-from staging.manifest import load_records, staged_destination
+from staging.ledger.manifest import load_records, staged_destination
 
 SPLITS = ("train", "validation")
 

@@ -174,7 +174,7 @@ def mpi_library() -> list[Row]:
 
 def launch(environ: Mapping[str, str], expected: int | None) -> list[Row]:
     """The ranks that this process sees, held against those it should see."""
-    from staging.launch import detect
+    from staging.ranks.launch import detect
 
     try:
         here = detect(environ)

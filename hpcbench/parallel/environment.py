@@ -14,7 +14,7 @@ from lightning.fabric.strategies.single_device import SingleDeviceStrategy
 from hpcbench.config.schema import RunConfig
 from hpcbench.parallel.precision import resolve_precision
 from staging.errors import InputError
-from staging.launch import Launch
+from staging.ranks.launch import Launch
 
 
 def choose_device(launch: Launch, accelerator: str) -> torch.device:

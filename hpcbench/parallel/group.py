@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from hpcbench.parallel.rendezvous import interface_towards, meet
-from staging.addresses import own_addresses
 from staging.errors import InputError
-from staging.launch import Launch
+from staging.ranks.addresses import own_addresses
+from staging.ranks.launch import Launch
 
 T = TypeVar("T")
 

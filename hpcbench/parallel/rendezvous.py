@@ -11,11 +11,11 @@ import psutil
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from staging.addresses import LOOPBACK, own_addresses, resolve
 from staging.errors import InputError
-from staging.launch import Launch, expand_nodes
-from staging.messages import connect_first
-from staging.mpi import communicator
+from staging.ranks.addresses import LOOPBACK, own_addresses, resolve
+from staging.ranks.launch import Launch, expand_nodes
+from staging.ranks.messages import connect_first
+from staging.ranks.mpi import communicator
 
 FIRST_PORT, PORTS = 20000, 10000
 """Derived ports lie below the range from which Linux (32768 and up) hands out ports by itself."""

@@ -33,7 +33,7 @@ def spawn(argv: Sequence[str], devices: int, environ: Mapping[str, str]) -> int:
     The ranks get torchrun's variables and ``HPCBENCH_SPAWNED``, so that they start no others. Signals are passed on;
     a rank killed by signal n gives 128+n. Raises ``InputError`` when a launcher has started several ranks already.
     """
-    from staging.launch import detect
+    from staging.ranks.launch import detect
 
     launch = detect(environ)
     if launch.world_size > 1:

@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 
 from hpcbench.parallel.group import Group
-from staging.mpi_world import places
-from staging.world import Alone, World, this_node
+from staging.ranks.mpi_world import places
+from staging.ranks.world import Alone, World, this_node
 
 T = TypeVar("T")
 

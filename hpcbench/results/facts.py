@@ -16,9 +16,9 @@ from hpcbench.results import style, units
 from hpcbench.results.plots import metric_label, words
 from hpcbench.results.records import Run
 from hpcbench.results.references import references, spread
-from staging.bounds import BUSY_WORDS
-from staging.ceilings import WORDS
 from staging.errors import DataError
+from staging.probing.bounds import BUSY_WORDS
+from staging.probing.ceilings import WORDS
 
 PHASE_WORDS = {
     "init": "processes, model and logs, before the clock starts",

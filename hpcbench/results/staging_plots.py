@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from hpcbench.results import style, units
 from hpcbench.results.plots import Figure, by_row, seconds_axis
-from staging.ceilings import WORDS
+from staging.probing.ceilings import WORDS
 
 Floats = npt.NDArray[np.float64]
 

@@ -15,9 +15,9 @@ from typing import Any
 from torch.utils.data import Dataset
 
 from staging.options import StageOptions
+from staging.ranks.world import World
 from staging.report import StagingReport
 from staging.stage import stage
-from staging.world import World
 
 LOOK_EVERY_S = 0.002
 

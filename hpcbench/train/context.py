@@ -37,7 +37,7 @@ from hpcbench.train.losses import LossBuffer
 from hpcbench.train.shards import NodeShard
 from hpcbench.train.state import State
 from hpcbench.train.task import Task
-from staging.launch import Launch
+from staging.ranks.launch import Launch
 
 ROW = ("epoch", "step", "samples", "lr", "train_loss", "train_s", "eval_s", "elapsed_s", "samples_per_s")
 """Columns of ``epochs.csv`` beside the metrics."""

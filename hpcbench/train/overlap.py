@@ -11,7 +11,7 @@ from hpcbench.data.sampler import epoch_order
 from hpcbench.train.arrivals import Arrivals, ArrivingSamples
 from staging.errors import InputError
 from staging.options import StageOptions
-from staging.world import World
+from staging.ranks.world import World
 
 if TYPE_CHECKING:
     from hpcbench.train.context import Run

@@ -17,10 +17,10 @@ from hpcbench.config.schema import RunConfig
 from hpcbench.parallel.environment import make_fabric
 from hpcbench.parallel.group import Group, connect
 from hpcbench.parallel.threads import threads_per_rank
-from staging.abort import AbortWatcher
 from staging.errors import EveryRankError, InputError
-from staging.launch import Launch
-from staging.together import raise_first, run_together
+from staging.ranks.abort import AbortWatcher
+from staging.ranks.launch import Launch
+from staging.ranks.together import raise_first, run_together
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from hpcbench.train.loop import train
 from hpcbench.train.open import open_run
 from hpcbench.train.ranks import Ranks, connect_ranks
 from hpcbench.train.stage import drop_caches, stage_dataset
-from staging.launch import detect
+from staging.ranks.launch import detect
 from staging.spans import Spans
 
 

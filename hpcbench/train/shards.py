@@ -18,11 +18,11 @@ from hpcbench.data.sampler import Indices, Shards
 from hpcbench.data.shard import Shard
 from hpcbench.train.build import check_shards, open_data
 from staging.errors import InputError
-from staging.manifest import load_records
+from staging.ledger.manifest import load_records
+from staging.moving.reshuffle import ReshuffleReport, reshuffle
 from staging.options import StageOptions
-from staging.reshuffle import ReshuffleReport, reshuffle
-from staging.together import together
-from staging.world import World
+from staging.ranks.together import together
+from staging.ranks.world import World
 
 if TYPE_CHECKING:
     from hpcbench.train.context import Run

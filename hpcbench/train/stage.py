@@ -16,16 +16,16 @@ from hpcbench.parallel.group import Group
 from hpcbench.parallel.staging_world import staging_world
 from hpcbench.train import overlap
 from hpcbench.train.shards import NodeShard, shared_patterns
-from staging.abort import AbortWatcher
-from staging.destination import expand
 from staging.errors import InputError
-from staging.mpi_world import one_node_per_rank
+from staging.landing.transforms import find_transform
 from staging.options import StageOptions
-from staging.page_cache import drop_cache
+from staging.ranks.abort import AbortWatcher
+from staging.ranks.mpi_world import one_node_per_rank
+from staging.ranks.world import World
 from staging.report import StagingReport
+from staging.source.page_cache import drop_cache
 from staging.stage import stage
-from staging.transforms import find_transform
-from staging.world import World
+from staging.storage.destination import expand
 
 if TYPE_CHECKING:
     from hpcbench.train.context import Run

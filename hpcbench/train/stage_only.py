@@ -12,7 +12,7 @@ from hpcbench.train.interrupt import Interrupts
 from hpcbench.train.ranks import connect_ranks
 from hpcbench.train.stage import check_transform, names, options_of, world_of
 from staging.errors import InputError
-from staging.launch import detect
+from staging.ranks.launch import detect
 from staging.stage import stage
 
 

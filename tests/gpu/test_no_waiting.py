@@ -13,7 +13,7 @@ from hpcbench.train.interrupt import Interrupts
 from hpcbench.train.loop import forward_backward, optimizer_step, training_batches
 from hpcbench.train.open import open_run
 from hpcbench.train.ranks import connect_ranks
-from staging.launch import Launch
+from staging.ranks.launch import Launch
 from staging.spans import Spans
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]

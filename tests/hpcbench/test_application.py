@@ -18,8 +18,8 @@ from hpcbench.data.simulate import simulate_dataset
 from hpcbench.data.verify import verify_dataset
 from staging.errors import InputError
 from staging.options import StageOptions
+from staging.ranks.world import Alone
 from staging.stage import stage
-from staging.world import Alone
 
 WriteApplication = Callable[..., Application]
 

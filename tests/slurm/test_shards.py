@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hpcbench.results.run_folder import RunFolder
-from staging.manifest import load_records
+from staging.ledger.manifest import load_records
 from tests.slurm.test_training import cosmos, words_of
 
 __all__ = ["cosmos"]

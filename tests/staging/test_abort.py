@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from staging.abort import DIED, exit_code_of
-from staging.addresses import own_addresses, resolve
 from staging.errors import EveryRankError, InputError
-from staging.messages import connect_first
+from staging.ranks.abort import DIED, exit_code_of
+from staging.ranks.addresses import own_addresses, resolve
+from staging.ranks.messages import connect_first
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"

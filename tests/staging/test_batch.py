@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from staging import batch as batches
-from staging.batch import Batch, sync_filesystem
 from staging.errors import DataError
-from staging.lines import read_lines
-from staging.manifest import Manifest
-from staging.sinks import Landed
+from staging.landing.sinks import Landed
+from staging.ledger import batch as batches
+from staging.ledger.batch import Batch, sync_filesystem
+from staging.ledger.lines import read_lines
+from staging.ledger.manifest import Manifest
 
 IDENTITY = {"source": "/data/set"}
 
@@ -74,8 +74,8 @@ def test_a_filesystem_that_lost_data_names_nothing(tmp_path: Path, monkeypatch: 
         def syncfs(self, _: int) -> int:
             return -1
 
-    monkeypatch.setattr("staging.batch.ctypes.CDLL", lambda *_, **__: Library())
-    monkeypatch.setattr("staging.batch.ctypes.get_errno", lambda: 5)
+    monkeypatch.setattr("staging.ledger.batch.ctypes.CDLL", lambda *_, **__: Library())
+    monkeypatch.setattr("staging.ledger.batch.ctypes.get_errno", lambda: 5)
     manifest = Manifest.open(tmp_path, IDENTITY)
     batch = Batch(manifest, tmp_path)
     batch.add([landed("a")])
@@ -86,7 +86,7 @@ def test_a_filesystem_that_lost_data_names_nothing(tmp_path: Path, monkeypatch: 
 
 def test_without_syncfs_all_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     called = []
-    monkeypatch.setattr("staging.batch.ctypes.CDLL", lambda *_, **__: object())
-    monkeypatch.setattr("staging.batch.os.sync", lambda: called.append("sync"))
+    monkeypatch.setattr("staging.ledger.batch.ctypes.CDLL", lambda *_, **__: object())
+    monkeypatch.setattr("staging.ledger.batch.os.sync", lambda: called.append("sync"))
     sync_filesystem(tmp_path)
     assert called == ["sync"]

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from staging.claim import lock
-from staging.clean import Cleaned, clean
 from staging.errors import DataError
-from staging.lines import append_lines
-from staging.manifest import Manifest, is_inside
-from staging.sinks import Landed
+from staging.landing.sinks import Landed
+from staging.ledger.claim import lock
+from staging.ledger.clean import Cleaned, clean
+from staging.ledger.lines import append_lines
+from staging.ledger.manifest import Manifest, is_inside
 
 
 def stage(destination: Path, *names: str) -> Manifest:
@@ -137,7 +137,7 @@ def test_a_file_that_cannot_be_removed(tmp_path: Path, monkeypatch: pytest.Monke
     def refuse(path: Path) -> None:
         raise PermissionError(1, "Operation not permitted", str(path))
 
-    monkeypatch.setattr("staging.clean.Path.unlink", refuse)
+    monkeypatch.setattr("staging.ledger.clean.Path.unlink", refuse)
     with pytest.raises(DataError) as error:
         clean(tmp_path)
     assert str(error.value) == f"{tmp_path}/a: cannot be removed (Operation not permitted); check its permissions"

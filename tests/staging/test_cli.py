@@ -16,7 +16,7 @@ import pytest
 
 import hpcbench.cli.main
 import staging.__main__
-from staging.signals import Interrupted, interruptible
+from staging.ranks.signals import Interrupted, interruptible
 from tests.staging.processes import ENVIRON, PLAIN, ROOT, contents, make_tree, run, said
 
 Command = Callable[..., tuple[int, str, str]]
@@ -297,7 +297,7 @@ def test_the_first_signal_ends_in_order_and_the_next_are_ignored() -> None:
 def test_a_late_second_signal_ends_at_once() -> None:
     script = (
         "import os, signal, time\n"
-        "from staging import signals\n"
+        "from staging.ranks import signals\n"
         "signals.REPEATED_S = 0.05\n"
         "with signals.interruptible():\n"
         "    try: os.kill(os.getpid(), signal.SIGTERM)\n"

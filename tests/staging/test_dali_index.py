@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tfrecord.tools.tfrecord2idx import create_index
 
-from staging.dali_index import RecordScanner, index_text, scan_records
 from staging.errors import DataError
 from staging.formats.tfrecord import masked_crc32c, write_records
-from staging.transforms import sink_maker
+from staging.landing.dali_index import RecordScanner, index_text, scan_records
+from staging.landing.transforms import sink_maker
 
 TIME = 1_500_000_000_000_000_000
 

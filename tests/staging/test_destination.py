@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from staging.claim import claim, lock, refuse_strangers
-from staging.destination import Storage, expand, storage
 from staging.errors import DataError, InputError
-from staging.world import Place
+from staging.ledger.claim import claim, lock, refuse_strangers
+from staging.ranks.world import Place
+from staging.storage.destination import Storage, expand, storage
 
 FORK = multiprocessing.get_context("fork")
 
@@ -89,7 +89,7 @@ def test_nvme_is_found_also_below_a_volume(
     sys = tmp_path / "sys"
     shown = sys / f"dev/block/{os.major(number)}:{os.minor(number)}" if by_number else sys / "class/block/vol"
     shown.parent.mkdir(parents=True)
-    monkeypatch.setattr("staging.destination.mount_of", lambda _: ("/dev/vol", "xfs"))
+    monkeypatch.setattr("staging.storage.destination.mount_of", lambda _: ("/dev/vol", "xfs"))
     for name in filter(None, [device, *below]):
         (sys / "devices" / name).mkdir(parents=True)
     for name in below:
@@ -140,7 +140,7 @@ def test_two_nodes_of_a_job_may_not_share_a_destination(tmp_path: Path, holder: 
 def test_two_nodes_are_told_also_where_locks_do_not_reach_across_nodes(
     tmp_path: Path, holder: BaseProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("staging.claim.fcntl.flock", lambda *_: None)
+    monkeypatch.setattr("staging.ledger.claim.fcntl.flock", lambda *_: None)
     with pytest.raises(DataError, match=r"two nodes share this destination \(n1, n2\); put \{node\} into it"):
         claim(tmp_path / "dst", tmp_path / "src", place("n2"), "job")
     claim(tmp_path / "dst", tmp_path / "src", place("n2"), "another job").release()
@@ -179,7 +179,7 @@ def test_a_lock_that_was_removed_before_it_was_taken_is_none(tmp_path: Path, mon
         (tmp_path / ".staging/lock").unlink()
         flock(descriptor, kind)
 
-    monkeypatch.setattr("staging.claim.fcntl.flock", remove_and_lock)
+    monkeypatch.setattr("staging.ledger.claim.fcntl.flock", remove_and_lock)
     with pytest.raises(DataError, match="another staging holds it"):
         lock(tmp_path, "n1", "a")
 
@@ -188,7 +188,7 @@ def test_a_filesystem_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def refuse(*_: object) -> None:
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr("staging.claim.fcntl.flock", refuse)
+    monkeypatch.setattr("staging.ledger.claim.fcntl.flock", refuse)
     with pytest.raises(DataError, match=r"has no locks \(Function not implemented\); choose a destination on the node"):
         claim(tmp_path / "dst", tmp_path / "src", place("n1"), "a")
 
@@ -245,7 +245,7 @@ def test_a_destination_that_may_not_be_looked_at(tmp_path: Path, monkeypatch: py
     def refuse(_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("staging.claim.Path.iterdir", refuse)
+    monkeypatch.setattr("staging.ledger.claim.Path.iterdir", refuse)
     with pytest.raises(DataError, match=r"cannot be looked at \(Permission denied\); choose another destination"):
         refuse_strangers(tmp_path)
 

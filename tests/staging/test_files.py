@@ -7,10 +7,10 @@ import pytest
 from staging.atomic import replacing
 from staging.errors import DataError
 from staging.files import list_samples
-from staging.journal import Journal
-from staging.manifest import Manifest
-from staging.sinks import Landed
-from staging.world import Alone
+from staging.landing.sinks import Landed
+from staging.ledger.journal import Journal
+from staging.ledger.manifest import Manifest
+from staging.ranks.world import Alone
 
 HINT = "set data.root to the dataset, or make one with `hpcbench data simulate`"
 

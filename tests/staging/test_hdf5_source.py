@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from staging import hdf5_source
 from staging.errors import DataError, InputError
-from staging.hdf5_source import HDF5Source
-from staging.listing import UNKNOWN
+from staging.source import hdf5_source
+from staging.source.hdf5_source import HDF5Source
+from staging.source.listing import UNKNOWN
 
 DATA = np.random.default_rng(0).normal(size=(37, 5, 3)).astype(np.float32)
 LABEL = np.arange(37, dtype=np.int16)
@@ -249,7 +249,7 @@ def test_more_than_the_bytes_of_an_entry(source: HDF5Source) -> None:
 
 
 def test_errors_of_the_system_are_told_after_some_tries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from staging import retry
+    from staging.source import retry
 
     monkeypatch.setattr(retry, "FIRST_WAIT_S", 0.001)
     source = HDF5Source(written(tmp_path / "a.h5"), retries=2)

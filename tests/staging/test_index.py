@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.cli.main import main
-from staging import index, make_index
 from staging.errors import DataError
-from staging.index import HEADER, read_index, write_index
-from staging.listing import INDEX_NAME, UNKNOWN, Listing, Names
+from staging.source import index, make_index
+from staging.source.index import HEADER, read_index, write_index
+from staging.source.listing import INDEX_NAME, UNKNOWN, Listing, Names
 
 UNSORTED = "has names that are not sorted, or not unique"
 MAKE = "make it again with `hpcbench data index`"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from staging.errors import DataError
-from staging.journal import KILLED, Journal
-from staging.world import Place
+from staging.ledger.journal import KILLED, Journal
+from staging.ranks.world import Place
 
 FORK = multiprocessing.get_context("fork")
 PLACE = Place(2, 4, 1, 2, 0, 2, "n1")

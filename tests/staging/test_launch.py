@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from staging.errors import InputError
-from staging.launch import Launch, detect, expand_counts, expand_nodes
+from staging.ranks.launch import Launch, detect, expand_counts, expand_nodes
 
 RECORDED = json.loads((Path(__file__).parent / "recorded_environments.json").read_text())
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from staging import walk
 from staging.atomic import replacing
 from staging.errors import DataError, InputError
-from staging.listing import INDEX_NAME, UNKNOWN, Listing, Names, Selection
-from staging.walk import Walked, list_tree
-from staging.world import Alone
+from staging.ranks.world import Alone
+from staging.source import walk
+from staging.source.listing import INDEX_NAME, UNKNOWN, Listing, Names, Selection
+from staging.source.walk import Walked, list_tree
 from tests.staging.thread_world import run_ranks
 
 FILE_NAMES = st.lists(st.text(st.characters(blacklist_characters="\0/"), min_size=1, max_size=8), max_size=20)

@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from staging.batch import Batch
 from staging.errors import DataError
-from staging.lines import append_lines, read_lines, start_file
-from staging.listing import Listing, Names
-from staging.manifest import Manifest, load_records, manifest_path, staged_names
-from staging.records import Records
-from staging.sinks import Landed
+from staging.landing.sinks import Landed
+from staging.ledger.batch import Batch
+from staging.ledger.lines import append_lines, read_lines, start_file
+from staging.ledger.manifest import Manifest, load_records, manifest_path, staged_names
+from staging.ledger.records import Records
+from staging.source.listing import Listing, Names
 
 IDENTITY = {"source": "/data/set", "placement": "shard", "seed": 0}
 FORK = multiprocessing.get_context("fork")
@@ -173,10 +173,10 @@ def test_an_unreadable_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         raise PermissionError(13, "Permission denied")
 
     with monkeypatch.context() as patch:
-        patch.setattr("staging.manifest.Path.is_file", refuse)
+        patch.setattr("staging.ledger.manifest.Path.is_file", refuse)
         with pytest.raises(DataError, match=r"cannot be read \(Permission denied\); check its permissions"):
             staged_names(tmp_path)
-    monkeypatch.setattr("staging.lines._header", refuse)
+    monkeypatch.setattr("staging.ledger.lines._header", refuse)
     with pytest.raises(DataError, match=r"cannot be read \(Permission denied\); check its permissions"):
         load_records(tmp_path)
 

@@ -15,16 +15,16 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from staging.counters import Counters
-from staging.direct import is_for_pairs, move_directly
 from staging.errors import DataError
-from staging.exchange import TRAILER, Lane, move_by_exchange
-from staging.listing import UNKNOWN, Listing, Names
-from staging.plan import EVERY_NODE, Plan
-from staging.sinks import Landed
-from staging.sources import TreeSource
-from staging.streams import Stream
-from staging.writing import PieceWriter
+from staging.landing.sinks import Landed
+from staging.moving.counters import Counters
+from staging.moving.direct import is_for_pairs, move_directly
+from staging.moving.exchange import TRAILER, Lane, move_by_exchange
+from staging.moving.streams import Stream
+from staging.moving.writing import PieceWriter
+from staging.planning.plan import EVERY_NODE, Plan
+from staging.source.listing import UNKNOWN, Listing, Names
+from staging.source.sources import TreeSource
 from tests.staging.thread_world import ThreadWorld, run_ranks
 
 
@@ -89,8 +89,8 @@ def read_back(root: Path) -> dict[str, bytes]:
 @settings(deadline=None, max_examples=40)
 def test_directly(sizes: list[int], piece_bytes: int, threads: int, in_pairs: bool) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("staging.direct.is_for_pairs", lambda stream, threads: in_pairs)
-        patch.setattr("staging.direct.BLOCK_BYTES", 7)
+        patch.setattr("staging.moving.direct.is_for_pairs", lambda stream, threads: in_pairs)
+        patch.setattr("staging.moving.direct.BLOCK_BYTES", 7)
         case = make(Path(folder) / "source", sizes)
         out = Path(folder) / "out"
         stream = Stream(case.listing, np.arange(len(sizes)), piece_bytes)

@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from staging import mpi_world as module
 from staging.errors import EveryRankError, InputError
-from staging.mpi_world import mpi_world, one_node_per_rank, places, simulated
-from staging.together import raise_first, together
-from staging.world import Alone, Place
+from staging.ranks import mpi_world as module
+from staging.ranks.mpi_world import mpi_world, one_node_per_rank, places, simulated
+from staging.ranks.together import raise_first, together
+from staging.ranks.world import Alone, Place
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parent / "programs" / "meeting.py"
-WHERE = "import sys; from staging.mpi_world import mpi_world as w; print(w().place, 'mpi4py.MPI' in sys.modules)"
+WHERE = "import sys; from staging.ranks.mpi_world import mpi_world as w; print(w().place, 'mpi4py.MPI' in sys.modules)"
 LAUNCHERS = ("PMI", "PMIX", "OMPI_", "SLURM", "RANK", "WORLD_SIZE", "LOCAL_")
 
 
@@ -70,7 +70,7 @@ def test_ranks_under_mpiexec(size: int, mpiexec: str) -> None:
 
 @pytest.mark.mpi
 def test_a_library_without_threads(mpiexec: str) -> None:
-    script = "from staging.mpi_world import mpi_world; mpi_world()"
+    script = "from staging.ranks.mpi_world import mpi_world; mpi_world()"
     command = [mpiexec, "-n", "2", sys.executable, "-c", script]
     environ = os.environ | {"MPI4PY_RC_THREAD_LEVEL": "single"}
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
@@ -114,12 +114,12 @@ def test_processes_that_mpi_does_not_join(environ: dict[str, str], said: str, mo
 
 @pytest.mark.mpi
 def test_the_library_itself_is_alone_without_a_launcher(mpiexec: str) -> None:
-    script = "from staging.mpi_world import mpi_world; mpi_world()"
+    script = "from staging.ranks.mpi_world import mpi_world; mpi_world()"
     assert "EveryRankError: Slurm started 3 processes, but MPI sees 1" in python(script, **STEP).stderr
 
 
 def test_no_mpi_library_is_no_communicator() -> None:
-    script = "from staging.mpi import abort_mpi, communicator; print(communicator()); abort_mpi(1)"
+    script = "from staging.ranks.mpi import abort_mpi, communicator; print(communicator()); abort_mpi(1)"
     assert python(script, MPI4PY_LIBMPI="/nowhere/libmpi.so").stdout.strip() == "None"
 
 
@@ -209,5 +209,5 @@ def test_the_first_problem_is_raised_and_its_node_named() -> None:
 
 @pytest.mark.mpi
 def test_the_communicator_has_the_number_of_ranks_that_is_asked_for(mpiexec: str) -> None:
-    script = "from staging.mpi import communicator; print(communicator(2), communicator(1) is not None)"
+    script = "from staging.ranks.mpi import communicator; print(communicator(2), communicator(1) is not None)"
     assert python(script).stdout.split() == ["None", "True"]

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from staging.balance import least_loaded, runs
 from staging.errors import InputError
-from staging.listing import Listing, Names
-from staging.plan import EVERY_NODE, ITSELF, PAIRS, Plan, make_plan
+from staging.planning.balance import least_loaded, runs
+from staging.planning.plan import EVERY_NODE, ITSELF, PAIRS, Plan, make_plan
+from staging.source.listing import Listing, Names
 
 SIZES = st.lists(st.one_of(st.integers(0, 9), st.integers(0, 2**40)), max_size=60)
 NODES = st.lists(st.integers(1, 5), min_size=1, max_size=9)

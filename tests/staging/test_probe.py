@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-import staging.batch
-import staging.file_sink
-import staging.probe_local
-from staging.ceilings import Ceilings, Rate, ceilings_for, read_ceilings, write_ceilings
+import staging.landing.file_sink
+import staging.ledger.batch
+import staging.probing.probe_local
 from staging.cli import add_arguments, run
 from staging.errors import DataError, InputError
 from staging.options import StageOptions
-from staging.probe import probe
-from staging.sources import FileReader, TreeSource
+from staging.probing.ceilings import Ceilings, Rate, ceilings_for, read_ceilings, write_ceilings
+from staging.probing.probe import probe
+from staging.ranks.world import Alone, Place
+from staging.source.sources import FileReader, TreeSource
 from staging.stage import stage
-from staging.world import Alone, Place
 from tests.staging.thread_world import run_ranks
 
 RATE = 8e6
@@ -45,10 +45,10 @@ def source(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def _little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Write little, and don't wait for what others have the disk do."""
-    monkeypatch.setattr(staging.probe_local, "TRIAL", 1 << 20)
-    monkeypatch.setattr(staging.probe_local, "LARGEST", 4 << 20)
-    monkeypatch.setattr(staging.probe_local, "sync_filesystem", lambda _: None)
-    monkeypatch.setattr(staging.batch, "sync_filesystem", lambda _: None)
+    monkeypatch.setattr(staging.probing.probe_local, "TRIAL", 1 << 20)
+    monkeypatch.setattr(staging.probing.probe_local, "LARGEST", 4 << 20)
+    monkeypatch.setattr(staging.probing.probe_local, "sync_filesystem", lambda _: None)
+    monkeypatch.setattr(staging.ledger.batch, "sync_filesystem", lambda _: None)
 
 
 class SlowOs:
@@ -79,7 +79,7 @@ class ThrottledSource(TreeSource):
 
 def throttled(source: Path) -> ThrottledSource:
     """The files of ``source``, slow."""
-    from staging.walk import list_tree
+    from staging.source.walk import list_tree
 
     return ThrottledSource(source, list_tree(source, Alone()).listing)
 
@@ -155,7 +155,7 @@ def test_the_slow_part_is_the_bound(
     if part == "read":
         monkeypatch.setattr(TreeSource, "reader", ThrottledSource.reader)
     else:
-        monkeypatch.setattr(staging.file_sink, "os", SlowOs())
+        monkeypatch.setattr(staging.landing.file_sink, "os", SlowOs())
     options = StageOptions(source, str(tmp_path / "out"), path=path, threads=4, verify="none", piece_bytes=SIZE)
     ceilings = probe(options, Alone(), budget_s=1.5, quiet=True)
     report = stage(options, Alone(), quiet=True)
@@ -231,15 +231,15 @@ def test_what_is_refused_before_anything_is_made(source: Path, tmp_path: Path) -
 
 
 def test_ranks_without_a_lane_have_no_neighbours() -> None:
-    from staging.probe import neighbours
+    from staging.probing.probe import neighbours
 
     found = run_ranks([2, 1, 1], neighbours)
     assert found == [(2, 3), None, (3, 0), (0, 2)]
 
 
 def test_names_are_looked_at_once_where_there_are_enough() -> None:
-    from staging.probe_sample import Sample
-    from staging.probe_source import share_of
+    from staging.probing.probe_sample import Sample
+    from staging.probing.probe_source import share_of
 
     many = Sample(source=None, root="/", names=[str(number) for number in range(1000)])  # type: ignore[arg-type]
     places = [Place(rank, 4, 0, 1, rank, 4, "n") for rank in range(4)]

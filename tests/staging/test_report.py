@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-import staging.batch
-from staging.bounds import busy_shares, probed_shares
-from staging.ceilings import Ceilings, Rate
-from staging.counters import Counters
-from staging.file_sink import FileSinkMaker
+import staging.ledger.batch
+from staging.landing.file_sink import FileSinkMaker
+from staging.landing.sinks import Landed
+from staging.moving.counters import Counters
 from staging.options import StageOptions
+from staging.probing.bounds import busy_shares, probed_shares
+from staging.probing.ceilings import Ceilings, Rate
+from staging.ranks.world import Alone
 from staging.report import RankReport, StagingReport
-from staging.sinks import Landed
-from staging.sources import FileReader
+from staging.source.sources import FileReader
 from staging.stage import stage
-from staging.world import Alone
 from tests.staging.thread_world import ThreadWorld, run_ranks
 
 GB = 10**9
@@ -146,7 +146,7 @@ def test_the_slow_reader_is_named_however_few_files_there_are(
     (tmp_path / "source").mkdir()
     for number in range(files):
         (tmp_path / "source" / str(number)).write_bytes(bytes(2 << 20))
-    monkeypatch.setattr(staging.batch, "sync_filesystem", lambda _: None)
+    monkeypatch.setattr(staging.ledger.batch, "sync_filesystem", lambda _: None)
     slow(monkeypatch, FileReader, "read_into", 0.05)
     found = stage(StageOptions(tmp_path / "source", str(tmp_path / "out"), piece_bytes=1 << 20), Alone(), quiet=True)
     assert found.bound().part == "read"
@@ -164,7 +164,7 @@ def test_one_nodes_slow_writer_is_named_and_not_the_exchange(tmp_path: Path, mon
         return real(self, destination, *words)
 
     monkeypatch.setattr(FileSinkMaker, "write_whole", write)
-    monkeypatch.setattr(staging.batch, "sync_filesystem", lambda _: None)
+    monkeypatch.setattr(staging.ledger.batch, "sync_filesystem", lambda _: None)
     options = StageOptions(tmp_path / "source", str(tmp_path / "{node}"), path="exchange", piece_bytes=50_000)
 
     def one(world: ThreadWorld) -> StagingReport:

@@ -15,17 +15,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import staging.reshuffle as module
+import staging.moving.reshuffle as module
 from staging.cli import add_arguments, options_of
 from staging.errors import InputError
-from staging.journal import Journal
-from staging.manifest import BOOKKEEPING, Manifest, load_records
+from staging.landing.sinks import Landed
+from staging.ledger.journal import Journal
+from staging.ledger.manifest import BOOKKEEPING, Manifest, load_records
+from staging.ledger.verify import reread
+from staging.moving.reshuffle import ReshuffleReport, reshuffle
 from staging.options import StageOptions
-from staging.reshuffle import ReshuffleReport, reshuffle
-from staging.sinks import Landed
+from staging.ranks.world import Alone
 from staging.stage import stage
-from staging.verify import reread
-from staging.world import Alone
 from tests.staging.test_stage import contents, stage_all
 from tests.staging.thread_world import run_ranks
 
@@ -152,7 +152,7 @@ def test_what_arrives_must_fit_beside_what_is_there(
 ) -> None:
     stage_all([1, 1], options)
     before = on_nodes(tmp_path, 2)
-    monkeypatch.setattr("staging.space.free_bytes", lambda folder: 10_000)
+    monkeypatch.setattr("staging.storage.space.free_bytes", lambda folder: 10_000)
     with pytest.raises(InputError, match="free where staging needs"):
         shuffle_all([1, 1], options, 1)
     assert on_nodes(tmp_path, 2) == before
@@ -236,7 +236,7 @@ ENDLESS = """
 import sys
 from pathlib import Path
 from staging.options import StageOptions
-from staging.reshuffle import reshuffle
+from staging.moving.reshuffle import reshuffle
 from tests.staging.thread_world import run_ranks
 
 source, destination, first = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from staging.atomic import is_temporary
 from staging.errors import DataError
-from staging.file_sink import FileSinkMaker, refuse_outside
-from staging.listing import UNKNOWN
-from staging.sinks import Landed
+from staging.landing.file_sink import FileSinkMaker, refuse_outside
+from staging.landing.sinks import Landed
+from staging.source.listing import UNKNOWN
 
 TIME = 1_500_000_000_123_456_789
 CONTENT = bytes(range(256)) * 5

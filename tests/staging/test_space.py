@@ -12,11 +12,18 @@ import numpy as np
 import psutil
 import pytest
 
-from staging import space
-from staging.cgroup import memory_left
 from staging.errors import DataError
-from staging.space import available_memory, bytes_in_blocks, check_space, filesystem_type, free_bytes, free_files
-from staging.world import Alone
+from staging.ranks.world import Alone
+from staging.storage import space
+from staging.storage.cgroup import memory_left
+from staging.storage.space import (
+    available_memory,
+    bytes_in_blocks,
+    check_space,
+    filesystem_type,
+    free_bytes,
+    free_files,
+)
 
 T = TypeVar("T")
 MIB = 1 << 20

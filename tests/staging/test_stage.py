@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from staging.errors import DataError, InputError
-from staging.manifest import load_records
+from staging.ledger.manifest import load_records
 from staging.options import StageOptions
+from staging.ranks.world import Alone
 from staging.report import StagingReport
 from staging.stage import stage
-from staging.world import Alone
 from tests.staging.thread_world import ThreadWorld, run_ranks
 
 SIZES = [0, 1, 4096, 70_000, 300, 12_345, 5, 50_000, 2_000, 2_000]

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from staging.index import write_index
-from staging.walk import list_tree
-from staging.world import Alone
+from staging.ranks.world import Alone
+from staging.source.index import write_index
+from staging.source.walk import list_tree
 from tests.staging.processes import (
     LIMIT_S,
     PACED,

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from staging.listing import Listing, Names
-from staging.streams import Stream
+from staging.moving.streams import Stream
+from staging.source.listing import Listing, Names
 
 
 def listing(sizes: list[int]) -> Listing:

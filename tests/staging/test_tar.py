@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from staging.errors import DataError
-from staging.sinks import Landed
-from staging.transforms import sink_maker
+from staging.landing.sinks import Landed
+from staging.landing.transforms import sink_maker
 
 TIME = 1_500_000_000_000_000_000
 MODES = {".tar": "w", ".tar.gz": "w:gz", ".tgz": "w:gz", ".tar.xz": "w:xz", ".tar.bz2": "w:bz2"}

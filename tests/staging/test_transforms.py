@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from tfrecord.writer import TFRecordWriter
 
 from staging.errors import DataError, InputError
-from staging.file_sink import FileSinkMaker
-from staging.sinks import Landed
-from staging.transform import gunzip as gunzip_module
-from staging.transform import whole
-from staging.transforms import find_transform, sink_maker
+from staging.landing.file_sink import FileSinkMaker
+from staging.landing.sinks import Landed
+from staging.landing.transform import gunzip as gunzip_module
+from staging.landing.transform import whole
+from staging.landing.transforms import find_transform, sink_maker
 
 TIME = 1_500_000_000_000_000_000
 PLAIN = bytes(range(256)) * 300

@@ -5,12 +5,12 @@ from pathlib import Path
 import crc32c
 import pytest
 
-from staging import verify
 from staging.errors import DataError
-from staging.manifest import Manifest
+from staging.landing.sinks import Landed
+from staging.ledger import verify
+from staging.ledger.manifest import Manifest
+from staging.ledger.verify import reread
 from staging.progress import Progress
-from staging.sinks import Landed
-from staging.verify import reread
 
 CONTENT = bytes(range(256)) * 40
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from staging.world import Place
+from staging.ranks.world import Place
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from hpcbench.parallel.group import connect, default_backend
 from hpcbench.parallel.precision import processor_flags, resolve_precision
 from hpcbench.parallel.threads import core_share, cpu_quota, threads_per_rank
 from staging.errors import InputError
-from staging.launch import Launch
+from staging.ranks.launch import Launch
 
 
 def test_ranks_that_share_cores_divide_them() -> None:

@@ -14,7 +14,7 @@ from hpcbench.parallel.group import connect
 from hpcbench.parallel.rendezvous import interface_towards, meet, slurm_addresses, slurm_port
 from hpcbench.parallel.spawn import free_port
 from staging.errors import InputError
-from staging.launch import Launch
+from staging.ranks.launch import Launch
 
 
 def check_in(*launches: Launch) -> list[str]:

@@ -13,8 +13,8 @@ from torch import nn
 from hpcbench.parallel.batchnorm import average_statistics
 from hpcbench.parallel.gradients import GradientReducer
 from hpcbench.parallel.group import connect
-from staging.abort import AbortWatcher
-from staging.launch import Launch
+from staging.ranks.abort import AbortWatcher
+from staging.ranks.launch import Launch
 
 # mpi4py looks for a library by itself; pointing it at one that does not exist is what a machine without MPI looks like.
 WITHOUT_MPI = textwrap.dedent("""
@@ -25,10 +25,10 @@ WITHOUT_MPI = textwrap.dedent("""
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         print("MPI fails:", type(error).__name__)
-    from staging.abort import AbortWatcher, abort_mpi
+    from staging.ranks.abort import AbortWatcher, abort_mpi
     from hpcbench.parallel.group import connect
-    from staging.launch import Launch, detect
-    from staging.mpi import communicator
+    from staging.ranks.launch import Launch, detect
+    from staging.ranks.mpi import communicator
     group = connect(detect({}))
     with AbortWatcher(group, program="test"):
         group.barrier()

@@ -16,8 +16,8 @@ from hpcbench.results.records import read_run
 from hpcbench.results.staging_plots import node_lines, timelines
 from staging.errors import DataError
 from staging.options import StageOptions
+from staging.ranks.world import Alone
 from staging.stage import stage
-from staging.world import Alone
 
 GB = 10**9
 BEFORE_S = 3.0

@@ -20,9 +20,9 @@ from hpcbench.train.build import check_shards
 from hpcbench.train.ranks import on_simulated_nodes
 from hpcbench.train.shards import sample_files, shared_patterns
 from staging.errors import InputError
-from staging.launch import Launch
-from staging.listing import Selection
-from staging.manifest import load_records
+from staging.ledger.manifest import load_records
+from staging.ranks.launch import Launch
+from staging.source.listing import Selection
 from tests.hpcbench.train.conftest import arguments
 
 Train = Callable[..., int]

@@ -11,7 +11,7 @@ import pytest
 
 from hpcbench.results.run_folder import RunFolder
 from staging.errors import DataError
-from staging.sources import FileReader
+from staging.source.sources import FileReader
 
 Train = Callable[..., int]
 

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from staging.abort import AbortWatcher
 from staging.errors import EveryRankError, InputError
+from staging.ranks.abort import AbortWatcher
 
 
 class FilePeers:
@@ -49,7 +49,7 @@ def main(folder: str, rank: int, world_size: int, how: str, who: int) -> None:
     def told(reason: str) -> None:
         print(f"log of rank {rank}: {reason}", flush=True)
 
-    with AbortWatcher(peers, told, program="test", with_parent=how == "orphan") as watcher:
+    with AbortWatcher(peers, told, program="test", with_parent=how == "orphan"):
         os.write(1, b"ready\n")
         if how == "common":
             raise EveryRankError("the folder is not there", speaks=rank == who)

@@ -13,8 +13,8 @@ from typing import Any
 
 import staging.stage
 from staging.__main__ import main
-from staging.batch import Batch
-from staging.writing import PieceWriter
+from staging.ledger.batch import Batch
+from staging.moving.writing import PieceWriter
 
 write = PieceWriter.write
 

@@ -13,10 +13,10 @@ from itertools import product
 from pathlib import Path
 
 import staging.stage
-from staging.mpi_world import mpi_world, simulated
 from staging.options import StageOptions
+from staging.ranks.mpi_world import mpi_world, simulated
+from staging.ranks.together import watch
 from staging.stage import Landings, Staging
-from staging.together import watch
 
 TRANSFORMS = {
     "none": "", "gunzip": "gunzip", "tfrecord": "tfrecord-to-npy", "hdf5": "hdf5-to-npy", "untar": "untar",

@@ -13,7 +13,7 @@ from hpcbench.parallel.batchnorm import average_statistics
 from hpcbench.parallel.gradients import GradientReducer, broadcast_state
 from hpcbench.parallel.group import Group, connect
 from staging.errors import InputError
-from staging.launch import detect
+from staging.ranks.launch import detect
 
 DATA = torch.linspace(-1, 1, 7 * 12, dtype=torch.float64).view(7, 1, 3, 4).sin()
 """Seven samples: ranks 0, 1 and 2 hold 3, 3 and 1 of them."""

@@ -10,9 +10,9 @@ import time
 import torch
 
 from hpcbench.parallel.group import connect
-from staging.abort import AbortWatcher
 from staging.errors import InputError
-from staging.launch import detect
+from staging.ranks.abort import AbortWatcher
+from staging.ranks.launch import detect
 
 how, who = sys.argv[1], int(sys.argv[2])
 torch.set_num_threads(1)

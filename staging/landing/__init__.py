@@ -1,0 +1,1 @@
+"""Where bytes become files: sinks, transforms, archives."""

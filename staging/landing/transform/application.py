@@ -1,0 +1,59 @@
+"""Transforms that an application defines: a function found by its name, ``package.module:function``.
+
+The function is ``function(name: str, data: memoryview) -> list[tuple[str, bytes-like]]``: it gets the relative name and
+the whole content of a file (a view that is only valid during the call and must not be changed) and returns the files
+that it becomes. It is called by several threads at a time. Two attributes of it are used where they are there:
+``function.expansion``, the bytes out per byte in (1.0), for the check of free space; and ``function.names``, a function
+from a name to the list of output names, by which clashes are found before anything is moved.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from staging.errors import DataError, InputError
+from staging.landing.transform.whole import Output, WholeTransform
+
+
+class Application(WholeTransform):
+    """A transform by an application's function; ``called`` is how the user called it."""
+
+    def __init__(self, called: str, function: Callable[[str, memoryview], Iterable[tuple[str, Any]]]) -> None:
+        self.called = called
+        self.function = function
+
+    @classmethod
+    def find(cls, module: str, function: str) -> Application:
+        """The transform ``module:function``. Raises ``InputError`` where one of them is missing."""
+        called = f"{module}:{function}"
+        try:
+            found = importlib.import_module(module)
+        except (ImportError, ValueError, TypeError) as error:
+            raise InputError(f"transform '{called}': cannot import '{module}' ({error}); install it") from None
+        if not callable(getattr(found, function, None)):
+            raise InputError(f"transform '{called}': '{module}' has no function '{function}'; check its name")
+        return cls(called, getattr(found, function))
+
+    def names(self, name: str) -> list[str]:
+        """What ``function.names`` says; empty where there is none."""
+        names = getattr(self.function, "names", None)
+        return [] if names is None else list(names(name))
+
+    def output_bytes(self, name: str, size: int) -> int:
+        """``function.expansion`` times the size."""
+        return int(size * float(getattr(self.function, "expansion", 1.0)))
+
+    def convert(self, name: str, data: memoryview) -> list[Output]:
+        """What the function returns. Whatever it raises becomes a ``DataError`` that names the file."""
+        try:
+            made = self.function(name, data.toreadonly())
+            return [(output, [memoryview(content)]) for output, content in made]
+        except DataError:
+            raise
+        except Exception as error:  # the application's code may raise anything
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:160]
+            raise DataError(
+                name, f"cannot be transformed by {self.called} ({reason})", "mend one of the two"
+            ) from error

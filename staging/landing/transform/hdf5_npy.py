@@ -1,0 +1,110 @@
+"""Transform ``hdf5-to-npy``: datasets of an HDF5 file become npy files; nothing is written in between.
+
+``hdf5-to-npy:data=climate/data@float32,label=climate/labels_0@uint8`` is the default, for DeepCAM: each option is a
+part of the sample, the dataset that holds it, and, where its type shall be another, that type. ``data-X.h5`` becomes
+``data-X.npy`` and ``label-X.npy``, the npy form of that dataset; any other ``X.h5`` ``X_data.npy`` and
+``X_label.npy``. A file that is named like the option ``keep`` (``stats.h5``, a shell pattern) lands as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from staging.errors import DataError, InputError
+from staging.formats.hdf5 import AGAIN, DAMAGE
+from staging.formats.hdf5_raw import raw_offset
+from staging.formats.npy_bytes import npy_header
+from staging.landing.transform.options import Options
+from staging.landing.transform.whole import Output, WholeTransform, byte_view
+
+DEEPCAM = {"data": "climate/data@float32", "label": "climate/labels_0@uint8"}
+KEPT = "stats.h5"
+SUFFIXES = (".h5", ".hdf5")
+USE_IN_PLACE = 0x2 | 0x4  # H5LT_FILE_IMAGE_DONT_COPY and _DONT_RELEASE, of HDF5's high-level library
+
+
+class HDF5ToNpy(WholeTransform):
+    """Each of ``parts`` (its name: dataset, or dataset@dtype) as an npy file; files like ``keep`` land as they are."""
+
+    def __init__(self, parts: Mapping[str, str] = DEEPCAM, keep: str = KEPT) -> None:
+        self.keep = keep
+        self.parts = {part: _dataset(part, text) for part, text in parts.items()}
+
+    @classmethod
+    def from_options(cls, options: Options) -> HDF5ToNpy:
+        """From the options behind the transform's name: parts of a sample, and ``keep``."""
+        parts = {key: value for key, value in options.items() if key != "keep"}
+        return cls(parts or DEEPCAM, options.get("keep", KEPT))
+
+    def names(self, name: str) -> list[str]:
+        """One npy file per part."""
+        folder, slash, base = name.rpartition("/")
+        if fnmatchcase(base, self.keep):
+            return [name]
+        stem = next((base.removesuffix(suffix) for suffix in SUFFIXES if base.endswith(suffix)), base)
+        if stem.startswith("data-"):
+            return [f"{folder}{slash}{part}-{stem.removeprefix('data-')}.npy" for part in self.parts]
+        return [f"{folder}{slash}{stem}_{part}.npy" for part in self.parts]
+
+    def output_bytes(self, name: str, size: int) -> int:
+        """The size: what the other datasets took makes room for the headers."""
+        return size
+
+    def convert(self, name: str, data: memoryview) -> list[Output]:
+        """The arrays; a plain dataset is a view of ``data``. Raises ``DataError`` where one is not as said."""
+        names = self.names(name)
+        if names == [name]:
+            return [(name, [data])]
+        outputs: list[Output] = []
+        try:
+            with h5py.File(h5py.h5f.open_file_image(data, USE_IN_PLACE)) as file:
+                for output, (key, dtype) in zip(names, self.parts.values(), strict=True):
+                    array = _read(name, file, key, dtype, data)
+                    outputs.append((output, [npy_header(array.shape, array.dtype), byte_view(array)]))
+        except DAMAGE as error:
+            reason = " ".join(str(error).split())[:160]
+            raise DataError(name, f"is not a sound HDF5 file ({reason})", AGAIN) from None
+        return outputs
+
+
+def _dataset(part: str, text: str) -> tuple[str, np.dtype[Any] | None]:
+    key, _, dtype = text.partition("@")
+    try:
+        return key, np.dtype(dtype) if dtype else None
+    except TypeError:
+        raise InputError(f"transform 'hdf5-to-npy' has no type '{dtype}' for {part}; use one of NumPy's") from None
+
+
+def _read(name: str, file: h5py.File, key: str, dtype: np.dtype[Any] | None, data: memoryview) -> npt.NDArray[Any]:
+    dataset = file.get(key)
+    if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
+        raise DataError(name, f"has no dataset '{key}'", "set hdf5-to-npy:part=dataset to the file's, or leave it out")
+    if dataset.dtype.kind not in "fiub":
+        raise DataError(name, f"dataset '{key}' is {dataset.dtype}, not numbers", "leave it out")
+    offset = raw_offset(dataset)
+    stored: npt.NDArray[Any]
+    if offset is None:
+        stored = np.asarray(dataset[()])
+        stored = stored.astype(stored.dtype.newbyteorder("="), copy=False)
+    else:
+        stored = np.frombuffer(data, dataset.dtype, dataset.size, offset).reshape(dataset.shape)
+    if dtype is None or dtype == stored.dtype:
+        return stored
+    return _cast(name, key, stored, dtype)
+
+
+def _cast(name: str, key: str, stored: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """``stored`` as ``dtype``; integers must stay what they are, floating point may be rounded."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        cast = stored.astype(dtype)
+    if dtype.kind != "f" and (cast != stored).any():
+        place = tuple(int(i) for i in np.argwhere(cast != stored)[0])
+        problem = f"dataset '{key}' has {stored[place]} at {place}, which {dtype} does not hold"
+        raise DataError(name, problem, "set another type in hdf5-to-npy:part=dataset@type")
+    return cast

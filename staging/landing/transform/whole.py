@@ -1,0 +1,119 @@
+"""Transforms that need the whole content of a file: it is held in memory, converted, and written as files."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from staging.errors import DataError
+from staging.landing.file_sink import refuse_outside
+from staging.landing.sinks import Landed, Sink, SinkMaker
+
+HELD_BYTES = 1 << 30
+"""The largest file that is held in memory, in each stream."""
+
+Output = tuple[str, Sequence[Any]]
+"""A file name and its content in pieces, each an object with the buffer protocol."""
+
+
+class WholeTransform(ABC):
+    """A transform of whole files. A subclass says what comes out; ``sinks`` does the rest."""
+
+    @abstractmethod
+    def names(self, name: str) -> list[str]:
+        """The files that ``name`` becomes."""
+
+    @abstractmethod
+    def output_bytes(self, name: str, size: int) -> int:
+        """Bytes of all outputs of ``name``, or a careful estimate."""
+
+    @abstractmethod
+    def convert(self, name: str, data: memoryview) -> list[Output]:
+        """The outputs for the content ``data``; they may be views of it. Raises ``DataError`` where it does not fit."""
+
+    def sinks(self, inner: SinkMaker) -> SinkMaker:
+        """A maker of sinks that hold, convert, and write to sinks of ``inner``."""
+        return WholeSinkMaker(self, inner)
+
+
+class WholeSinkMaker:
+    """Opens a sink that converts each entry by ``transform``."""
+
+    def __init__(self, transform: WholeTransform, inner: SinkMaker) -> None:
+        self.transform = transform
+        self.inner = inner
+
+    def __call__(self, destination: Path, name: str, size: int, mtime_ns: int) -> Sink:
+        """A sink that holds ``size`` bytes; ``DataError`` where these are too many."""
+        if size > HELD_BYTES:
+            raise _too_large(name, size)
+        return WholeSink(self, destination, name, size, mtime_ns)
+
+    def space(self, name: str, size: int) -> int:
+        """What ``inner`` needs for the outputs."""
+        names = self.transform.names(name) or [name]
+        return self.inner.space(names[0], self.transform.output_bytes(name, size))
+
+
+class WholeSink:
+    """Converts as soon as the last byte has come, without a copy where all come at once; ``close`` renames."""
+
+    def __init__(self, maker: WholeSinkMaker, destination: Path, name: str, size: int, mtime_ns: int) -> None:
+        self._maker, self._destination = maker, destination
+        self._name, self._size, self._mtime_ns = name, size, mtime_ns
+        self._held = bytearray()
+        self._converted = False
+        self._sinks: list[Sink] = []
+
+    def write(self, data: memoryview) -> None:
+        """Hold ``data``, and convert when all is there."""
+        if not self._held and len(data) == self._size:
+            self._convert(data)
+            return
+        if len(self._held) + len(data) > HELD_BYTES:
+            raise _too_large(self._name, len(self._held) + len(data))
+        self._held += data
+        if len(self._held) == self._size:
+            self._convert(memoryview(self._held))
+
+    def close(self) -> list[Landed]:
+        """Put the outputs under their names."""
+        if not self._converted:
+            self._convert(memoryview(self._held))
+        return [replace(landed, source=self._name) for sink in self._sinks for landed in sink.close()]
+
+    def abandon(self) -> None:
+        """Remove outputs that are not finished."""
+        self._held = bytearray()
+        for sink in self._sinks:
+            sink.abandon()
+
+    def _convert(self, data: memoryview) -> None:
+        self._converted = True
+        taken: set[str] = set()
+        for name, parts in self._maker.transform.convert(self._name, data):
+            refuse_outside(name, self._name)
+            if name in taken:
+                raise DataError(self._name, f"becomes two files named '{name}'", "mend the transform")
+            taken.add(name)
+            views = [byte_view(part) for part in parts]
+            size = sum(len(view) for view in views)
+            sink = self._maker.inner(self._destination, name, size, self._mtime_ns)
+            self._sinks.append(sink)
+            for view in views:
+                sink.write(view)
+        self._held = bytearray()
+
+
+def byte_view(part: Any) -> memoryview:
+    """A view of a buffer's bytes, whatever its items are."""
+    view = memoryview(part)
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def _too_large(name: str, size: int) -> DataError:
+    problem = f"has {size} bytes or more, and this transform holds at most {HELD_BYTES} in memory"
+    return DataError(name, problem, "stage it without the transform, or split it")

@@ -1,0 +1,98 @@
+"""What is done to a file between reading and writing, found by name; several are chained with ``+``.
+
+Each transform wraps a maker of sinks in another one, so that what it makes streams into the next:
+``gunzip+tfrecord-index`` is a sink that decompresses into a sink that watches the records go by into a file.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Protocol
+
+from staging.errors import InputError
+from staging.landing.file_sink import FileSinkMaker
+from staging.landing.sinks import SinkMaker
+from staging.landing.transform.options import parse_options
+
+BUILT_IN = {
+    "gunzip": ("staging.landing.transform.gunzip", "Gunzip"),
+    "hdf5-to-npy": ("staging.landing.transform.hdf5_npy", "HDF5ToNpy"),
+    "tfrecord-index": ("staging.landing.dali_index", "TFRecordIndex"),
+    "tfrecord-to-npy": ("staging.landing.transform.tfrecord_npy", "TFRecordToNpy"),
+    "untar": ("staging.landing.tar", "Untar"),
+}
+"""Module and class of each; a class is imported when it is asked for, since some need h5py."""
+
+
+class Transform(Protocol):
+    """Turns each entry into files."""
+
+    def names(self, name: str) -> list[str]:
+        """The files that the entry ``name`` becomes; empty where only its content tells (an archive)."""
+
+    def sinks(self, inner: SinkMaker) -> SinkMaker:
+        """A maker of sinks that transform and write on to sinks of ``inner``; its ``space`` counts the outputs."""
+
+
+def find_transform(text: str) -> Transform:
+    """The transform ``text``: ``name``, ``name:option=value,...``, ``package.module:function``, or a chain ``a+b``.
+
+    Raises ``InputError`` for a name, an option, a module or a function that is not there.
+    """
+    steps = [_find(step) for step in text.split("+")]
+    return steps[0] if len(steps) == 1 else Chain(tuple(steps))
+
+
+def sink_maker(transform: str = "", checksum: bool = True) -> SinkMaker:
+    """A maker of sinks that land files after ``transform`` (empty: as they are); ``checksum``: with their CRC32C."""
+    files = FileSinkMaker(checksum)
+    return find_transform(transform).sinks(files) if transform else files
+
+
+def holds_files(text: str) -> bool:
+    """Whether the transform called ``text`` holds whole files in memory, at its first step."""
+    from staging.landing.transform.whole import WholeTransform
+
+    found = find_transform(text)
+    first = found.steps[0] if isinstance(found, Chain) else found
+    return isinstance(first, WholeTransform)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Transforms one after another."""
+
+    steps: tuple[Transform, ...]
+
+    def names(self, name: str) -> list[str]:
+        """What the last step makes; empty as soon as one step can't say."""
+        names = [name]
+        for step in self.steps:
+            made = [step.names(one) for one in names]
+            if not all(made):
+                return []
+            names = [output for outputs in made for output in outputs]
+        return names
+
+    def sinks(self, inner: SinkMaker) -> SinkMaker:
+        """The first step around the second, and so on down to ``inner``."""
+        for step in reversed(self.steps):
+            inner = step.sinks(inner)
+        return inner
+
+
+def _find(step: str) -> Transform:
+    name, colon, rest = step.partition(":")
+    found: Transform
+    if name in BUILT_IN:
+        module, cls = BUILT_IN[name]
+        found = getattr(importlib.import_module(module), cls).from_options(parse_options(step, rest))
+    elif colon:
+        from staging.landing.transform.application import Application
+
+        found = Application.find(name, rest)
+    else:
+        known = ", ".join(BUILT_IN)
+        raise InputError(f"transform '{step}' is not known; use one of {known}, or package.module:function")
+    return found

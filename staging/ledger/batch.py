@@ -1,0 +1,110 @@
+"""Makes landed files durable many at a time: one flush of the filesystem, then their names in the manifest."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from staging.errors import DataError
+from staging.landing.sinks import Landed
+from staging.ledger.manifest import Manifest
+
+# What a kill costs at most: as much is moved again. Larger batches gain nothing on a fast disk, which takes 4 GiB in
+# about a second; smaller ones make it idle between flushes.
+FILES = 4096
+BYTES = 4 << 30
+SECONDS = 10.0
+
+
+class Batch:
+    """Collects files that landed below ``destination`` and names them in ``manifest`` once they are durable.
+
+    Used by many threads. A batch is committed after ``files`` files, ``size`` bytes or ``seconds`` seconds; call
+    ``commit`` at the end.
+    """
+
+    def __init__(
+        self, manifest: Manifest, destination: Path, files: int = FILES, size: int = BYTES, seconds: float = SECONDS
+    ) -> None:
+        self.syncs = 0
+        """Flushes of the filesystem so far."""
+        self.sync_seconds = 0.0
+        """Time in them, without waiting for another thread's."""
+        self._manifest = manifest
+        self._destination = destination
+        self._limits = (files, size, seconds)
+        self._waiting: list[Landed] = []
+        self._bytes = 0
+        self._since = time.monotonic()
+        self._adding = threading.Lock()
+        self._committing = threading.Lock()
+
+    def add(self, landed: Sequence[Landed]) -> None:
+        """Take all files that came from one source entry; commits where a limit is reached."""
+        with self._adding:
+            self._waiting += landed
+            self._bytes += sum(file.size for file in landed)
+            due = self._due()
+        if due:
+            self._write(even_if_few=False)
+
+    def commit(self) -> None:
+        """Return when all files added so far are durable and named.
+
+        Raises ``DataError`` where the filesystem could not take them; they are then not named.
+        """
+        self._write(even_if_few=True)
+
+    def commit_within(self, seconds: float) -> None:
+        """Commit what can be in ``seconds``, from any thread: for the end of a staging that failed."""
+
+        def commit() -> None:
+            with suppress(DataError):
+                self.commit()
+
+        thread = threading.Thread(target=commit, name="stage-keep", daemon=True)
+        thread.start()
+        thread.join(seconds)
+
+    def _due(self) -> bool:
+        files, size, seconds = self._limits
+        late = time.monotonic() - self._since >= seconds
+        return bool(self._waiting) and (len(self._waiting) >= files or self._bytes >= size or late)
+
+    def _write(self, even_if_few: bool) -> None:
+        with self._committing:
+            with self._adding:
+                if not (self._due() or (even_if_few and self._waiting)):
+                    return  # another thread has written them meanwhile
+                landed, self._waiting, self._bytes, self._since = self._waiting, [], 0, time.monotonic()
+            start = time.perf_counter()
+            sync_filesystem(self._destination)
+            self.syncs += 1
+            self.sync_seconds += time.perf_counter() - start
+            self._manifest.append(landed)
+
+
+def sync_filesystem(folder: Path) -> None:
+    """Wait until the disk has everything written to the filesystem of ``folder`` (``syncfs``; else ``sync``).
+
+    Raises ``DataError`` where the system says that data was lost on the way.
+    """
+    syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if syncfs is None:
+        os.sync()
+        return
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise DataError(folder, f"cannot be opened any more ({error.strerror})", "stage again") from None
+    try:
+        if syncfs(descriptor) != 0:
+            reason = os.strerror(ctypes.get_errno())
+            raise DataError(folder, f"its filesystem could not store what was written ({reason})", "check the disk")
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,145 @@
+"""One staging at a time into a destination, and only into a folder that is new, empty, or its own."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from staging.errors import DataError
+from staging.ledger.manifest import BOOKKEEPING
+from staging.ranks.world import Place
+
+NAME = "lock"
+WRITTEN_S = 0.2
+"""A holder has written who it is so long after it took the lock."""
+
+
+class Claim:
+    """A destination that is held until ``release``, or until the process ends; a context manager."""
+
+    def __init__(self, descriptor: int | None = None) -> None:
+        self._descriptor = descriptor
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Let the next staging have the destination; again does nothing."""
+        if self._descriptor is None:
+            return
+        os.ftruncate(self._descriptor, 0)
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # closing alone would leave it to children that inherited it
+        os.close(self._descriptor)
+        self._descriptor = None
+
+
+def claim(destination: Path, source: Path, place: Place, job: str) -> Claim:
+    """Hold ``destination`` for this node; its first rank does, for the others there is nothing to hold.
+
+    ``job`` is the same on all ranks and new for each staging. Raises ``DataError`` where the destination is not
+    ours (a file, a folder with other content, within the source or around it), or where another staging or another
+    node holds it. Nothing is touched then.
+    """
+    if place.local_rank != 0:
+        return Claim()
+    refuse_nesting(source, destination)
+    refuse_strangers(destination)
+    try:
+        (destination / BOOKKEEPING).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(destination, f"cannot be made ({error.strerror})", "choose another destination") from None
+    return lock(destination, place.node_name, job)
+
+
+def refuse_nesting(source: Path, destination: Path) -> None:
+    """Raise ``DataError`` where one of the two lies within the other."""
+    inner, outer = Path(os.path.realpath(destination)), Path(os.path.realpath(source))
+    change = "choose a destination outside the source"
+    if inner == outer:
+        raise DataError(destination, "is the source itself", change)
+    if inner.is_relative_to(outer):
+        raise DataError(destination, f"lies within the source {source}", change)
+    if outer.is_relative_to(inner):
+        raise DataError(destination, f"has the source {source} within it", change)
+
+
+def refuse_strangers(destination: Path) -> None:
+    """Raise ``DataError`` unless ``destination`` is new, empty, or has been staged to before."""
+    bookkeeping = destination / BOOKKEEPING
+    try:
+        if not os.path.lexists(destination) or (bookkeeping.is_dir() and not bookkeeping.is_symlink()):
+            return
+        if not destination.is_dir():
+            raise DataError(destination, "is not a folder", "choose another destination")
+        if any(destination.iterdir()):
+            raise DataError(
+                destination, "is not empty and was not made by staging", "empty it, or choose another destination"
+            )
+    except OSError as error:
+        raise DataError(destination, f"cannot be looked at ({error.strerror})", "choose another destination") from None
+
+
+def lock(destination: Path, node: str, job: str) -> Claim:
+    """Take the lock of ``destination`` without waiting; ``DataError`` that names who holds it."""
+    path = destination / BOOKKEEPING / NAME
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        raise DataError(path, f"cannot be written ({error.strerror})", "choose another destination") from None
+    try:
+        _take(descriptor, path, node, job)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return Claim(descriptor)
+
+
+def _take(descriptor: int, path: Path, node: str, job: str) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        time.sleep(WRITTEN_S)
+        raise _held(path, _holder(path), node, job) from None
+    except OSError as error:
+        problem = f"its filesystem has no locks ({error.strerror})"
+        raise DataError(path, problem, "choose a destination on the node's own storage") from None
+    holder = _holder(path)
+    # Some shared filesystems keep locks per node: then the file still tells of the node that was here before.
+    if not _is_same(descriptor, path) or (holder.get("job") == job and holder.get("node") != node):
+        raise _held(path, holder, node, job)
+    mine = {"pid": os.getpid(), "node": node, "job": job, "time": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())}
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, json.dumps(mine).encode(), 0)
+
+
+def _is_same(descriptor: int, path: Path) -> bool:
+    """Whether the file is still at ``path``: `--clean` may have removed it between the opening and the locking."""
+    return path.exists() and os.path.samestat(os.fstat(descriptor), path.stat())
+
+
+def _holder(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _held(path: Path, holder: dict[str, Any], node: str, job: str) -> DataError:
+    destination = path.parent.parent
+    if holder.get("job") == job and holder.get("node") != node:
+        return DataError(
+            destination, f"two nodes share this destination ({holder['node']}, {node})", "put {node} into it"
+        )
+    who = f"pid {holder.get('pid', '?')} on node {holder.get('node', '?')} since {holder.get('time', '?')}"
+    return DataError(destination, f"another staging holds it ({who})", "wait for it, or choose another destination")

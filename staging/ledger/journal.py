@@ -1,0 +1,106 @@
+"""The journal of a destination: who began a staging into it and how that ended, so that a kill can be named."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from staging.ledger.lines import append_lines, read_lines, start_file
+from staging.ledger.manifest import BOOKKEEPING
+from staging.ranks.world import Place
+
+NAME = "journal.jsonl"
+DONE = "done"
+KILLED = "killed"
+
+
+@dataclass(frozen=True)
+class Start:
+    """A process that began to stage."""
+
+    id: str
+    """Of the staging, the same on all its ranks."""
+    time: float
+    """Seconds since 1970."""
+    node: str
+    rank: int
+    pid: int
+    born: int
+    """When the process started, in ticks since the node's; tells it from a later one of the same ``pid``."""
+    command: str
+
+    def __str__(self) -> str:
+        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.time))
+        return f"staging {self.id} of {when} was killed on node {self.node}: rank {self.rank}, pid {self.pid}"
+
+
+class Journal:
+    """The journal below ``destination``; several processes may append to it at once."""
+
+    def __init__(self, destination: Path) -> None:
+        self.path = destination / BOOKKEEPING / NAME
+
+    def start(self, staging: str, place: Place, command: str) -> Start:
+        """Write down that this process begins ``staging``; ``DataError`` where that can't be written."""
+        begun = Start(staging, time.time(), place.node_name, place.rank, os.getpid(), _born(os.getpid()) or 0, command)
+        start_file(self.path, {"what": "hpcbench staging journal"})
+        append_lines(self.path, [json.dumps({"event": "start", **asdict(begun)})])
+        return begun
+
+    def end(self, start: Start, outcome: str = DONE, reason: str = "") -> None:
+        """Write down how it ended: ``done``, ``aborted`` or ``killed``, and why."""
+        line = {"event": "end", "id": start.id, "rank": start.rank, "pid": start.pid, "time": time.time()}
+        append_lines(self.path, [json.dumps(line | {"outcome": outcome, "reason": reason})])
+
+    def unfinished(self, node: str) -> list[Start]:
+        """Those that began, did not say how they ended, and run no more; oldest first.
+
+        A process is looked for on ``node``, this one's name; one of another node counts as gone, since the caller
+        holds the destination. ``end(start, KILLED)`` takes one off this list.
+        """
+        starts, outcomes = self._read()
+        return [start for start in starts if _key(start) not in outcomes and not (start.node == node and _alive(start))]
+
+    def is_done(self) -> bool:
+        """Whether the last staging was done by all its ranks here; also when none ever began."""
+        starts, outcomes = self._read()
+        return all(outcomes.get(_key(start)) == DONE for start in starts if start.id == starts[-1].id)
+
+    def _read(self) -> tuple[list[Start], dict[tuple[str, int, int], str]]:
+        starts: list[Start] = []
+        outcomes: dict[tuple[str, int, int], str] = {}
+        for item in read_lines(self.path) if self.path.is_file() else ():
+            try:
+                if item["event"] == "start":
+                    starts.append(_start(item))
+                else:
+                    outcomes[str(item["id"]), int(item["rank"]), int(item["pid"])] = str(item["outcome"])
+            except (KeyError, TypeError, ValueError):
+                continue
+        return starts, outcomes
+
+
+def _start(item: dict[str, Any]) -> Start:
+    numbers = (int(item["rank"]), int(item["pid"]), int(item["born"]))
+    return Start(str(item["id"]), float(item["time"]), str(item["node"]), *numbers, str(item["command"]))
+
+
+def _key(start: Start) -> tuple[str, int, int]:
+    return start.id, start.rank, start.pid
+
+
+def _alive(start: Start) -> bool:
+    return _born(start.pid) == start.born
+
+
+def _born(pid: int) -> int | None:
+    """When a process started, in ticks since the machine did (proc(5), field 22); ``None`` where it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])

@@ -1,0 +1,107 @@
+"""What a manifest says has landed: compact columns for millions of files."""
+
+from __future__ import annotations
+
+import stat
+from array import array
+from collections.abc import Iterator
+from os import lstat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from staging.landing.sinks import Landed
+from staging.ledger.lines import read_lines
+from staging.source.listing import Listing
+
+
+class Records:
+    """Files that landed, one per name; where a name comes twice, what was said last holds, also that it was removed."""
+
+    def __init__(self) -> None:
+        self.position: dict[str, int] = {}
+        """Names, and where each stands in ``sources``; in the order in which they came."""
+        self.sources: list[str] = []
+        """The entry that each file came from."""
+        self._numbers = array("q")  # four per file: bytes, CRC32C, time, and how many files its source has
+
+    @classmethod
+    def read(cls, path: Path) -> Records:
+        """The records of the manifest at ``path``; torn and malformed lines are left out."""
+        records = cls()
+        for item in read_lines(path):
+            records._add(item)
+        return records
+
+    def __len__(self) -> int:
+        return len(self.position)
+
+    def __iter__(self) -> Iterator[Landed]:
+        return (self._landed(name, position) for name, position in self.position.items())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.position
+
+    def __getitem__(self, name: str) -> Landed:
+        return self._landed(name, self.position[name])
+
+    def size(self, name: str) -> int:
+        """Bytes of the file called ``name``."""
+        return self._numbers[4 * self.position[name]]
+
+    def complete(self, listing: Listing, entries: NDArray[np.int64], destination: Path) -> NDArray[np.bool_]:
+        """Which of ``entries`` need not be moved again: one truth value for each.
+
+        An entry is complete when every file that came from it is named with the entry's modification time, and lies
+        below ``destination`` with its size.
+        """
+        order = {listing.names[int(entry)]: at for at, entry in enumerate(entries)}
+        mtimes_ns = listing.mtimes_ns[entries]
+        promised = np.zeros(len(entries), np.int64)
+        found = np.zeros(len(entries), np.int64)
+        for name, position in self.position.items():
+            at = order.get(self.sources[position])
+            if at is None:
+                continue
+            size, _, mtime_ns, files_of_source = self._numbers[4 * position : 4 * position + 4]
+            if mtime_ns == mtimes_ns[at]:
+                promised[at] = files_of_source
+                found[at] += has_size(destination / name, size)
+        whole: NDArray[np.bool_] = (found == promised) & (found > 0)
+        return whole
+
+    def _landed(self, name: str, position: int) -> Landed:
+        size, checksum, mtime_ns, _ = self._numbers[4 * position : 4 * position + 4]
+        return Landed(name, size, checksum, self.sources[position], mtime_ns)
+
+    def _add(self, item: dict[str, Any]) -> None:
+        if item.get("removed") is True and isinstance(item.get("name"), str):
+            self.position.pop(item["name"], None)
+            return
+        try:
+            name, source = item["name"], item["source"]
+            numbers = array("q", (item["size"], item["crc32c"], item["mtime_ns"], item.get("of", 1)))
+        except (KeyError, TypeError, OverflowError):
+            return
+        if not isinstance(name, str) or not isinstance(source, str):
+            return
+        if source == name:
+            source = name  # one string in memory, not two
+        position = self.position.setdefault(name, len(self.sources))
+        if position == len(self.sources):
+            self.sources.append(source)
+            self._numbers += numbers
+        else:
+            self.sources[position] = source
+            self._numbers[4 * position : 4 * position + 4] = numbers
+
+
+def has_size(path: Path, size: int) -> bool:
+    """Whether ``path`` is a file, and no link, of ``size`` bytes."""
+    try:
+        status = lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_size == size

@@ -1,0 +1,1 @@
+"""Reading, sending and writing in a pipeline of pieces."""

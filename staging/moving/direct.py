@@ -1,0 +1,148 @@
+"""The direct path: each node reads for itself what lands on it, with several streams at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+from staging.moving.channel import Channel, Failure, joined
+from staging.moving.counters import Counters
+from staging.moving.reading import fill
+from staging.moving.streams import Piece, Stream
+from staging.moving.writing import PieceWriter
+from staging.source.sources import Reader, Source
+
+LARGE_BYTES = 16 << 20
+"""From this mean file size on a thread more for each file is worth its queue and its buffers."""
+
+BLOCK_BYTES = 1 << 20
+"""A thread that reads and writes by turns takes so much of a large file at a time, which then stays in its cache."""
+
+
+def move_directly(
+    source: Source, stream: Stream, make_writer: Callable[[], PieceWriter], threads: int, queue_pieces: int
+) -> Counters:
+    """Read and write the entries of ``stream`` with ``threads`` workers; returns what they did, added up.
+
+    The first error of a worker ends all and is raised.
+    """
+    failure = Failure()
+    jobs = Jobs(stream.pieces())
+    work = overlapped if is_for_pairs(stream, threads) else inline
+    total, lock = Counters(), threading.Lock()
+
+    def worker() -> None:
+        writer = make_writer()
+        try:
+            with closing(source.reader()) as reader:
+                own = work(jobs, reader, writer, stream.piece_bytes, queue_pieces, failure)
+        except BaseException as error:
+            failure.fail(error)
+            writer.abandon()
+            return
+        with lock:
+            for part in (own, reader.counters, writer.counters):
+                total.add(part)
+
+    workers = min(threads, len(stream.entries))
+    others = [threading.Thread(target=worker, name=f"stage-{number}", daemon=True) for number in range(1, workers)]
+    for thread in others:
+        thread.start()
+    with joined(others, failure):
+        worker()
+    return total
+
+
+def is_for_pairs(stream: Stream, threads: int) -> bool:
+    """Whether a second thread shall read for each that writes: where there are fewer files, large ones, than threads.
+
+    With more files, the reading of one overlaps the writing of others anyway; 1 GiB in 4 files then takes 0.65 s of
+    processor time, and 0.98 s in pairs, whose buffers do not stay in the cache.
+    """
+    files = len(stream.entries)
+    return 0 < files < threads and stream.bytes / files >= LARGE_BYTES
+
+
+class Jobs:
+    """Hands out runs of pieces, one at a time: all pieces of a cut entry together, so that one thread writes a file."""
+
+    def __init__(self, pieces: Iterator[Piece]) -> None:
+        self._pieces = pieces
+        self._lock = threading.Lock()
+
+    def __iter__(self) -> Iterator[list[Piece]]:
+        while run := self._next():
+            yield run
+
+    def _next(self) -> list[Piece]:
+        with self._lock:
+            run: list[Piece] = []
+            for piece in self._pieces:
+                run.append(piece)
+                if piece.fragments[-1].is_last:
+                    break
+            return run
+
+
+def inline(
+    jobs: Jobs, reader: Reader, writer: PieceWriter, piece_bytes: int, queue_pieces: int, failure: Failure
+) -> Counters:
+    """Read and write by turns in one thread."""
+    counters, buffer = Counters(), memoryview(bytearray(piece_bytes))
+    for run in jobs:
+        for block in (block for piece in run for block in blocks(piece)):
+            if failure.error is not None:
+                return counters
+            with counters.timed("read_s"):
+                data = fill(reader, block, buffer)
+            with counters.timed("write_s"):
+                writer.write(block, data)
+    return counters
+
+
+def blocks(piece: Piece) -> Iterator[Piece]:
+    """The piece itself where it holds whole files, else its parts of at most ``BLOCK_BYTES``."""
+    first = piece.fragments[0]
+    if first.is_whole or piece.bytes <= BLOCK_BYTES:
+        yield piece
+        return
+    for start in range(first.start, first.stop, BLOCK_BYTES):
+        stop = min(start + BLOCK_BYTES, first.stop)
+        yield Piece([first._replace(start=start, stop=stop)], stop - start)
+
+
+def overlapped(
+    jobs: Jobs, reader: Reader, writer: PieceWriter, piece_bytes: int, queue_pieces: int, failure: Failure
+) -> Counters:
+    """Read in a thread of its own while this one writes; pieces wait in a bounded queue between them."""
+    full: Channel[tuple[Piece, memoryview, memoryview]] = Channel(queue_pieces, failure)
+    empty: Channel[memoryview] = Channel(queue_pieces + 2, failure)
+    for _ in range(queue_pieces + 2):
+        empty.put(memoryview(bytearray(piece_bytes)))
+    reading, counters = Counters(), Counters()
+
+    def read() -> None:
+        try:
+            for run in jobs:
+                for piece in run:
+                    buffer = empty.get()
+                    assert buffer is not None
+                    with reading.timed("read_s"):
+                        data = fill(reader, piece, buffer)
+                    full.put((piece, data, buffer))
+            full.close()
+        except BaseException as error:
+            failure.fail(error)
+
+    thread = threading.Thread(target=read, name="stage-read", daemon=True)
+    thread.start()
+    with joined([thread], failure):
+        for piece, data, buffer in full:
+            with counters.timed("write_s"):
+                writer.write(piece, data)
+            empty.put(buffer)
+    counters.add(reading)
+    counters.read_stalled_s += empty.get_stalled_s + full.put_stalled_s
+    counters.write_stalled_s += full.get_stalled_s
+    return counters

@@ -1,0 +1,253 @@
+"""Gives shards other homes: draws them anew and moves files between the nodes by exchange, without the source.
+
+A file is removed where it was only when it is durable, and named in the manifest, where it goes. What arrives lies in
+the bookkeeping folder until all of it is there. Killed at any instant, every file is whole on one node at least, and
+the destination counts as not staged to its end: the next staging clears up, puts each file where its options say, from
+the source where it must, and then removes what lies elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from staging.errors import DataError
+from staging.landing.file_sink import FileSinkMaker
+from staging.landing.sinks import Landed
+from staging.ledger.batch import sync_filesystem
+from staging.ledger.claim import claim
+from staging.ledger.journal import Journal
+from staging.ledger.lines import read_header
+from staging.ledger.manifest import BOOKKEEPING, Manifest, is_inside, load_records, manifest_path
+from staging.moving.counters import Counters
+from staging.moving.exchange import Lane, move_by_exchange
+from staging.moving.writing import PieceWriter
+from staging.options import StageOptions
+from staging.planning.plan import Plan, homes, matching, with_lanes
+from staging.prepare import own_destination, ranks_per_node
+from staging.ranks.together import together
+from staging.ranks.world import Place, World
+from staging.source.listing import Listing, Names
+from staging.source.sources import TreeSource
+from staging.storage.space import bytes_in_blocks, check_space
+
+ARRIVING = "arriving"
+"""Folder in the bookkeeping of a destination for files on their way to it."""
+
+
+@dataclass(frozen=True)
+class ReshuffleReport:
+    """What moved between nodes, over all of them; the same on all ranks."""
+
+    shuffle: int
+    files: int
+    bytes: int
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields by name, for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Moves:
+    """Files that change their node: as they landed, in order of their names, where each is, and where it goes."""
+
+    listing: Listing
+    sources: Names
+    """The entry of the source that each file came from."""
+    present: NDArray[np.int32]
+    home: NDArray[np.int32]
+
+    def arriving(self, node: int) -> list[Landed]:
+        """What comes to ``node``."""
+        return self._landed(np.flatnonzero(self.home == node))
+
+    def leaving(self, node: int) -> list[Landed]:
+        """What goes away from ``node``."""
+        return self._landed(np.flatnonzero(self.present == node))
+
+    def _landed(self, entries: NDArray[np.int64]) -> list[Landed]:
+        files, sources = self.listing.take(entries), self.sources.take(entries)
+        columns = (column.tolist() for column in (files.sizes, files.checksums, files.mtimes_ns))
+        rows = zip(files.names, *columns, sources, strict=True)
+        return [Landed(name, size, checksum, source, time_ns) for name, size, checksum, time_ns, source in rows]
+
+
+def reshuffle(options: StageOptions, shuffle: int, world: World) -> ReshuffleReport:
+    """Move shards that were staged with ``options`` to the homes of draw number ``shuffle``; collective.
+
+    Homes are even by the bytes that landed, a function of the seed and ``shuffle`` alone; they are those of a staging
+    with ``StageOptions.shuffle`` where no transform changed the sizes. Raises ``InputError`` on all ranks, before a
+    byte has moved, where the destination holds no whole shards, or has no room for what arrives beside what leaves
+    later; ``DataError`` on the rank that meets it for what turns up on the way, so that the caller ends the others.
+
+    Memory: every rank holds about 100 bytes for each file of all nodes, the first one a few times that, and pieces as
+    in a staging by exchange.
+    """
+    start = time.perf_counter()
+    destination = together(world, lambda: own_destination(replace(options, path="exchange"), world))
+    job = world.broadcast(secrets.token_hex(4))
+    with together(world, lambda: claim(destination, options.source, world.place, job)):
+        moves = draw(options, shuffle, world, destination)
+        together(world, lambda: make_ready(destination, moves, world))
+        journal = Journal(destination)
+        begun = journal.start(job, world.place, " ".join(sys.argv))
+        try:
+            move(options, moves, world, destination)
+            world.barrier()
+            together(world, lambda: settle(destination, moves.arriving(world.place.node), world.place))
+            together(world, lambda: remove(destination, moves.leaving(world.place.node), world.place))
+        except BaseException as error:
+            with suppress(DataError):  # a full disk, of which the first error tells
+                journal.end(begun, "aborted", str(error) or type(error).__name__)
+            raise
+        journal.end(begun)
+        world.barrier()
+    seconds = max(world.all_gather(time.perf_counter() - start))
+    return ReshuffleReport(shuffle, len(moves.listing), moves.listing.bytes, seconds)
+
+
+def draw(options: StageOptions, shuffle: int, world: World, destination: Path) -> Moves:
+    """What goes where, found by the first rank; collective. Raises ``InputError`` on all ranks."""
+    found = world.all_gather((world.place.node, together(world, lambda: sharded(options, world.place, destination))))
+
+    def first_draws() -> Moves | None:
+        if world.place.rank != 0:
+            return None
+        # what the ranks of this job sent, as every object of theirs travels
+        on_node = {node: pickle.loads(files) for node, files in found if files is not None}  # noqa: S301
+        return drawn(on_node, options.seed, shuffle, destination)
+
+    moves = world.broadcast(together(world, first_draws))
+    assert moves is not None
+    return moves
+
+
+def drawn(on_node: dict[int, list[Landed]], seed: int, shuffle: int, destination: Path) -> Moves:
+    """The files whose home is not the node that has them. Raises ``DataError`` where a file is on two."""
+    found = ((file, node) for node, files in on_node.items() for file in files)
+    rows = sorted(found, key=lambda row: os.fsencode(row[0].name))
+    if (twice := next((a for (a, _), (b, _) in pairwise(rows) if a.name == b.name), None)) is not None:
+        raise DataError(destination / twice.name, "is on two nodes", "stage again, which mends that")
+    home_of = homes_of([file for file, _ in rows], len(on_node), seed, shuffle)
+    moving = [(file, node) for file, node in rows if home_of[file.source] != node]
+    files = [file for file, _ in moving]
+    columns = ([getattr(file, key) for file in files] for key in ("size", "mtime_ns", "checksum"))
+    listing = Listing(Names.of(file.name for file in files), *(np.array(column, np.int64) for column in columns))
+    present = np.array([node for _, node in moving], np.int32)
+    home = np.array([home_of[file.source] for file in files], np.int32)
+    return Moves(listing, Names.of(file.source for file in files), present, home)
+
+
+def homes_of(files: Sequence[Landed], nodes: int, seed: int, shuffle: int) -> dict[str, int]:
+    """The home of each entry of the source, by the bytes that landed of it."""
+    landed: dict[str, int] = {}
+    for file in files:
+        landed[file.source] = landed.get(file.source, 0) + file.size
+    sources = sorted(landed, key=os.fsencode)
+    zeros, sizes = np.zeros(len(sources), np.int64), np.array([landed[source] for source in sources], np.int64)
+    drawn_homes = homes(Listing(Names.of(sources), sizes, zeros, zeros - 1), nodes, seed, shuffle)
+    return dict(zip(sources, drawn_homes.tolist(), strict=True))
+
+
+def sharded(options: StageOptions, place: Place, destination: Path) -> bytes | None:
+    """The files of this node's shard, pickled, on its first rank; ``InputError`` where that is no whole shard."""
+    if place.local_rank != 0:
+        return None
+    records = load_records(destination)
+    identity = read_header(manifest_path(destination)).get("identity", {})
+    if identity.get("placement") != "shard" or identity.get("nodes") != place.nodes:
+        problem = f"holds no shards of {place.nodes} nodes, but placement {identity.get('placement')}"
+        raise DataError(destination, problem, "stage with placement shard on these nodes")
+    if not Journal(destination).is_done():
+        raise DataError(destination, "was not staged to its end", "stage it again")
+    files = list(records)
+    everywhere = matching(Listing(Names.of(file.source for file in files), *[np.zeros(len(files), np.int64)] * 3),
+                          options.replicate_also)  # fmt: skip
+    return pickle.dumps([file for file, replicated in zip(files, everywhere, strict=True) if not replicated])
+
+
+def make_ready(destination: Path, moves: Moves, world: World) -> None:
+    """Clear the folder for arrivals, and check that they fit beside what is there; collective."""
+    place = world.place
+    if place.local_rank == 0:
+        shutil.rmtree(destination / BOOKKEEPING / ARRIVING, ignore_errors=True)
+    sizes = moves.listing.sizes[moves.home == place.node]
+    check_space(destination, bytes_in_blocks(sizes, destination), len(sizes), world)
+
+
+def move(options: StageOptions, moves: Moves, world: World, destination: Path) -> Counters:
+    """Bring what this rank has a part in into the folder for arrivals."""
+    place = world.place
+    places = world.all_gather(place)
+    # each file is read where it is and lands at its home
+    plan = with_lanes(moves.listing, ranks_per_node(places), moves.home, moves.present)
+    if place.local_rank >= plan.lanes or not len(plan.listing):
+        return Counters()
+    ranks = {each.node: each.rank for each in places if each.local_rank == place.local_rank}
+    entries = np.flatnonzero(plan.lane == place.local_rank)
+    lane = Lane(world, plan, [ranks[node] for node in range(plan.nodes)], entries, options.piece_bytes)
+    arriving = destination / BOOKKEEPING / ARRIVING
+    every = np.ones(len(plan.listing), np.bool_)
+    make_writer = partial(PieceWriter, plan.listing, every, FileSinkMaker(False), arriving, lambda landed: None)
+    source = TreeSource(destination, plan.listing, retries=options.retries)
+    return move_by_exchange(
+        lane, source, make_writer, options.threads, options.queue_pieces, checked=options.verify != "none"
+    )
+
+
+def settle(destination: Path, files: list[Landed], place: Place) -> None:
+    """Make durable what arrived, name it in the manifest, and put it in its place."""
+    if place.local_rank != 0 or not files:
+        return
+    sync_filesystem(destination)
+    Manifest(destination).append(files)
+    arriving = destination / BOOKKEEPING / ARRIVING
+    for file in files:
+        path = destination / file.name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            (arriving / file.name).rename(path)
+        except OSError as error:
+            raise DataError(path, f"cannot be put in place ({error.strerror})", "stage again") from None
+    shutil.rmtree(arriving, ignore_errors=True)
+    sync_filesystem(destination)
+
+
+def remove(destination: Path, files: Iterable[Landed], place: Place) -> None:
+    """Remove files that another node has now, and then their names from the manifest."""
+    names = [file.name for file in files]
+    if place.local_rank != 0 or not names:
+        return
+    for name in names:
+        path = destination / name
+        try:
+            if is_inside(destination, name):
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise DataError(path, f"cannot be removed ({error.strerror})", "check its permissions") from None
+    Manifest(destination).remove(names)
+
+
+def remove_strays(plan: Plan, destination: Path, place: Place) -> None:
+    """At the end of a staging of shards: remove what lies here with its home elsewhere, and unfinished arrivals."""
+    if place.local_rank != 0 or not (plan.home >= 0).any():
+        return
+    shutil.rmtree(destination / BOOKKEEPING / ARRIVING, ignore_errors=True)
+    at_home = {plan.listing.names[int(entry)] for entry in plan.lands_on(place.node)}
+    remove(destination, [file for file in load_records(destination) if file.source not in at_home], place)

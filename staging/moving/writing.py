@@ -1,0 +1,100 @@
+"""The landing end of a pipeline: bytes of pieces go to sinks, and what is complete is handed on to be made durable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from staging.errors import DataError
+from staging.landing.file_sink import FileSinkMaker
+from staging.landing.sinks import Landed, Sink, SinkMaker
+from staging.moving.counters import Counters
+from staging.moving.streams import Piece
+from staging.source.listing import UNKNOWN, Listing
+
+Commit = Callable[[list[Landed]], None]
+
+
+class PieceWriter:
+    """Takes the pieces of one stream in order. ``wanted`` says which entries this node lacks; others are passed over.
+
+    Entries with a known checksum are compared with it. Used by one thread.
+    """
+
+    def __init__(
+        self, listing: Listing, wanted: NDArray[np.bool_], make: SinkMaker, destination: Path, commit: Commit
+    ) -> None:
+        self.counters = Counters()
+        self._listing = listing
+        self._wanted = wanted
+        self._make = make
+        self._destination = destination
+        self._commit = commit
+        self._write_whole = make.write_whole if isinstance(make, FileSinkMaker) else None
+        self._is_checked = bool((listing.checksums != UNKNOWN).any())
+        self._sink: Sink | None = None
+        self._checksum = 0
+
+    def write(self, piece: Piece, data: memoryview) -> None:
+        """Write the bytes of ``piece``."""
+        position = 0
+        landed: list[Landed] = []
+        for fragment in piece.fragments:
+            part = data[position : position + fragment.stop - fragment.start]
+            position += len(part)
+            if not self._wanted[fragment.entry]:
+                continue
+            if self._write_whole is not None and fragment.is_whole:
+                landed.append(self._land(fragment.entry, part))
+                continue
+            if fragment.is_first:
+                self._open(fragment.entry)
+            assert self._sink is not None
+            self._sink.write(part)
+            self._check(fragment.entry, part, fragment.is_first, fragment.is_last)
+            if fragment.is_last:
+                landed += self._sink.close()
+                self._sink = None
+        if landed:
+            self._count(landed)
+            self._commit(landed)
+
+    def abandon(self) -> None:
+        """Remove what is unfinished."""
+        if self._sink is not None:
+            self._sink.abandon()
+            self._sink = None
+
+    def _open(self, entry: int) -> None:
+        size, time_ns = int(self._listing.sizes[entry]), int(self._listing.mtimes_ns[entry])
+        self._sink = self._make(self._destination, self._listing.names[entry], size, time_ns)
+
+    def _land(self, entry: int, data: memoryview) -> Landed:
+        """Write a file that is there in one piece."""
+        assert self._write_whole is not None
+        self._check(entry, data, first=True, last=True)
+        name = self._listing.names[entry]
+        return self._write_whole(self._destination, name, data, int(self._listing.mtimes_ns[entry]))
+
+    def _check(self, entry: int, part: memoryview, first: bool, last: bool) -> None:
+        if not self._is_checked:
+            return
+        expected = int(self._listing.checksums[entry])
+        if expected == UNKNOWN:
+            return
+        self._checksum = crc32c(part, 0 if first else self._checksum)
+        if last and self._checksum != expected:
+            raise DataError(
+                self._listing.names[entry],
+                f"has CRC32C {self._checksum:08x} where the index says {expected:08x}: it was damaged or written to",
+                "copy the file again, or make the index again with `hpcbench data index`",
+            )
+
+    def _count(self, landed: list[Landed]) -> None:
+        self.counters.files_landed += len(landed)
+        self.counters.bytes_landed += sum(file.size for file in landed)
+        self.counters.metadata_operations += 3 * len(landed)

@@ -1,0 +1,1 @@
+"""Who reads what and where it lands."""

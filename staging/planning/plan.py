@@ -1,0 +1,172 @@
+"""Who reads what and where it lands; pure arithmetic on a listing, the same on every rank."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from staging.errors import InputError
+from staging.options import Path_, Placement
+from staging.planning.balance import least_loaded, runs
+from staging.planning.plan_summary import NodeFlow, PlanSummary
+from staging.source.listing import Listing, Selection
+
+EVERY_NODE = -1
+"""The home of an entry that all nodes get."""
+ITSELF = -1
+"""The reading node of an entry that each landing node reads for itself."""
+PAIRS = r"^(.*?)(?:_data\.npy|_label\.npy|\.idx)$|^(.*/)?(?:data|label)-([^/]*\.npy)$"
+"""Names of files that are one sample have the same groups, joined: two arrays, or a file and its index."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """For each entry of ``listing``: its home node, the node that reads it, and the lane that handles it.
+
+    A lane is a local rank: entry ``e`` is read by rank ``lane[e]`` of its reading node and written by rank
+    ``lane[e]`` of each node that it lands on, so that nodes exchange along lanes and never within themselves.
+    ``lanes`` is the least number of ranks that a node has; other ranks have nothing to do.
+    """
+
+    listing: Listing
+    nodes: int
+    lanes: int
+    home: NDArray[np.int32]
+    reading_node: NDArray[np.int32]
+    lane: NDArray[np.int32]
+    ranks_per_node: tuple[int, ...] = ()
+    """Ranks of each node; empty: as many as there are lanes."""
+
+    def lands_on(self, node: int) -> NDArray[np.int64]:
+        """Entries that land on ``node``, in order."""
+        return np.flatnonzero((self.home == EVERY_NODE) | (self.home == node))
+
+    def summary(self, missing: NDArray[np.bool_] | None = None) -> PlanSummary:
+        """Files and bytes that each node reads, sends, receives and lands.
+
+        ``missing`` has for each entry whether a node still lacks it, and so whether it moves; ``None``: all do.
+        """
+        sizes = self.listing.sizes if missing is None else np.where(missing, self.listing.sizes, 0)
+        moving = np.ones(len(sizes), np.int64) if missing is None else missing.astype(np.int64)
+        files, landing = self._per_node(self.home, moving), self._per_node(self.home, sizes)
+        exchanged = len(sizes) > 0 and self.reading_node[0] != ITSELF
+        read = self._per_node(self.reading_node, sizes) if exchanged else landing
+        sent = received = np.zeros(self.nodes, np.int64)
+        if exchanged:
+            everywhere = self.home == EVERY_NODE
+            # round the ring each node passes on all but what its successor read
+            ring = self._per_node(self.reading_node, np.where(everywhere, sizes, 0))
+            away = np.where(~everywhere & (self.home != self.reading_node), sizes, 0)
+            received = ring.sum() - ring + self._per_node(np.maximum(self.home, 0), away)
+            sent = ring.sum() - np.roll(ring, -1) + self._per_node(self.reading_node, away)
+        idle = [ranks - self.lanes for ranks in self.ranks_per_node] or [0] * self.nodes
+        columns = (column.tolist() for column in (files, landing, read, sent, received))
+        flows = tuple(NodeFlow(*row) for row in zip(range(self.nodes), *columns, idle, strict=True))
+        return PlanSummary(int(moving.sum()), int(sizes.sum()), self.lanes, flows)
+
+    def _per_node(self, node: NDArray[np.int32], values: NDArray[np.int64]) -> NDArray[np.int64]:
+        total = np.full(self.nodes, values[node < 0].sum())
+        np.add.at(total, node[node >= 0], values[node >= 0])
+        return total
+
+
+def make_plan(
+    listing: Listing,
+    nodes: int,
+    ranks_per_node: Sequence[int],
+    placement: Placement,
+    path: Path_,
+    seed: int,
+    group_by: str | None = PAIRS,
+    shuffle: int = 0,
+    replicate_also: Sequence[str] = (),
+) -> Plan:
+    """A plan for ``nodes`` nodes with ``ranks_per_node`` ranks each.
+
+    ``shard``: homes are drawn by ``seed`` and even by bytes: two nodes differ by at most the largest file, or group
+    of files that belong together. These have the same groups of the regular expression ``group_by`` (``None``: each
+    file for itself) and share a home; each ``shuffle`` of a seed is another draw. Names that match a shell pattern of
+    ``replicate_also`` have every node for a home. ``exchange``: each node reads a contiguous run of the listing, within
+    the largest file of the mean. Raises ``InputError`` for counts, a placement, path or expression that can't be.
+    """
+    _check(nodes, ranks_per_node, placement, path, seed)
+    if replicate_also and placement != "shard":
+        raise InputError(f"replicate_also ({' '.join(replicate_also)}) needs placement shard; leave it out")
+    count = len(listing)
+    home = np.full(count, EVERY_NODE, np.int32)
+    reading_node = np.full(count, ITSELF, np.int32)
+    if placement == "shard":
+        sharded = np.flatnonzero(~matching(listing, replicate_also))
+        home[sharded] = homes(listing.take(sharded), nodes, seed, shuffle, group_by)
+    if path == "exchange":
+        reading_node = runs(listing.sizes, nodes, np.zeros(count, np.int64))
+    return with_lanes(listing, ranks_per_node, home, reading_node)
+
+
+def with_lanes(
+    listing: Listing, ranks_per_node: Sequence[int], home: NDArray[np.int32], reading_node: NDArray[np.int32]
+) -> Plan:
+    """The plan for these homes and readers: what two nodes have between them is cut into runs, one for each lane."""
+    nodes, lanes = len(ranks_per_node), min(ranks_per_node)
+    lane = runs(listing.sizes, lanes, reading_node.astype(np.int64) * (nodes + 1) + home)
+    # pairs of few files would all use the same lanes: each begins at another one
+    paired = (home != EVERY_NODE) & (reading_node != ITSELF)
+    lane = np.where(paired, (lane + reading_node + home) % np.int32(lanes), lane)
+    return Plan(listing, nodes, lanes, home, reading_node, lane, tuple(ranks_per_node))
+
+
+def matching(listing: Listing, patterns: Sequence[str]) -> NDArray[np.bool_]:
+    """For each entry whether its name matches one of the shell patterns."""
+    if not patterns:
+        return np.zeros(len(listing), np.bool_)
+    selection = Selection(include=tuple(patterns))
+    return np.concatenate([np.zeros(0, np.bool_), *(selection.matches(block) for block in listing.names.blocks())])
+
+
+def _check(nodes: int, ranks_per_node: Sequence[int], placement: str, path: str, seed: int) -> None:
+    if nodes < 1:
+        raise InputError(f"nodes ({nodes}) must be at least 1")
+    if len(ranks_per_node) != nodes or min(ranks_per_node) < 1:
+        raise InputError(
+            f"ranks per node ({list(ranks_per_node)}) must be {nodes} numbers from 1 on, one for each node"
+        )
+    if placement not in ("replicate", "shard"):
+        raise InputError(f"placement ({placement}) must be replicate or shard")
+    if path not in ("direct", "exchange"):
+        raise InputError(f"path ({path}) must be direct or exchange")
+    if seed < 0:
+        raise InputError(f"seed ({seed}) must be at least 0")
+
+
+def homes(listing: Listing, nodes: int, seed: int, shuffle: int = 0, group_by: str | None = PAIRS) -> NDArray[np.int32]:
+    """The node of each entry: even by bytes, drawn by ``seed`` and ``shuffle``, the same for files of one sample."""
+    if shuffle:
+        seed = int(np.random.SeedSequence([seed, shuffle]).generate_state(1, np.uint64)[0])
+    group = _groups(listing, group_by)
+    if group is None or not len(listing):
+        return least_loaded(listing.sizes, nodes, seed)
+    _, number = np.unique(group, return_inverse=True)
+    sizes = np.zeros(int(number.max()) + 1, np.int64)
+    np.add.at(sizes, number, listing.sizes)
+    return least_loaded(sizes, nodes, seed)[number]
+
+
+def _groups(listing: Listing, group_by: str | None) -> NDArray[np.int64] | None:
+    """For each entry the first entry of its group; ``None`` where each is for itself."""
+    blob = listing.names.blob
+    if group_by is None or (group_by == PAIRS and b".npy" not in blob and b".idx" not in blob):
+        return None
+    try:
+        pattern = re.compile(group_by)
+    except re.error as error:
+        raise InputError(f"group_by ({group_by}) must be a regular expression: {error}") from None
+    if pattern.groups < 1:
+        raise InputError(f"group_by ({group_by}) must have a group in parentheses, such as {PAIRS}")
+    first: dict[str, int] = {}
+    matches = ((name, pattern.match(name)) for name in listing.names)
+    keys = ("".join(match.groups("")) if match else name for name, match in matches)
+    return np.fromiter((first.setdefault(key, entry) for entry, key in enumerate(keys)), np.int64, len(listing))

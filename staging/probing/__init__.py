@@ -1,0 +1,1 @@
+"""What the parts can do, measured, and what bound a staging."""

@@ -1,0 +1,159 @@
+"""What the parts of a machine can do for a staging: the rates that a probe measured, kept beside the staged data."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from staging.atomic import replacing
+from staging.errors import DataError
+from staging.ledger.manifest import BOOKKEEPING
+
+SCHEMA = 1
+NAME = "probe.json"
+WORDS = {
+    "read": "source read",
+    "stat": "source stat",
+    "open": "source open",
+    "write": "local write",
+    "write_flushed": "local write, flushed",
+    "create": "local small files",
+    "exchange": "exchange",
+    "crc32c": "CRC32C",
+    "gunzip": "gunzip, bytes out",
+}
+"""The parts, as reports call them."""
+COUNTED = ("stat", "open", "create")
+"""Parts whose rates are files per second; those of the others are bytes per second."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How fast one part was with one setting, all ranks at once."""
+
+    part: str
+    threads: int
+    """Of each rank."""
+    block_bytes: int
+    """Read, written or sent at a time; the size of a small file; 0 where it has no meaning."""
+    per_node: tuple[float, ...]
+    """Bytes or files per second of each node, in the order of the nodes."""
+    note: str = ""
+    """Where reads came from (``cold``, ``warm``, ``mixed``, ``unknown``); whether files were looked at before."""
+
+    @property
+    def total(self) -> float:
+        """Of all nodes together."""
+        return sum(self.per_node)
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """Everything that one probe measured; the same on all ranks."""
+
+    source: str
+    destination: str
+    """The template that all nodes share."""
+    nodes: tuple[str, ...]
+    ranks: int
+    seconds: float
+    rates: tuple[Rate, ...]
+    machine: list[dict[str, Any]] = field(default_factory=list)
+    """Facts about the nodes, one object for each kind of node."""
+
+    def best(self, part: str) -> Rate | None:
+        """The fastest setting of ``part``; ``None`` where it was not measured."""
+        return max((rate for rate in self.rates if rate.part == part), key=lambda rate: rate.total, default=None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        return {"what": "hpcbench staging probe", "schema": SCHEMA, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, found: dict[str, Any], place: object) -> Ceilings:
+        """What ``as_dict`` gave. Raises ``DataError``, which names ``place``, for anything else."""
+        again = "delete it, and probe again with `hpcbench stage SRC DST --probe`"
+        if found.get("schema") != SCHEMA:
+            raise DataError(place, f"has schema {found.get('schema')} where {SCHEMA} is read", again)
+        try:
+            rates = [
+                Rate(str(rate["part"]), int(rate["threads"]), int(rate["block_bytes"]),
+                     tuple(float(value) for value in rate["per_node"]), str(rate["note"]))
+                for rate in found["rates"]
+            ]  # fmt: skip
+            return cls(
+                str(found["source"]), str(found["destination"]), tuple(found["nodes"]), int(found["ranks"]),
+                float(found["seconds"]), tuple(rates), list(found["machine"]),
+            )  # fmt: skip
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(place, f"is not a probe's result ({type(error).__name__}: {error})", again) from None
+
+    def table(self) -> str:
+        """A line for each measurement, at most 100 columns wide; the fastest setting of a part has a star."""
+        head = f"{'part':22} {'threads':>7} {'at a time':>9} {'median node':>13} {'slowest node':>13} {'in all':>13}"
+        best = {part: self.best(part) for part in WORDS}
+        lines = [head, *(_row(rate, rate is best.get(rate.part)) for rate in self.rates)]
+        nodes, ranks = (_counted(number, name) for number, name in ((len(self.nodes), "node"), (self.ranks, "rank")))
+        lines.append(f"{nodes}, {ranks}, {self.seconds:.1f} s; threads are of each rank; * fastest setting of its part")
+        return "\n".join(lines)
+
+
+def write_ceilings(ceilings: Ceilings, destination: Path) -> None:
+    """Keep a probe's result below ``destination``. Raises ``DataError`` where it can't be written."""
+    path = destination / BOOKKEEPING / NAME
+    try:
+        with replacing(path) as temporary:
+            temporary.write_text(json.dumps(ceilings.as_dict(), indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise DataError(path, f"cannot be written ({error.strerror})", "choose another destination") from None
+
+
+def read_ceilings(destination: Path) -> Ceilings | None:
+    """The last probe's result below ``destination``; ``None`` without one. Raises ``DataError`` for a damaged one."""
+    path = destination / BOOKKEEPING / NAME
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(path, f"can't be read as JSON ({error})", "delete it, or probe again") from None
+    return Ceilings.from_dict(found if isinstance(found, dict) else {}, path)
+
+
+def ceilings_for(destination: Path, source: Path, nodes: int) -> Ceilings | None:
+    """The last probe's result below ``destination`` if it was of this ``source`` and as many nodes."""
+    found = read_ceilings(destination)
+    return found if found is not None and (found.source, len(found.nodes)) == (str(source.absolute()), nodes) else None
+
+
+def rate_text(part: str, value: float) -> str:
+    """A rate with its unit, such as ``1.18 GB/s`` or ``2100 files/s``."""
+    if part in COUNTED:
+        return f"{value:.0f} files/s" if value < 9999.5 else f"{value / 1000:.0f}k files/s"
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 999.5 or unit == "GB":
+            return f"{value:.2f} {unit}/s" if value < 100 else f"{value:.0f} {unit}/s"
+        value /= 1000
+    raise AssertionError
+
+
+def block_text(size: int) -> str:
+    """A block size, such as ``256 KiB``."""
+    if not size:
+        return ""
+    return f"{size >> 20} MiB" if size % (1 << 20) == 0 else f"{size >> 10} KiB" if size % 1024 == 0 else f"{size} B"
+
+
+def _row(rate: Rate, best: bool) -> str:
+    values = (statistics.median(rate.per_node), min(rate.per_node), rate.total)
+    shown = " ".join(f"{rate_text(rate.part, value):>13}" for value in values)
+    name = WORDS.get(rate.part, rate.part)
+    line = f"{name:22} {rate.threads:>7} {block_text(rate.block_bytes):>9} {shown} {'*' if best else ' '} {rate.note}"
+    return line.rstrip()
+
+
+def _counted(number: int, name: str) -> str:
+    return f"{number} {name}" if number == 1 else f"{number} {name}s"

@@ -1,0 +1,1 @@
+"""What there is to bring: listings, indices, and readers of files and of rows."""

@@ -1,0 +1,175 @@
+"""A dataset index: names, sizes, times and checksums in one text file, used in place of a walk.
+
+A header, a line for each file in columns of fixed width, sorted by name, and a last line with the number of files and
+the CRC32C of all bytes before it, so that an index that was cut or altered is refused::
+
+    #hpcbench-index 1 size mtime_ns crc32c name
+                12345  1700000000000000000 0a1b2c3d train/sample_0001.tfrecord
+    #end 1 8a9136aa
+
+A checksum that is not known is eight dashes. Names are taken as the filesystem has them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+from operator import lt
+from pathlib import Path
+
+import numpy as np
+from crc32c import crc32c
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from staging.atomic import replacing
+from staging.errors import DataError
+from staging.source.listing import UNKNOWN, Listing, Names
+
+VERSION = 1
+HEADER = f"#hpcbench-index {VERSION} size mtime_ns crc32c name\n".encode()
+MAGIC = re.compile(rb"#hpcbench-index (\d+) ")
+END = re.compile(rb"#end (\d+) ([0-9a-f]{8})\n")
+SIZE, TIME, CHECKSUM = slice(0, 19), slice(20, 40), slice(41, 49)
+SPACES = (19, 40, 49)
+PREFIX = 50
+"""Bytes of a line before the name."""
+NO_CHECKSUM = b"-" * 8
+PIECE = 4 << 20
+"""Bytes that are parsed at a time, which bounds the memory for it."""
+GOOD_NAME = re.compile(rb"[^./\\\n\0][^/\\\n\0]*(?:/[^./\\\n\0][^/\\\n\0]*)*")
+"""Relative, without hidden parts and so without ``..``: an index never leads out of a destination, or into the
+bookkeeping there. Newlines would end a line; backslashes are kept for escapes that a later version may have."""
+AGAIN = "make it again with `hpcbench data index`"
+
+
+def write_index(path: Path, listing: Listing) -> None:
+    """Write ``listing`` to ``path``, complete or not at all.
+
+    Raises ``DataError`` where ``path`` exists or can't be written, and for names that an index can't hold.
+    """
+    if path.exists():
+        raise DataError(path, "exists already", "remove it, or name another file with --out")
+    checksum = crc32c(HEADER)
+    before = b""
+    try:
+        with replacing(path, durable=True) as temporary, temporary.open("wb") as file:
+            file.write(HEADER)
+            for names, lines in _lines(listing):
+                before = _refuse_names(path, names, before)
+                checksum = crc32c(lines, checksum)
+                file.write(lines)
+            file.write(b"#end %d %08x\n" % (len(listing), checksum))
+            file.flush()
+    except OSError as error:
+        problem = f"cannot be written ({error.strerror})"
+        raise DataError(path, problem, "name a file that you may write with --out") from None
+
+
+def read_index(path: Path) -> Listing:
+    """The listing in ``path``; ``DataError`` for a file that ``write_index`` would not have made."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise DataError(path, "no such index", "make one with `hpcbench data index`") from None
+    except OSError as error:
+        raise DataError(path, f"cannot be read ({error.strerror})", "check the file and its permissions") from None
+    count, body_end = _verify(path, data)
+    columns: list[tuple[NDArray[np.int64], ...]] = []
+    blobs: list[bytes] = []
+    before, start = b"", len(HEADER)
+    while start < body_end:
+        stop = data.find(b"\n", min(start + PIECE, body_end - 1)) + 1
+        piece = np.frombuffer(data, np.uint8, stop - start, start)
+        names, *numbers = _parse(path, piece)
+        before = _refuse_names(path, names, before)
+        blobs.append(b"".join(names))
+        columns.append(tuple(numbers))
+        start = stop
+    lengths, sizes, times, checksums = (np.concatenate(column) for column in zip(*columns, strict=True))
+    if len(lengths) != count:
+        raise DataError(path, f"lists {len(lengths)} files where its end says {count}", AGAIN)
+    return Listing(Names(b"".join(blobs), np.cumsum(lengths)), sizes, times, checksums)
+
+
+def _verify(path: Path, data: bytes) -> tuple[int, int]:
+    """The number of files that the end says, and where the end begins; ``DataError`` for an index that is damaged."""
+    magic = MAGIC.match(data)
+    if magic is None:
+        raise DataError(path, "is not a dataset index", "name a file that `hpcbench data index` made")
+    if int(magic[1]) != VERSION:
+        raise DataError(path, f"has version {int(magic[1])}, this program reads {VERSION}", AGAIN)
+    start = data.rfind(b"\n", 0, -1) + 1
+    end = END.fullmatch(data, start)
+    if end is None or not data.startswith(HEADER):
+        raise DataError(path, "is cut off: its last line is not the end that it was written with", AGAIN)
+    found, said = crc32c(memoryview(data)[:start]), int(end[2], 16)
+    if found != said:
+        raise DataError(path, f"was altered: its checksum is {found:08x} where its end says {said:08x}", AGAIN)
+    if start <= len(HEADER):
+        raise DataError(path, "lists no file", AGAIN)
+    return int(end[1]), start
+
+
+def _parse(
+    path: Path, piece: NDArray[np.uint8]
+) -> tuple[list[bytes], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Names, and columns of their lengths, sizes, times and checksums, from whole lines."""
+    ends = np.flatnonzero(piece == ord("\n"))
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    lengths = ends - starts - PREFIX
+    if lengths.min() < 1:
+        raise DataError(path, "has a line that is too short", AGAIN)
+    rows = sliding_window_view(piece, PREFIX)[starts]
+    try:
+        if (rows[:, SPACES] != ord(" ")).any():
+            raise ValueError
+        sizes, times = (_text(rows[:, column]).astype(np.int64) for column in (SIZE, TIME))
+        checksums = _checksums(_text(rows[:, CHECKSUM]))
+    except (ValueError, OverflowError):
+        raise DataError(path, "has a line whose columns are not size, time and checksum", AGAIN) from None
+    if sizes.min() < 0:
+        raise DataError(path, f"has a file of {sizes.min()} bytes", AGAIN)
+    is_name = np.ones(len(piece), np.bool_)
+    sliding_window_view(is_name, PREFIX, writeable=True)[starts] = False
+    return piece[is_name].tobytes().split(b"\n")[:-1], lengths, sizes, times, checksums
+
+
+def _text(columns: NDArray[np.uint8]) -> NDArray[np.bytes_]:
+    return np.ascontiguousarray(columns).view(f"S{columns.shape[1]}")[:, 0]
+
+
+def _checksums(texts: NDArray[np.bytes_]) -> NDArray[np.int64]:
+    unknown = texts == NO_CHECKSUM
+    digits = np.where(unknown, b"0" * 8, texts).tobytes().decode("ascii")
+    values = np.frombuffer(bytes.fromhex(digits), ">u4").astype(np.int64)
+    values[unknown] = UNKNOWN
+    return values
+
+
+def _refuse_names(path: Path, names: list[bytes], before: bytes) -> bytes:
+    """The last of ``names``; raises ``DataError`` where one is not allowed, or not after the one before it."""
+    if not all(map(GOOD_NAME.fullmatch, names)):
+        bad = next(name for name in names if not GOOD_NAME.fullmatch(name))
+        problem = f"cannot hold the name {bad!r}: absolute, hidden, or with '..', a newline or a backslash"
+        raise DataError(path, problem, "rename or exclude the file")
+    if not (before < names[0] and all(map(lt, names, islice(names, 1, None)))):
+        raise DataError(path, "has names that are not sorted, or not unique", AGAIN)
+    return names[-1]
+
+
+def _lines(listing: Listing) -> Iterator[tuple[list[bytes], bytes]]:
+    """Some names and their lines, again and again."""
+    start = 0
+    for names in listing.names.blocks():
+        stop = start + len(names)
+        columns = (column[start:stop].tolist() for column in (listing.sizes, listing.mtimes_ns, listing.checksums))
+        yield (
+            names,
+            b"".join(
+                b"%19d %20d %b %b\n" % (size, time_ns, NO_CHECKSUM if checksum == UNKNOWN else b"%08x" % checksum, name)
+                for name, size, time_ns, checksum in zip(names, *columns, strict=True)
+            ),
+        )
+        start = stop

@@ -1,0 +1,132 @@
+"""Where the bytes come from: files of a folder, and what else can be read as entries of a listing."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Protocol
+
+from staging.errors import DataError
+from staging.moving.counters import Counters
+from staging.source.listing import Listing
+from staging.source.retry import retrying
+
+
+class Reader(Protocol):
+    """Reads entries one after another, each from its start to its end. Used by one thread."""
+
+    counters: Counters
+
+    def read_into(self, entry: int, offset: int, buffer: memoryview) -> None:
+        """Fill ``buffer`` with the bytes of ``entry`` from ``offset`` on.
+
+        Raises ``DataError`` where the entry is missing, unreadable, or shorter than its listing says.
+        """
+
+    def finish(self, entry: int) -> None:
+        """All bytes of ``entry`` are read: raise ``DataError`` where it is not what the listing says any more."""
+
+    def close(self) -> None:
+        """Let go of what is open."""
+
+
+class Source(Protocol):
+    """A listing and the bytes behind it."""
+
+    listing: Listing
+
+    def reader(self) -> Reader:
+        """A reader for one thread."""
+
+
+class TreeSource:
+    """The files of ``listing`` below ``root``."""
+
+    def __init__(self, root: Path, listing: Listing, *, cold: bool = False, retries: int = 3) -> None:
+        self.root = root
+        self.listing = listing
+        self.cold = cold
+        self.retries = retries
+
+    def reader(self) -> Reader:
+        """A reader for one thread."""
+        return FileReader(self)
+
+
+class FileReader:
+    """Reads files with plain system calls; never through a memory map, so that the system counts what is read."""
+
+    def __init__(self, source: TreeSource) -> None:
+        self.counters = Counters()
+        self._source = source
+        self._root = str(source.root)
+        self._entry = -1
+        self._descriptor = -1
+        self._path = ""
+
+    def read_into(self, entry: int, offset: int, buffer: memoryview) -> None:
+        """Fill ``buffer`` from a file; a short one is one that has changed."""
+        try:
+            retrying(lambda: self._read(entry, offset, buffer), self._source.retries, self._count_retry)
+        except OSError as error:
+            raise self._unreadable(error) from None
+
+    def _read(self, entry: int, offset: int, buffer: memoryview) -> None:
+        if entry != self._entry:
+            self._open(entry)
+        done, size = 0, len(buffer)
+        try:
+            while done < size:
+                count = os.preadv(self._descriptor, [buffer[done:] if done else buffer], offset + done)
+                if count == 0:
+                    raise self._changed(f"ends after {offset + done} of {self._source.listing.sizes[entry]} bytes")
+                done += count
+        except OSError:
+            self.close()  # a new try opens the file anew, which mends a stale handle
+            raise
+        self.counters.bytes_read += size
+
+    def _count_retry(self) -> None:
+        self.counters.retries += 1
+
+    def _open(self, entry: int) -> None:
+        self.close()
+        self._path = f"{self._root}/{self._source.listing.names[entry]}"
+        self._descriptor = os.open(self._path, os.O_RDONLY)
+        self._entry = entry
+        self.counters.metadata_operations += 2
+        if self._source.cold:
+            os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def finish(self, entry: int) -> None:
+        """Close a file after a look at its size and time; one of no bytes is opened here."""
+        if entry != self._entry:
+            self.read_into(entry, 0, memoryview(b""))
+        status, listing = os.fstat(self._descriptor), self._source.listing
+        size, time_ns = int(listing.sizes[entry]), int(listing.mtimes_ns[entry])
+        if status.st_size != size:
+            raise self._changed(f"has {status.st_size} bytes where {size} were listed")
+        if status.st_mtime_ns != time_ns:
+            raise self._changed("was written to since it was listed")
+        self.counters.files_read += 1
+        self.counters.metadata_operations += 1
+        self.close()
+
+    def close(self) -> None:
+        """Close the file that is open."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._entry = self._descriptor = -1
+
+    def _changed(self, problem: str) -> DataError:
+        return DataError(
+            self._path, f"changed while it was staged: it {problem}", "stage again when nothing writes to it"
+        )
+
+    def _unreadable(self, error: OSError) -> DataError:
+        if error.errno == errno.ENOENT:
+            return DataError(self._path, "vanished from the source", "stage again when nothing changes it")
+        return DataError(
+            self._path, f"cannot be read ({error.strerror})", "check the file, its permissions and its disk"
+        )

@@ -1,0 +1,182 @@
+"""Lists a tree of files by all ranks together, since a metadata server answers one thread slowly."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from staging.errors import DataError
+from staging.ranks.together import together
+from staging.ranks.world import World
+from staging.source.listing import INDEX_NAME, UNKNOWN, Listing, Names, Selection
+from staging.source.retry import retrying
+
+THREADS = 8
+"""Of each rank; they wait for the metadata server most of the time."""
+BLOCK = 256
+"""Files that a thread looks at in one go."""
+RETRIES = 3
+INDEX = INDEX_NAME.encode()
+FOLDER = -1
+"""The size of a name that is a link to a folder."""
+
+
+@dataclass(frozen=True)
+class Walked:
+    """A listing, the same on all ranks, and what it took."""
+
+    listing: Listing
+    metadata_operations: int
+    """Folders opened and files looked at by this rank."""
+    linked_folders: int = 0
+    """Symbolic links to folders in the whole tree that the patterns matched; they are not followed."""
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """What one folder holds, as names below the root."""
+
+    folders: list[bytes]
+    files: list[bytes]
+    links: int
+
+
+def list_tree(
+    root: Path, world: World, include: Sequence[str] = (), exclude: Sequence[str] = (), first: int | None = None
+) -> Walked:
+    """List and look at the files below ``root``, each rank a part of them; collective.
+
+    Links to files are followed, links to folders are not, and only counted. Hidden files and folders, which all
+    temporary ones are, and the index in the root are left out. Patterns are those of ``Selection``.
+
+    Raises ``DataError`` on all ranks for a folder or a file that can't be read, a dangling link, a special file, and
+    a tree without any file that is wanted.
+    """
+    selection = Selection(tuple(include), tuple(exclude), first)
+    with ThreadPoolExecutor(THREADS, "list") as pool:
+        own, links, opened = _find(root, world, selection, pool)
+        names = sorted(_exchanged(own, world))
+        if first is not None:  # a link may turn out to lead to a folder, which is then no file
+            names = names[: first + sum(world.all_gather(links))]
+        rank, size = world.place.rank, world.place.size
+        share = names[len(names) * rank // size : len(names) * (rank + 1) // size]
+        looked = together(world, partial(_look_at_all, root, share, pool))
+    columns = np.concatenate(world.all_gather(looked))
+    listing = Listing(Names.packed(names), columns[:, 0], columns[:, 1], np.full(len(names), UNKNOWN, np.int64))
+    files = np.flatnonzero(columns[:, 0] != FOLDER)
+    linked_folders = len(names) - len(files)
+    if linked_folders:
+        listing = listing.take(files)
+    return Walked(selection.cut(listing, root), opened + len(share), linked_folders)
+
+
+def list_names(root: Path, world: World, names: Sequence[str]) -> Walked:
+    """Look at the files ``names`` below ``root``, which all ranks name alike, each rank at a part; collective.
+
+    Raises ``DataError`` on all ranks for a name that is not a file.
+    """
+    encoded = sorted(os.fsencode(name) for name in names)
+    rank, size = world.place.rank, world.place.size
+    share = encoded[len(encoded) * rank // size : len(encoded) * (rank + 1) // size]
+    with ThreadPoolExecutor(THREADS, "list") as pool:
+        columns = np.concatenate(world.all_gather(together(world, partial(_look_at_all, root, share, pool))))
+    listing = Listing(Names.packed(encoded), columns[:, 0], columns[:, 1], np.full(len(encoded), UNKNOWN, np.int64))
+    return Walked(listing, len(share), int(np.count_nonzero(columns[:, 0] == FOLDER)))
+
+
+def _find(root: Path, world: World, selection: Selection, pool: ThreadPoolExecutor) -> tuple[list[bytes], int, int]:
+    """Open all folders, level by level, each level shared out anew, so that one deep branch keeps no rank alone.
+
+    Returns the wanted names that this rank found, how many of them are links, and how many folders it opened.
+    """
+    place = world.place
+    level: list[bytes] = [b""]
+    names: list[bytes] = []
+    links = opened = 0
+    while level:
+        own = level[place.rank :: place.size]
+        found = together(world, partial(_open_all, root, own, selection, pool))
+        opened += len(own)
+        names += [name for folder in found for name in folder.files]
+        links += sum(folder.links for folder in found)
+        level = _exchanged([name for folder in found for name in folder.folders], world)
+    return names, links, opened
+
+
+def _open_all(root: Path, folders: list[bytes], selection: Selection, pool: ThreadPoolExecutor) -> list[_Folder]:
+    return list(pool.map(partial(_open, root, selection=selection), folders))
+
+
+def _open(root: Path, folder: bytes, selection: Selection) -> _Folder:
+    """The wanted names in one folder."""
+    try:
+        folders, files, links = retrying(partial(_scan, root, folder), RETRIES)
+    except OSError as error:
+        raise _no_folder(root, folder, error) from None
+    wanted = selection.matches(files + links)
+    chosen = [name for name, is_wanted in zip(files + links, wanted.tolist(), strict=True) if is_wanted]
+    return _Folder(folders, chosen, int(wanted[len(files) :].sum()))
+
+
+def _scan(root: Path, folder: bytes) -> tuple[list[bytes], list[bytes], list[bytes]]:
+    """Folders, files and links in one folder; what a link leads to is not asked for yet."""
+    folders: list[bytes] = []
+    files: list[bytes] = []
+    links: list[bytes] = []
+    prefix = folder + b"/" if folder else b""
+    with os.scandir(os.fsencode(root) + b"/" + folder) as entries:
+        for entry in entries:
+            name = entry.name
+            if name.startswith(b".") or (not folder and name == INDEX):
+                continue
+            kind = folders if entry.is_dir(follow_symlinks=False) else links if entry.is_symlink() else files
+            kind.append(prefix + name)
+    return folders, files, links
+
+
+def _no_folder(root: Path, folder: bytes, error: OSError) -> DataError:
+    problem = f"cannot be listed ({error.strerror})"
+    if folder:
+        return DataError(root / os.fsdecode(folder), problem, "check the folder and its permissions")
+    problem = {errno.ENOENT: "no such folder", errno.ENOTDIR: "is not a folder"}.get(error.errno or 0, problem)
+    return DataError(root, problem, "name the folder of a dataset, on a filesystem that all nodes see")
+
+
+def _look_at_all(root: Path, names: list[bytes], pool: ThreadPoolExecutor) -> NDArray[np.int64]:
+    """Size and modification time of each name, a row for each; the size is ``FOLDER`` for links to folders."""
+    blocks = [names[start : start + BLOCK] for start in range(0, len(names), BLOCK)]
+    rows = list(pool.map(partial(_look_at, root), blocks))
+    return np.concatenate(rows) if rows else np.empty((0, 2), np.int64)
+
+
+def _look_at(root: Path, names: list[bytes]) -> NDArray[np.int64]:
+    rows: list[tuple[int, int]] = []
+    prefix = os.fsencode(root) + b"/"
+    for name in names:
+        try:
+            status = retrying(partial(os.stat, prefix + name), RETRIES)
+        except OSError as error:
+            gone = "vanished while it was listed, or is a link to nothing"
+            problem = gone if error.errno == errno.ENOENT else f"cannot be looked at ({error.strerror})"
+            raise DataError(root / os.fsdecode(name), problem, "mend the dataset, or exclude the file") from None
+        if stat.S_ISREG(status.st_mode):
+            rows.append((status.st_size, status.st_mtime_ns))
+        elif stat.S_ISDIR(status.st_mode):
+            rows.append((FOLDER, 0))
+        else:
+            raise DataError(root / os.fsdecode(name), "is neither a file nor a folder", "remove or exclude it")
+    return np.array(rows, np.int64)
+
+
+def _exchanged(own: list[bytes], world: World) -> list[bytes]:
+    """The names that all ranks found, in rank order; one block of bytes travels much faster than a list."""
+    return [name for block in world.all_gather(b"\0".join(own)) if block for name in block.split(b"\0")]

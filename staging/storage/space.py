@@ -1,0 +1,139 @@
+"""How many bytes and files a folder can still take, on disk or in memory, and whether that is enough on all nodes."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from staging.errors import DataError
+from staging.ranks.world import World
+from staging.storage.cgroup import memory_left
+
+MEMORY_FILESYSTEMS = ("tmpfs", "ramfs")
+NO_LIMIT = 1 << 62
+
+
+def free_bytes(folder: Path) -> int:
+    """Bytes that may still be written below ``folder``, which need not exist yet.
+
+    On a filesystem in memory it is at most what this job has left: writing more would get processes killed.
+    """
+    existing = existing_parent(folder)
+    status = os.statvfs(existing)
+    free = status.f_bavail * status.f_frsize
+    if filesystem_type(existing) in MEMORY_FILESYSTEMS:
+        return min(free, available_memory())
+    return free
+
+
+def free_files(folder: Path) -> int:
+    """Files that may still be made below ``folder``; very many where its filesystem does not count them."""
+    status = os.statvfs(existing_parent(folder))
+    return status.f_favail if status.f_files else NO_LIMIT
+
+
+def bytes_in_blocks(sizes: NDArray[np.int64], folder: Path) -> int:
+    """Bytes that files of ``sizes`` take below ``folder``, each in whole blocks of its filesystem."""
+    block = os.statvfs(existing_parent(folder)).f_frsize
+    return int((-(-sizes // block)).sum()) * block
+
+
+def check_space(destination: Path, need_bytes: int, need_files: int, world: World) -> None:
+    """Raise the same ``DataError`` on all ranks unless every node has room for what lands on it; collective.
+
+    The needs are those of the caller's node. Nodes that share a filesystem of one machine need their sum of it.
+    """
+    own: _Room | DataError | None = None
+    if world.place.local_rank == 0:
+        own = _look(destination, (need_bytes, need_files), world.place.node_name)
+    found = world.all_gather(own)
+    rooms = [room for room in found if isinstance(room, _Room)]
+    problems = [problem for problem in found if isinstance(problem, DataError)]
+    problems += [problem for room in rooms if (problem := _lack(room, rooms)) is not None]
+    if problems:
+        raise problems[0]
+
+
+@dataclass(frozen=True)
+class _Room:
+    """What a node needs and has: bytes and files."""
+
+    node: str
+    folder: str
+    filesystem: tuple[str, int]
+    need: tuple[int, int]
+    free: tuple[int, int]
+
+
+def _look(destination: Path, need: tuple[int, int], node: str) -> _Room | DataError:
+    try:
+        filesystem = (socket.gethostname(), existing_parent(destination).stat().st_dev)
+        free = (free_bytes(destination), free_files(destination))
+    except OSError as error:
+        return DataError(destination, f"node {node} cannot look at it ({error.strerror})", "choose another destination")
+    return _Room(node, str(destination), filesystem, need, free)
+
+
+def _lack(room: _Room, rooms: list[_Room]) -> DataError | None:
+    sharing = [other for other in rooms if other.filesystem == room.filesystem]
+    need_bytes, need_files = (sum(other.need[kind] for other in sharing) for kind in (0, 1))
+    free_bytes_, free_files_ = room.free
+    if need_bytes > free_bytes_:
+        problem = f"has {_size(free_bytes_)} free where staging needs {_size(need_bytes)}"
+    elif need_files > free_files_:
+        problem = f"can take {free_files_} more files where staging needs {need_files}"
+    else:
+        return None
+    shared = f" for the {len(sharing)} nodes that share it" if len(sharing) > 1 else ""
+    return DataError(room.folder, f"node {room.node} {problem}{shared}", "free some, or choose a larger place")
+
+
+def existing_parent(folder: Path) -> Path:
+    """``folder``, or the nearest one above it that exists."""
+    return next(path for path in [folder.absolute(), *folder.absolute().parents] if path.exists())
+
+
+def filesystem_type(folder: Path) -> str:
+    """Type of the filesystem that holds ``folder``, from the kernel's list of mounts; empty where there is none."""
+    return mount_of(folder)[1]
+
+
+def mount_of(folder: Path) -> tuple[str, str]:
+    """Device and type of the filesystem that holds ``folder``; empty where the kernel keeps no list of mounts."""
+    try:
+        lines = Path("/proc/self/mounts").read_text().splitlines()
+    except OSError:
+        return "", ""
+    real = os.path.realpath(folder)
+    best, mount = "", ("", "")
+    for line in lines:
+        device, point, kind, *_ = line.split(" ")
+        point = point.encode().decode("unicode_escape")
+        inside = real == point or real.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, mount = point, (device, kind)
+    return mount
+
+
+def available_memory(root: Path = Path("/")) -> int:
+    """Bytes of memory that this process may still take: what the machine has left and what its cgroups allow.
+
+    Very many where the kernel does not say. ``root`` is where ``proc`` and ``sys`` are.
+    """
+    try:
+        lines = (root / "proc/meminfo").read_text().splitlines()
+    except OSError:
+        return NO_LIMIT
+    fields = dict(line.split(":", 1) for line in lines if ":" in line)
+    machine = int(fields.get("MemAvailable", fields["MemFree"]).split()[0]) * 1024
+    allowed = memory_left(root)
+    return machine if allowed is None else min(machine, allowed)
+
+
+def _size(size: int) -> str:
+    return f"{size / 2**30:.2f} GiB" if size >= 2**30 else f"{size / 2**20:.2f} MiB"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import secrets
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,6 +30,7 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 ReturnToService=2
 SlurmctldPort={ports[0]}
+FirstJobId={first_job}
 SlurmUser=root
 SlurmdUser=root
 SlurmctldPidFile={scratch}/ctld.pid
@@ -75,13 +79,27 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
     if os.geteuid() != 0:
         pytest.skip("needs to be root, to start daemons of Slurm")
     scratch = tmp_path_factory.mktemp("slurm")
-    with contextlib.ExitStack() as daemons:
-        start_munge(daemons)
+    # Test processes beside this one share the munge service: who started it stops it when nobody needs it any more.
+    with locked("munge-in-use", fcntl.LOCK_SH) as use, contextlib.ExitStack() as daemons:
+        daemons.callback(fcntl.flock, use, fcntl.LOCK_UN)
+        with locked("munge-start", fcntl.LOCK_EX):
+            start_munge(daemons, use)
         yield start_slurm(scratch, daemons)
 
 
-def start_munge(daemons: contextlib.ExitStack) -> None:
-    """Start the authentication service unless one is running."""
+@contextlib.contextmanager
+def locked(name: str, kind: int) -> Iterator[int]:
+    """Hold a lock that all test processes of this machine know."""
+    descriptor = os.open(Path(tempfile.gettempdir()) / f"hpcbench-tests-{name}.lock", os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(descriptor, kind)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def start_munge(daemons: contextlib.ExitStack, use: int) -> None:
+    """Start the authentication service unless one is running; the lock ``use`` is held by all who need it."""
     if authenticates():
         return
     MUNGE_SOCKET.parent.mkdir(exist_ok=True)
@@ -89,6 +107,7 @@ def start_munge(daemons: contextlib.ExitStack) -> None:
     service = subprocess.Popen(["munged", "--foreground"], user="munge", group="munge", extra_groups=[],
                                env={"PATH": search_path()}, stderr=subprocess.DEVNULL)  # fmt: skip
     daemons.callback(stop, service.pid, service)
+    daemons.callback(fcntl.flock, use, fcntl.LOCK_EX)  # called first: waits until no other process uses the service
     deadline = time.monotonic() + 15
     while not authenticates():
         if time.monotonic() > deadline or service.poll() is not None:
@@ -104,8 +123,14 @@ def authenticates() -> bool:
 def start_slurm(scratch: Path, daemons: contextlib.ExitStack) -> Slurm:
     """Start the controller and both nodes, and wait until they are idle."""
     (scratch / "state").mkdir()
+    # MPICH names its shared memory by the job's number: jobs of two Slurms at once must not have the same.
+    first_job = 1 + secrets.randbelow(1_000_000) * 50
     text = CONFIGURATION.format(
-        scratch=scratch, ports=free_ports(3), host=socket.gethostname().split(".")[0], cores=os.cpu_count() or 1
+        scratch=scratch,
+        first_job=first_job,
+        ports=free_ports(3),
+        host=socket.gethostname().split(".")[0],
+        cores=os.cpu_count() or 1,
     )
     (scratch / "slurm.conf").write_text(text)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "PMI_", "MPI_"))}

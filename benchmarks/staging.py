@@ -107,21 +107,30 @@ def by_ranks(
     return run
 
 
-def in_turns(ways: dict[str, Way], room: Path, rounds: int, check: Callable[[Path], None]) -> dict[str, list[float]]:
-    """Seconds of each way in each round, after a first one in which ``check`` looks at what came out."""
+def in_turns(
+    ways: dict[str, Way], room: Path, rounds: int, check: Callable[[Path], None], *, keep: bool = False
+) -> dict[str, list[float]]:
+    """Seconds of each way in each round, after a first one in which ``check`` looks at what came out.
+
+    ``keep``: copies go after the last round, since ext4 passes over each inode that was deleted in the last minutes
+    when it looks for a free one, and a new file then costs three times as much.
+    """
     taken: dict[str, list[float]] = {name: [] for name in ways}
     names = list(ways)
     for number in range(-1, rounds):
         shift = number % len(names)
         for name in names[shift:] + names[:shift]:
-            destination = room / "copy"
+            destination = room / f"copy_{number}_{names.index(name)}"
             took = ways[name](destination)
             if number < 0:
                 check(destination)
             else:
                 taken[name].append(took)
-            shutil.rmtree(destination)
+            if not keep:
+                shutil.rmtree(destination)
             sync_filesystem(room)
+    for copy in room.glob("copy_*"):
+        shutil.rmtree(copy)
     return taken
 
 
@@ -137,8 +146,9 @@ def same_as(source: Path) -> Callable[[Path], None]:
 
 
 def copies(
-    name: str, source: Path, room: Path, ranks: list[Ranks], rounds: int, *, flush: bool, target: float | None
-) -> dict[str, Any]:
+    name: str, source: Path, room: Path, ranks: list[Ranks], rounds: int, *, flush: bool, keep: bool = False,
+    target: float | None,
+) -> dict[str, Any]:  # fmt: skip
     """Staging by the last of ``ranks`` against all peers; ``flush``: peers flush, too, as staging always does."""
     last: dict[str, Any] = {}
     ours, peer = f"stage(), {len(ranks)} rank(s)", "cp -r + flush" if flush else "cp -r"
@@ -153,7 +163,7 @@ def copies(
         ways["rsync -a"] = by_command("rsync", "-a")(source)
     whole = ["mpiexec", "-n", str(len(ranks))] if len(ranks) > 1 else []
     ways["whole process"] = by_command(*whole, sys.executable, "-m", "staging")(source)
-    taken = in_turns(ways, room, rounds, same_as(source))
+    taken = in_turns(ways, room, rounds, same_as(source), keep=keep)
     found: dict[str, Any] = {name: compared(ours, peer, taken[ours], taken[peer], target)}
     for other in [way for way in ways if way not in (ours, peer, "whole process")]:
         found[f"{name}_against_{other}"] = compared(ours, other, taken[ours], taken[other])
@@ -269,7 +279,9 @@ def measure(memory: Path, disk: Path, options: argparse.Namespace) -> dict[str, 
             f"large{tail}", large, place, group[:1], rounds, flush=is_disk, target=None if is_disk else 0.95
         )
         shutil.rmtree(large)
-        found |= copies(f"small{tail}", small, place, group, rounds, flush=is_disk, target=None if is_disk else 1.0)
+        found |= copies(
+            f"small{tail}", small, place, group, rounds, flush=is_disk, keep=is_disk, target=None if is_disk else 1.0
+        )
         shutil.rmtree(small)
     found |= gunzip(make_samples(memory / "gzip", options.samples), memory, alone, options.rounds)
     for ranks in group:
@@ -281,7 +293,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--memory", type=Path, default=Path("/dev/shm"), help="a tmpfs with 3 GiB free")
     parser.add_argument(
-        "--disk", type=Path, help="a folder on a disk with 3 GiB free (default: that of temporary files)"
+        "--disk", type=Path, help="a folder on a disk with 10 GiB free (default: that of temporary files)"
     )
     parser.add_argument("--rounds", type=int, default=9, help="rounds on the tmpfs")
     parser.add_argument("--disk-rounds", type=int, default=3, help="rounds on the disk; 0: leave it out")

@@ -165,22 +165,14 @@ def refuse_report(path: Path | None, rank: int) -> None:
 
 def said_once(step: Callable[[], T]) -> T:
     """Run ``step``, whose bad input all ranks find for themselves, before they can talk; the first reports it."""
+    from staging.ranks.launch import is_first_rank
+
     try:
         return step()
     except EveryRankError:
         raise
     except InputError as error:
-        raise EveryRankError(str(error), speaks=is_first_rank()) from None
-
-
-def is_first_rank() -> bool:
-    """Whether this process is the first that its launcher started, or the only one."""
-    from staging.ranks.launch import detect
-
-    try:
-        return detect(os.environ).rank == 0
-    except InputError:
-        return True
+        raise EveryRankError(str(error), speaks=is_first_rank(os.environ)) from None
 
 
 def options_of(args: argparse.Namespace) -> StageOptions:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
@@ -13,7 +14,8 @@ from hpcbench.application import suggest
 from hpcbench.cli.arguments import Parser, split_overrides
 from hpcbench.exits import BAD_INPUT, Aborted
 from hpcbench.train.huge_pages import use_huge_pages
-from staging.errors import EveryRankError, InputError
+from staging.cli import said_once
+from staging.errors import InputError
 
 COMMANDS = ("demo", "apps", "app", "data", "stage", "train", "check", "report", "doctor")
 
@@ -69,22 +71,13 @@ def dispatch(tokens: list[str]) -> int:
     parser = Parser(f"hpcbench {name}", module.DESCRIPTION)
     module.add_arguments(parser)
     dotted = hasattr(module, "run_with_overrides")
-    try:
-        rest, overrides = split_overrides(rest) if dotted else (rest, {})
-        args = parser.parse_strictly(rest)
-    except InputError as error:
-        raise EveryRankError(str(error), speaks=is_first_rank()) from None
+
+    def parse() -> tuple[Namespace, dict[str, str]]:
+        words, overrides = split_overrides(rest) if dotted else (rest, {})
+        return parser.parse_strictly(words), overrides
+
+    args, overrides = said_once(parse)
     return int(module.run_with_overrides(args, overrides) if dotted else module.run(args))
-
-
-def is_first_rank() -> bool:
-    """Whether this process is the one to report what all ranks of a launcher meet, such as a wrong option."""
-    from staging.ranks.launch import detect
-
-    try:
-        return detect(os.environ).rank == 0
-    except InputError:
-        return True
 
 
 def command(name: str) -> ModuleType:

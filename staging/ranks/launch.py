@@ -84,6 +84,15 @@ def detect(environ: Environ) -> Launch:
     return _complete(claims, first.rank, world_size, environ)
 
 
+def is_first_rank(environ: Environ) -> bool:
+    """Whether this process is rank 0, or does not know its rank and so had better speak."""
+    try:
+        claim = claimed(environ)
+    except InputError:
+        return True
+    return claim is None or claim.rank == 0
+
+
 def claimed(environ: Environ) -> Claim | None:
     """What the launcher says, with the number of ranks from any source that gives it; ``None`` without a launcher.
 

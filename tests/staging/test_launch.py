@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from staging.errors import InputError
-from staging.ranks.launch import Launch, detect, expand_counts, expand_nodes
+from staging.ranks.launch import Launch, detect, expand_counts, expand_nodes, is_first_rank
 
 RECORDED = json.loads((Path(__file__).parent / "recorded_environments.json").read_text())
 
@@ -120,3 +120,17 @@ def test_slurm_short_forms() -> None:
     assert expand_nodes("gpu[08-10,12],login") == ["gpu08", "gpu09", "gpu10", "gpu12", "login"]
     assert expand_nodes("r[1-2]n[1-2]") == ["r1n1", "r1n2", "r2n1", "r2n2"]
     assert expand_nodes("") == []
+
+
+@pytest.mark.parametrize(
+    ("environ", "first"),
+    [
+        ({}, True),
+        ({"PMI_RANK": "0", "PMI_SIZE": "2"}, True),
+        ({"PMI_RANK": "1", "PMI_SIZE": "2"}, False),
+        ({"PMI_RANK": "1", "RANK": "0"}, True),  # who does not know its rank had better speak
+        ({"PMI_RANK": "one"}, True),
+    ],
+)
+def test_who_speaks_for_all(environ: dict[str, str], first: bool) -> None:
+    assert is_first_rank(environ) is first

@@ -58,12 +58,16 @@ class StagingConfig:
 
 @dataclass
 class OptimConfig:
-    """The optimizer. ``lr`` is always the peak of the schedule."""
+    """The optimizer. ``lr``, scaled with the batch where ``scaling`` says so, is always the peak of the schedule."""
 
     name: OptimizerName = "sgd"
     """One of the registered optimizers."""
     lr: float = 0.001
-    """Peak learning rate."""
+    """Peak learning rate, before scaling."""
+    scaling: Literal["none", "linear", "sqrt"] = "none"
+    """Multiply lr by the run's global batch size over base_batch_size, or by the square root of that."""
+    base_batch_size: int | None = None
+    """Global batch size that lr was found at."""
     momentum: float = 0.9
     """Momentum of SGD."""
     betas: tuple[float, float] = (0.9, 0.999)
@@ -76,24 +80,28 @@ class OptimConfig:
 
 @dataclass
 class ScheduleConfig:
-    """The learning rate as a function of the step; every length below is in ``unit``."""
+    """The learning rate as a function of the step; every length below is in ``unit``, the warm-up in its own."""
 
     unit: Literal["epoch", "step"] = "epoch"
-    """What warm-up, milestones and t_max count; with ``epoch`` the rate is constant within an epoch."""
-    shape: Literal["constant", "multistep", "cosine"] = "constant"
+    """What milestones, t_max and warmup count; with ``epoch`` the rate is constant within an epoch."""
+    shape: Literal["constant", "multistep", "cosine", "polynomial"] = "constant"
     """What follows the warm-up."""
     warmup: int = 0
     """Length of the linear warm-up."""
+    warmup_unit: Literal["epoch", "step"] | None = None
+    """What warmup counts, where that is not the unit of the rest."""
     warmup_start_lr: float = 0.0
-    """Learning rate at the start of the warm-up."""
+    """Learning rate at the start of the warm-up, or the peak where scaling puts that below; scaling leaves it alone."""
     milestones: list[int] = field(default_factory=list)
     """Where the rate drops (multistep). In epochs they count from the start, in steps from the end of warm-up."""
     factors: list[float] = field(default_factory=list)
     """Rate after each milestone as a fraction of the peak."""
     t_max: int = 0
-    """Half period of the cosine."""
+    """Half period of the cosine, or length of the polynomial descent, from the end of the warm-up."""
     eta_min: float = 0.0
-    """Lowest rate of the cosine."""
+    """Lowest rate of the cosine, last of the polynomial, or the peak where scaling puts that below."""
+    power: float = 1.0
+    """Exponent of the polynomial; 1 is a straight line."""
     reference_quirks: bool = False
     """Repeat the published references' slips (see docs/schedules.md) instead of the intended form."""
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from hpcbench.config.schema import RunConfig, ScheduleConfig
 from staging.errors import InputError
 
+DESCENTS = ("cosine", "polynomial")
+"""Shapes that fall to ``eta_min`` in ``t_max``."""
+
 
 def validate_run(config: RunConfig) -> None:
     """Check the parts that every application shares. Raises ``InputError``."""
@@ -29,12 +32,17 @@ def validate_run(config: RunConfig) -> None:
     at_least("simulate.seed", config.simulate.seed, 0)
     at_least("optim.weight_decay", config.optim.weight_decay, 0)
     at_least("optim.lr", config.optim.lr, 0)
+    at_least("optim.base_batch_size", config.optim.base_batch_size, 1)
+    if config.optim.scaling != "none" and config.optim.base_batch_size is None:
+        raise InputError(
+            f"optim.scaling {config.optim.scaling} needs optim.base_batch_size, the global batch size of optim.lr"
+        )
     for beta in config.optim.betas:
         if not 0 <= beta < 1:
             raise InputError(f"optim.betas ({list(config.optim.betas)}) must be at least 0 and below 1")
     if not 0 <= config.optim.momentum < 1:
         raise InputError(f"optim.momentum ({config.optim.momentum}) must be at least 0 and below 1")
-    validate_schedule(config.schedule, config.optim.lr)
+    validate_schedule(config.schedule, config.optim.lr if config.optim.scaling == "none" else None)
     if config.submission.ruleset != "3.0.0" and config.staging.destination and not config.staging.timed:
         raise InputError(
             f"staging.timed is false, but rules {config.submission.ruleset} count staging in the scored time; "
@@ -74,13 +82,14 @@ def validate_shards(config: RunConfig) -> None:
         raise InputError("staging.overlap brings the whole set to each node; set staging.placement replicate")
 
 
-def validate_schedule(schedule: ScheduleConfig, peak: float) -> None:
-    """Check the shape of the learning-rate schedule."""
-    at_least("schedule.warmup", schedule.warmup, 0)
-    if schedule.warmup and schedule.warmup_start_lr > peak:
-        raise InputError(
-            f"schedule.warmup_start_lr ({schedule.warmup_start_lr}) must be at most the peak, optim.lr ({peak})"
-        )
+def validate_schedule(schedule: ScheduleConfig, peak: float | None) -> None:
+    """Check the schedule, against its peak where that is known before the batch is."""
+    for key in ("warmup", "warmup_start_lr", "eta_min"):
+        at_least(f"schedule.{key}", getattr(schedule, key), 0)
+    lowest = "warmup_start_lr" if schedule.warmup else "", "eta_min" if schedule.shape in DESCENTS else ""
+    for key in filter(None, lowest):
+        if peak is not None and getattr(schedule, key) > peak:
+            raise InputError(f"schedule.{key} ({getattr(schedule, key)}) must be at most the peak, optim.lr ({peak})")
     if len(schedule.milestones) != len(schedule.factors):
         raise InputError(
             f"schedule.milestones has {len(schedule.milestones)} entries and schedule.factors "
@@ -90,8 +99,23 @@ def validate_schedule(schedule: ScheduleConfig, peak: float) -> None:
         raise InputError(f"schedule.milestones ({schedule.milestones}) must grow from one to the next")
     if schedule.shape == "multistep" and not schedule.milestones:
         raise InputError("schedule.shape multistep needs schedule.milestones and schedule.factors")
-    if schedule.shape == "cosine" and schedule.t_max < 1:
-        raise InputError(f"schedule.t_max ({schedule.t_max}) must be at least 1 for schedule.shape cosine")
+    if schedule.shape in DESCENTS and schedule.t_max < 1:
+        raise InputError(f"schedule.t_max ({schedule.t_max}) must be at least 1 for schedule.shape {schedule.shape}")
+    if schedule.power <= 0:
+        raise InputError(f"schedule.power ({schedule.power}) must be above 0")
+    if schedule.reference_quirks:
+        validate_quirks(schedule)
+
+
+def validate_quirks(schedule: ScheduleConfig) -> None:
+    """Refuse what the references do not have."""
+    if schedule.shape == "polynomial":
+        raise InputError("schedule.reference_quirks does not go with schedule.shape polynomial, which no reference has")
+    if schedule.warmup and schedule.warmup_unit not in (None, schedule.unit):
+        raise InputError(
+            f"schedule.reference_quirks does not go with schedule.warmup_unit {schedule.warmup_unit} beside "
+            f"schedule.unit {schedule.unit}; the references have one unit"
+        )
 
 
 def at_least(key: str, value: float | None, bound: float) -> None:

@@ -3,8 +3,8 @@
 Two units, two published schedules. CosmoFlow counts epochs: the rate is constant within an epoch, epoch 0 trains at
 ``warmup_start_lr``, epoch ``warmup`` at the peak, and milestones count from the start. DeepCAM counts optimizer steps:
 every step of the warm-up is one increment, the last of them reaches the peak, and milestones count from the end of the
-warm-up. Both are computed in their intended form; ``reference_quirks`` repeats what the reference code does
-(mlcommons/hpc; docs/schedules.md lists the differences).
+warm-up. ``warmup_unit`` gives the warm-up the other's form. Both are computed in their intended form;
+``reference_quirks`` repeats what the reference code does (mlcommons/hpc; docs/schedules.md lists the differences).
 """
 
 from __future__ import annotations
@@ -14,33 +14,29 @@ import math
 from hpcbench.config.schema import ScheduleConfig
 
 
-def learning_rate(schedule: ScheduleConfig, peak: float, step: int, steps_per_epoch: int) -> float:
-    """Learning rate of optimizer step ``step`` (0-based, over the whole run), with ``steps_per_epoch`` of them."""
-    if schedule.unit == "epoch":
-        return _per_epoch(schedule, peak, step // steps_per_epoch)
-    if schedule.reference_quirks:
+def learning_rate(
+    schedule: ScheduleConfig, peak: float, step: int, steps_per_epoch: int, epoch: int | None = None
+) -> float:
+    """Learning rate of optimizer step ``step`` (0-based, over the whole run), with ``steps_per_epoch`` of them.
+
+    ``epoch`` (0-based) says which one the step is in where their lengths differ, as with reshuffled shards.
+    """
+    epoch = step // steps_per_epoch if epoch is None else epoch
+    warmup, in_epochs = schedule.warmup, (schedule.warmup_unit or schedule.unit) == "epoch"
+    if schedule.unit == "step" and schedule.reference_quirks:
         return _deepcam_reference(schedule, peak, step)
-    return _per_step(schedule, peak, step)
-
-
-def _per_epoch(schedule: ScheduleConfig, peak: float, epoch: int) -> float:
-    start, warmup = schedule.warmup_start_lr, schedule.warmup
-    if epoch < warmup:
-        return start + epoch * (peak - start) / warmup
-    if schedule.shape == "multistep":
+    if epoch < warmup if in_epochs else step < warmup:
+        # Epoch 0 trains at the start, while the first step is one increment above it.
+        done = epoch if in_epochs else step + 1
+        start = min(schedule.warmup_start_lr, peak)
+        return peak if done == warmup else start + done * (peak - start) / warmup
+    if schedule.unit == "epoch":
+        since = epoch - (warmup if in_epochs else warmup // steps_per_epoch)
         # The reference compares with "less than", so that a drop named for epoch m is seen in epoch m + 1.
         passed = epoch - 1 if schedule.reference_quirks else epoch
-        return peak * _factor(schedule, passed)
-    return _cosine(schedule, peak, epoch - warmup)
-
-
-def _per_step(schedule: ScheduleConfig, peak: float, step: int) -> float:
-    start, warmup = schedule.warmup_start_lr, schedule.warmup
-    if step < warmup:
-        return peak if step + 1 == warmup else start + (step + 1) * (peak - start) / warmup
-    if schedule.shape == "multistep":
-        return peak * _factor(schedule, step - warmup)
-    return _cosine(schedule, peak, step - warmup)
+    else:
+        passed = since = step - (warmup * steps_per_epoch if in_epochs else warmup)
+    return peak * _factor(schedule, passed) if schedule.shape == "multistep" else _descent(schedule, peak, since)
 
 
 def _deepcam_reference(schedule: ScheduleConfig, peak: float, step: int) -> float:
@@ -56,7 +52,7 @@ def _deepcam_reference(schedule: ScheduleConfig, peak: float, step: int) -> floa
     ahead = step + 1 - warmup
     # Its restart adds to the base rate.
     top = reached if ahead <= schedule.t_max else base
-    return _cosine(schedule, top, ahead)
+    return _descent(schedule, top, ahead)
 
 
 def _factor(schedule: ScheduleConfig, position: int) -> float:
@@ -64,9 +60,16 @@ def _factor(schedule: ScheduleConfig, position: int) -> float:
     return passed[-1] if passed else 1.0
 
 
-def _cosine(schedule: ScheduleConfig, peak: float, position: int) -> float:
-    """Half a cosine from the peak to ``eta_min`` in ``t_max``, then back, as torch's CosineAnnealingLR does."""
-    if schedule.shape != "cosine":
+def _descent(schedule: ScheduleConfig, peak: float, position: int) -> float:
+    """From the peak to ``eta_min`` in ``t_max``: half a cosine, then back as torch's does; or a polynomial that stays.
+
+    Polynomial: eta_min + (peak - eta_min) (1 - position / t_max) ** power.
+    """
+    if schedule.shape == "cosine":
+        share = (1 + math.cos(math.pi * position / schedule.t_max)) / 2
+    elif schedule.shape == "polynomial":
+        share = (1 - min(position / schedule.t_max, 1.0)) ** schedule.power
+    else:
         return peak
-    share = (1 + math.cos(math.pi * position / schedule.t_max)) / 2
-    return schedule.eta_min + (peak - schedule.eta_min) * share
+    last = min(schedule.eta_min, peak)
+    return last + (peak - last) * share

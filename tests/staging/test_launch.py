@@ -128,7 +128,7 @@ def test_slurm_short_forms() -> None:
         ({}, True),
         ({"PMI_RANK": "0", "PMI_SIZE": "2"}, True),
         ({"PMI_RANK": "1", "PMI_SIZE": "2"}, False),
-        ({"PMI_RANK": "1", "RANK": "0"}, True),  # who does not know its rank had better speak
+        ({"PMI_RANK": "1", "RANK": "0", "WORLD_SIZE": "2"}, True),  # who does not know its rank had better speak
         ({"PMI_RANK": "one"}, True),
     ],
 )

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from staging.errors import DataError
@@ -12,26 +15,25 @@ from staging.ledger.records import has_size
 
 HINT = "set data.root to the dataset, or make one with `hpcbench data simulate`"
 STAGE_AGAIN = "stage it again"
+_COMING: ContextVar[tuple[Path, Collection[str]] | None] = ContextVar("coming", default=None)
 
 
 def list_samples(folder: Path, suffix: str, hint: str = HINT) -> list[Path]:
     """Files of ``folder`` whose names end with ``suffix``, sorted by name; hidden and temporary files are left out.
 
-    In a staged folder these are the files that the manifest names; others are not looked at. Raises ``DataError``
-    that ends with ``hint`` when the folder is missing or has no such file, and another where a staging into the
-    folder did not come to its end, or a file that it put there is missing or has another size.
+    In a staged folder these are the files that the manifest names; others are not looked at. Within ``coming`` they are
+    those that will be there. Raises ``DataError`` that ends with ``hint`` when the folder is missing or has no such
+    file, and another where a staging into the folder did not come to its end, or a file that it put there is missing or
+    has another size.
     """
-    try:
-        with os.scandir(folder) as entries:
-            present = [entry.name for entry in entries]
-    except FileNotFoundError:
-        raise DataError(folder, "no such folder", hint) from None
-    except NotADirectoryError:
-        raise DataError(folder, "is not a folder", hint) from None
-    except OSError as error:
-        raise DataError(folder, f"cannot be read ({error.strerror})", "check its permissions") from None
-    staged = staged_names(folder)
-    candidates = present if staged is None else staged
+    expected = expected_files(folder)
+    staged = None
+    if expected is not None:
+        candidates: Collection[str] = [path.name for path in expected if path.parent == folder]
+    else:
+        present = _names_in(folder, hint)
+        staged = staged_names(folder)
+        candidates = present if staged is None else staged
     names = [name for name in candidates if name.endswith(suffix) and not name.startswith(".")]
     if staged is not None:
         _check_staged(folder, {name: staged[name] for name in names})
@@ -39,6 +41,37 @@ def list_samples(folder: Path, suffix: str, hint: str = HINT) -> list[Path]:
         kind = "file" if staged is None else "staged file"
         raise DataError(folder, f"holds no {kind} named *{suffix}", hint)
     return [folder / name for name in sorted(names)]
+
+
+@contextmanager
+def coming(destination: Path, names: Collection[str]) -> Iterator[None]:
+    """While entered, a dataset below ``destination`` can be listed as it will be: a staging will bring ``names``."""
+    token = _COMING.set((destination, names))
+    try:
+        yield
+    finally:
+        _COMING.reset(token)
+
+
+def expected_files(folder: Path) -> list[Path] | None:
+    """Within ``coming``, the files that will be below ``folder``; ``None`` for a folder that lies elsewhere."""
+    found = _COMING.get()
+    if found is None or not folder.is_relative_to(found[0]):
+        return None
+    prefix = "" if folder == found[0] else folder.relative_to(found[0]).as_posix() + "/"
+    return [found[0] / name for name in found[1] if name.startswith(prefix)]
+
+
+def _names_in(folder: Path, hint: str) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries]
+    except FileNotFoundError:
+        raise DataError(folder, "no such folder", hint) from None
+    except NotADirectoryError:
+        raise DataError(folder, "is not a folder", hint) from None
+    except OSError as error:
+        raise DataError(folder, f"cannot be read ({error.strerror})", "check its permissions") from None
 
 
 def _check_staged(folder: Path, sizes: dict[str, int]) -> None:

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from staging.errors import DataError, InputError
-from staging.landing.plain import ExceptPlain
+from staging.landing.plain import ExceptPlain, landed_names
 from staging.landing.sinks import SinkMaker
-from staging.landing.transforms import find_transform, holds_files, sink_maker
+from staging.landing.transforms import holds_files, sink_maker
 from staging.ledger.claim import refuse_nesting, refuse_strangers
 from staging.ledger.manifest import load_records, manifest_path
 from staging.moving.counters import Counters
@@ -50,6 +50,8 @@ class Prepared:
     piece_bytes: int
     turns: NDArray[np.int64]
     """For each entry its place in the order in which entries shall arrive."""
+    spans: Spans
+    counters: Counters
 
     @property
     def listing(self) -> Listing:
@@ -65,6 +67,12 @@ class Prepared:
         lane = self.world.place.local_rank
         ranks = {place.node: place.rank for place in self.places if place.local_rank == lane}
         return [ranks[node] for node in range(self.plan.nodes)]
+
+    def sources_here(self) -> dict[str, str]:
+        """Names of the files that land on this node, as far as their sources' names tell, and the entry of each."""
+        landed, names = landed_names(self.options.transform, self.options.plain), self.listing.names
+        here = (names[int(entry)] for entry in self.plan.lands_on(self.world.place.node))
+        return {output: name for name in here for output in landed(name)}
 
     @property
     def buffer_bytes(self) -> int:
@@ -102,7 +110,10 @@ def prepare(
         check_room(destination, source.listing, wanted, make_sink, options.transform, world)
     turns = turns_of(source.listing, names)
     piece_bytes = max(options.piece_bytes, held_bytes(options, source.listing))
-    return Prepared(options, world, places, destination, source, plan, wanted, moving, make_sink, piece_bytes, turns)
+    return Prepared(
+        options, world, places, destination, source, plan, wanted, moving, make_sink, piece_bytes, turns,
+        spans, counters,
+    )  # fmt: skip
 
 
 def turns_of(listing: Listing, names: Sequence[str] | None) -> NDArray[np.int64]:
@@ -261,9 +272,9 @@ def refuse_collisions(options: StageOptions, listing: Listing) -> None:
     """Raise ``DataError`` where two entries would land under one name."""
     if not options.transform:
         return
-    transform, seen = find_transform(options.transform), dict[str, str]()
+    landed, seen = landed_names(options.transform, options.plain), dict[str, str]()
     for name in listing.names:
-        for output in transform.names(name) or [name]:
+        for output in landed(name) or [name]:
             if (other := seen.setdefault(output, name)) != name:
                 raise DataError(
                     options.source / name, f"and {other} would both land as {output}", "exclude one of them"

@@ -64,17 +64,30 @@ def stage(
     meets it for what turns up on the way, so that the caller ends the others (``together.watch``); ``watcher`` is that,
     so that they write down why. What landed until then is kept, and named if the disk takes it in a few seconds.
     """
-    spans, counters = Spans(), Counters()
-    prepared = prepare(settled(options), world, spans, counters, names)
+    prepared = prepare(settled(options), world, Spans(), Counters(), names)
+    return carry_out(prepared, quiet=quiet, watcher=watcher)
+
+
+def carry_out(
+    prepared: Prepared,
+    *,
+    quiet: bool = False,
+    watcher: AbortWatcher | None = None,
+    on_move: Callable[[], None] | None = None,
+) -> StagingReport:
+    """The part of ``stage`` that writes, once, after ``prepare``; collective. ``on_move`` is called before it moves."""
+    world = prepared.world
     job = world.broadcast(secrets.token_hex(4))
-    with together(world, lambda: claim(prepared.destination, options.source, world.place, job)):
+    with together(world, lambda: claim(prepared.destination, prepared.options.source, world.place, job)):
         manifest = together(world, lambda: Manifest.open(prepared.destination, identity(prepared)))
         journal = Journal(prepared.destination)
         together(world, lambda: clear_up(journal, prepared.destination, world.place, quiet))
         ceilings = together(world, lambda: known_ceilings(prepared))
         begun = journal.start(job, world.place, " ".join(sys.argv))
-        staging = Staging(prepared, manifest, spans, counters, quiet)
+        staging = Staging(prepared, manifest, quiet)
         with staging.written_down(journal, begun, watcher):
+            if on_move is not None:
+                on_move()
             report = staging.run()
         report.ceilings = world.broadcast(ceilings)
         world.barrier()
@@ -152,12 +165,12 @@ class Landings:
 class Staging:
     """One rank's part in a staging that is prepared and claimed."""
 
-    def __init__(self, prepared: Prepared, manifest: Manifest, spans: Spans, counters: Counters, quiet: bool) -> None:
+    def __init__(self, prepared: Prepared, manifest: Manifest, quiet: bool) -> None:
         self.prepared = prepared
         self.options = prepared.options
         self.world = prepared.world
-        self.spans = spans
-        self.counters = counters
+        self.spans = prepared.spans
+        self.counters = prepared.counters
         self.quiet = quiet
         self.batch = Batch(manifest, prepared.destination)
 

@@ -1,12 +1,14 @@
-"""Files that a transform leaves as they are, such as statistics that all samples share."""
+"""Files that a transform leaves as they are, such as statistics that all samples share; and what files become."""
 
 from __future__ import annotations
 
 import fnmatch
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from staging.landing.sinks import Sink, SinkMaker
+from staging.landing.transforms import find_transform
 
 
 class ExceptPlain:
@@ -15,7 +17,7 @@ class ExceptPlain:
     def __init__(self, transforming: SinkMaker, plain: SinkMaker, patterns: tuple[str, ...]) -> None:
         self._transforming = transforming
         self._plain = plain
-        self._match = re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns)).match
+        self._match = matcher(patterns)
 
     def __call__(self, destination: Path, name: str, size: int, mtime_ns: int) -> Sink:
         """A sink for the entry ``name``."""
@@ -27,3 +29,16 @@ class ExceptPlain:
 
     def _of(self, name: str) -> SinkMaker:
         return self._plain if self._match(name) else self._transforming
+
+
+def landed_names(transform: str, plain: tuple[str, ...] = ()) -> Callable[[str], list[str]]:
+    """What gives the names that an entry lands under, by its own; none where only its content tells."""
+    if not transform:
+        return lambda name: [name]
+    names, is_plain = find_transform(transform).names, matcher(plain)
+    return lambda name: [name] if plain and is_plain(name) else names(name)
+
+
+def matcher(patterns: tuple[str, ...]) -> Callable[[str], object]:
+    """Whether a name matches one of the shell patterns."""
+    return re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns)).match

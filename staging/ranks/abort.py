@@ -183,6 +183,14 @@ class AbortWatcher:
             self._peers[0].send(self._announced)
             self._acknowledged.wait(ACKNOWLEDGE_S)
 
+    def end_all(self, error: BaseException) -> NoReturn:
+        """End all ranks, this one too, for an error in a thread beside the main one, which may hang."""
+        reason, code = f"{type(error).__name__}: {error}", exit_code_of(error)
+        if self._rank == 0:
+            self._end({"kind": "abort", "reason": reason, "code": code, **self._sender()})
+        self.announce(reason, code)
+        leave(code)
+
     def _leave_at_exit(self) -> None:
         assert self._announced is not None
         if self._rank == 0:

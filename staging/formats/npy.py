@@ -1,7 +1,8 @@
-"""NumPy's npy files of one array: the header is checked before any data is read, and nothing is unpickled."""
+"""NumPy's npy files of one array: headers are checked before any data is read, and nothing is unpickled."""
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,6 +43,21 @@ def write_array(path: Path, array: npt.NDArray[Any]) -> None:
     """Write ``array`` in C order, complete or not at all; the same array gives the same bytes."""
     with replacing(path) as temporary, temporary.open("wb") as file:
         npy_format.write_array(file, np.asarray(array, order="C"), allow_pickle=False)
+
+
+def npy_header(shape: tuple[int, ...], dtype: npt.DTypeLike) -> bytes:
+    """The header of an npy file (version 1.0) of ``shape`` and ``dtype`` in C order, as ``numpy.save`` writes it.
+
+    The array's bytes follow it.
+    """
+    described: dict[str, Any] = {
+        "descr": npy_format.dtype_to_descr(np.dtype(dtype)),
+        "fortran_order": False,
+        "shape": shape,
+    }
+    file = io.BytesIO()
+    npy_format.write_array_header_1_0(file, described)
+    return file.getvalue()
 
 
 def _header(file: BinaryIO, path: Path) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from staging.errors import DataError, InputError
 from staging.formats.hdf5 import AGAIN, DAMAGE
 from staging.formats.hdf5_raw import raw_offset
-from staging.formats.npy_bytes import npy_header
+from staging.formats.npy import npy_header
 from staging.moving.counters import Counters
 from staging.source.listing import UNKNOWN, Listing, Names
 from staging.source.retry import retrying

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from staging.errors import DataError
-from staging.formats.npy import read_array, write_array
+from staging.formats.npy import npy_header, read_array, write_array
 
 COUNTS = np.arange(48, dtype=np.int16).reshape(2, 3, 8)
 
@@ -37,6 +37,14 @@ def test_agrees_with_numpy_both_ways(tmp_path_factory: pytest.TempPathFactory, a
     found = read_array(path, shape=array.shape, dtype=array.dtype)
     assert np.array_equal(found, array, equal_nan=array.dtype.kind == "f")
     assert found.flags.writeable
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (7,), (2, 3, 8), (128, 128, 128, 4)])
+@pytest.mark.parametrize("dtype", ["<i2", "<f4", "<f8", "|u1"])
+def test_a_header_for_bytes_that_are_written_elsewhere(shape: tuple[int, ...], dtype: str) -> None:
+    file = io.BytesIO()
+    np.save(file, np.empty(shape, dtype))
+    assert npy_header(shape, dtype) == file.getvalue()[: len(file.getvalue()) - np.empty(shape, dtype).nbytes]
 
 
 def test_any_order_in_memory_is_written_in_c_order(tmp_path: Path) -> None:

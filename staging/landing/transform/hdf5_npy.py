@@ -19,7 +19,7 @@ import numpy.typing as npt
 from staging.errors import DataError, InputError
 from staging.formats.hdf5 import AGAIN, DAMAGE
 from staging.formats.hdf5_raw import raw_offset
-from staging.formats.npy_bytes import npy_header
+from staging.formats.npy import npy_header
 from staging.landing.transform.options import Options
 from staging.landing.transform.whole import Output, WholeTransform, byte_view
 

@@ -12,7 +12,7 @@ import numpy as np
 from staging.errors import DataError
 from staging.formats.compression import MAGIC, gunzip
 from staging.formats.example import decode_example
-from staging.formats.npy_bytes import npy_header
+from staging.formats.npy import npy_header
 from staging.landing.dali_index import scan_records
 from staging.landing.transform.gunzip import EXPANSION, without_gz
 from staging.landing.transform.options import Options, positive, refuse_unknown

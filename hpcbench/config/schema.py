@@ -91,7 +91,7 @@ class ScheduleConfig:
     warmup_unit: Literal["epoch", "step"] | None = None
     """What warmup counts, where that is not the unit of the rest."""
     warmup_start_lr: float = 0.0
-    """Learning rate at the start of the warm-up, or the peak where scaling puts that below; scaling leaves it alone."""
+    """Learning rate at the start of the warm-up; scaling leaves it alone, or lowers it to the peak."""
     milestones: list[int] = field(default_factory=list)
     """Where the rate drops (multistep). In epochs they count from the start, in steps from the end of warm-up."""
     factors: list[float] = field(default_factory=list)
@@ -99,7 +99,7 @@ class ScheduleConfig:
     t_max: int = 0
     """Half period of the cosine, or length of the polynomial descent, from the end of the warm-up."""
     eta_min: float = 0.0
-    """Lowest rate of the cosine, last of the polynomial, or the peak where scaling puts that below."""
+    """Lowest rate of the cosine, last one of the polynomial; scaling leaves it alone, or lowers it to the peak."""
     power: float = 1.0
     """Exponent of the polynomial; 1 is a straight line."""
     reference_quirks: bool = False

@@ -28,7 +28,7 @@ def learning_rate(
     if epoch < warmup if in_epochs else step < warmup:
         # Epoch 0 trains at the start, while the first step is one increment above it.
         done = epoch if in_epochs else step + 1
-        start = min(schedule.warmup_start_lr, peak)
+        start = schedule.warmup_start_lr
         return peak if done == warmup else start + done * (peak - start) / warmup
     if schedule.unit == "epoch":
         since = epoch - (warmup if in_epochs else warmup // steps_per_epoch)
@@ -71,5 +71,4 @@ def _descent(schedule: ScheduleConfig, peak: float, position: int) -> float:
         share = (1 - min(position / schedule.t_max, 1.0)) ** schedule.power
     else:
         return peak
-    last = min(schedule.eta_min, peak)
-    return last + (peak - last) * share
+    return schedule.eta_min + (peak - schedule.eta_min) * share

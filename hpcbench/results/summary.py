@@ -66,6 +66,8 @@ class Summary:
     local_batch_size: int = 0
     accumulation: int = 1
     global_batch_size: int = 0
+    peak_lr: float | None = None
+    """Peak learning rate, scaled with the batch where the run asked for that."""
     train_samples: int = 0
     validation_samples: int = 0
     samples_per_s: float | None = None

@@ -79,6 +79,7 @@ def summarize(run: Run, status: Status, reason: str) -> Summary:
         local_batch_size=config.train.local_batch_size,
         accumulation=config.train.accumulation,
         global_batch_size=run.global_batch_size,
+        peak_lr=config.optim.lr,
         train_samples=len(run.training),
         validation_samples=len(run.validation),
         samples_per_s=throughput(state.history),

@@ -110,12 +110,6 @@ class Run:
         return -(-self.micro_batches // self.config.train.accumulation)
 
     @property
-    def schedule_step(self) -> int:
-        """The step that the schedule is asked for: by epochs it asks for the first, as shards may change the number."""
-        by_epoch = self.config.schedule.unit == "epoch"
-        return self.state.epoch * self.steps_per_epoch if by_epoch else self.state.step
-
-    @property
     def global_batch_size(self) -> int:
         """Samples of an optimizer step, over all ranks and micro-batches."""
         return self.config.train.local_batch_size * self.config.train.accumulation * self.launch.world_size

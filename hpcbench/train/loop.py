@@ -85,7 +85,8 @@ def forward_backward(
 
 def optimizer_step(run: Run, step_samples: int) -> None:
     """Reduce what is left of the gradients, set the rate, and step."""
-    rate = learning_rate(run.config.schedule, run.config.optim.lr, run.schedule_step, run.steps_per_epoch)
+    config, state = run.config, run.state
+    rate = learning_rate(config.schedule, config.optim.lr, state.step, run.steps_per_epoch, state.epoch)
     with run.phase("communication"):
         run.reducer.finish()
     with run.phase("optimizer"):

@@ -16,6 +16,7 @@ from hpcbench.measure.memory import reset_peak_memory
 from hpcbench.measure.mllog import RunLog
 from hpcbench.measure.phases import Phases
 from hpcbench.measure.system import system_description
+from hpcbench.optim.scaling import rate_note, scale_to_batch
 from hpcbench.parallel.gradients import GradientReducer, broadcast_state
 from hpcbench.results.run_folder import RunFolder, default_path
 from hpcbench.train import checkpoint as checkpoints
@@ -65,6 +66,7 @@ def open_run(
         threads=ranks.threads, task=task, training=training, validation=validation, model=model, optimizer=optimizer,
         reducer=GradientReducer(model.parameters(), group, config.parallel.bucket_bytes), started=started,
     )  # fmt: skip
+    scale_to_batch(config, run.global_batch_size)
     if found is not None:
         ranks.together(lambda: run.restore(found))
     write_description(run)
@@ -77,7 +79,8 @@ def headline(run: Run) -> str:
     ranks = f"{run.launch.world_size} rank{'s' if run.launch.world_size > 1 else ''}"
     return (
         f"{run.application.name} {run.config.preset}: {ranks} x {run.threads} threads on {run.device_name}, "
-        f"{run.precision}, global batch {run.global_batch_size}, seed {run.seed}"
+        f"{run.precision}, global batch {run.global_batch_size}, "
+        f"{rate_note(run.config.optim, run.global_batch_size)}, seed {run.seed}"
     )
 
 

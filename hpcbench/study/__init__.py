@@ -1,0 +1,1 @@
+"""Matrices of runs, and what is fitted to their results."""

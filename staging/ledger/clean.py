@@ -10,10 +10,14 @@ from pathlib import Path
 
 from staging.atomic import is_temporary
 from staging.errors import DataError
+from staging.ledger.claim import NAME as LOCK
 from staging.ledger.claim import lock
 from staging.ledger.manifest import BOOKKEEPING, is_inside, load_records
 from staging.ledger.records import has_size
 from staging.ranks.world import this_node
+
+PROBE = "probe."
+"""What a probe writes into the bookkeeping begins so."""
 
 
 @dataclass
@@ -31,23 +35,34 @@ class Cleaned:
 def clean(destination: Path) -> Cleaned:
     """Remove the staged files below ``destination``, unfinished ones, empty folders, and the bookkeeping.
 
-    Stays below ``destination``: names that lead out of it are not followed, nor are links. Raises ``DataError``
-    where there is no manifest, where a staging is going on, and where a file can't be removed.
+    Where only a probe was, there is no more than the bookkeeping. Stays below ``destination``: names that lead out of
+    it are not followed, nor are links. Raises ``DataError`` where there is no manifest, where a staging is going on,
+    and where a file can't be removed.
     """
-    load_records(destination)
+    if not is_probed_only(destination):
+        load_records(destination)
     with lock(destination, this_node(), f"clean {secrets.token_hex(4)}"):
         cleaned = Cleaned()
         try:
-            for file in load_records(destination):
-                path = destination / file.name
-                if is_inside(destination, file.name) and has_size(path, file.size):
-                    _remove(path, file.size, cleaned)
-            _sweep(destination, cleaned)
+            if not is_probed_only(destination):
+                _remove_staged(destination, cleaned)
             shutil.rmtree(destination / BOOKKEEPING)
         except OSError as error:
             raise DataError(error.filename, f"cannot be removed ({error.strerror})", "check its permissions") from None
     cleaned.left.sort()
     return cleaned
+
+
+def is_probed_only(destination: Path) -> bool:
+    """Whether staging's books at ``destination`` hold nothing but what comes before a manifest: a lock, a probe."""
+    bookkeeping = destination / BOOKKEEPING
+    try:
+        if bookkeeping.is_symlink() or not bookkeeping.is_dir():
+            return False
+        names = [path.name for path in bookkeeping.iterdir()]
+    except OSError as error:
+        raise DataError(bookkeeping, f"cannot be listed ({error.strerror})", "check its permissions") from None
+    return all(name == LOCK or name.startswith(PROBE) or is_temporary(name) for name in names)
 
 
 def remove_unfinished(destination: Path) -> int:
@@ -68,6 +83,14 @@ def remove_unfinished(destination: Path) -> int:
                     raise DataError(path, f"cannot be removed ({error.strerror})", "check its permissions") from None
                 removed += 1
     return removed
+
+
+def _remove_staged(destination: Path, cleaned: Cleaned) -> None:
+    for file in load_records(destination):
+        path = destination / file.name
+        if is_inside(destination, file.name) and has_size(path, file.size):
+            _remove(path, file.size, cleaned)
+    _sweep(destination, cleaned)
 
 
 def _sweep(destination: Path, cleaned: Cleaned) -> None:

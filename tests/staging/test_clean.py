@@ -123,6 +123,39 @@ def test_a_folder_that_was_not_staged_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / ".x.part").exists()
 
 
+def test_what_only_a_probe_left_goes(tmp_path: Path) -> None:
+    books = tmp_path / "dst/.staging"
+    (books / "probe.0a1b2c3d").mkdir(parents=True)
+    (books / "probe.0a1b2c3d/0.0.large").write_bytes(b"abc")
+    (books / "probe.json").write_text("{}")
+    (books / "lock").touch()
+    (tmp_path / "dst/.x.part").touch()
+    with lock(tmp_path / "dst", "n1", "job"), pytest.raises(DataError, match="another staging holds it"):
+        clean(tmp_path / "dst")
+    assert clean(tmp_path / "dst") == Cleaned()
+    assert tree(tmp_path / "dst") == [".x.part"]
+
+
+def test_books_that_staging_did_not_write_are_refused(tmp_path: Path) -> None:
+    (tmp_path / ".staging").mkdir()
+    (tmp_path / ".staging/notes").touch()
+    with pytest.raises(DataError, match="has no staging manifest"):
+        clean(tmp_path)
+    assert tree(tmp_path) == [".staging", ".staging/notes"]
+
+
+def test_books_that_cannot_be_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".staging").mkdir()
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("staging.ledger.clean.Path.iterdir", refuse)
+    with pytest.raises(DataError) as error:
+        clean(tmp_path)
+    assert str(error.value) == f"{tmp_path}/.staging: cannot be listed (Permission denied); check its permissions"
+
+
 def test_a_staging_that_is_going_on_is_not_cleaned_away(tmp_path: Path) -> None:
     stage(tmp_path, "a")
     with lock(tmp_path, "n1", "job"), pytest.raises(DataError, match="another staging holds it"):

@@ -41,7 +41,8 @@ def python(script: str, **environ: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_ranks_under_mpiexec(size: int, mpiexec: str) -> None:
     command = [mpiexec, "-n", str(size), sys.executable, str(PROGRAM)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     ranks: list[dict[str, Any]] = json.loads(done.stdout)
     last = size - 1

@@ -7,6 +7,7 @@ import pickle
 import signal
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ def main(folder: str, rank: int, world_size: int, how: str, who: int) -> None:
                 raise InputError("the file is cut short")
             if how == "kill":
                 # A forked reader that lives on for a while must not hide the death.
+                warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads, which is the case here
                 if os.fork() == 0:
                     os.close(1)
                     os.close(2)

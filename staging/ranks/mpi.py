@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from typing import Any
 
 ABORT_S = 3.0
 """How long MPI's Abort may take; in some libraries it waits for a lock that a hanging operation holds."""
+
+FORWARD_S = 0.25
+"""How long the launcher has to pass on what the ranks printed; some drop what is on its way when MPI's Abort comes."""
 
 
 def communicator(world_size: int | None = None) -> Any | None:
@@ -28,11 +32,13 @@ def communicator(world_size: int | None = None) -> Any | None:
 def abort_mpi(exit_code: int) -> None:
     """Call MPI's Abort if this process initialized MPI, without which mpiexec waits for the other ranks for ever.
 
-    May be called from any thread, while another one hangs in MPI; returns after at most ``ABORT_S`` seconds.
+    May be called from any thread, while another one hangs in MPI. Waits ``FORWARD_S``, and returns after at most
+    ``ABORT_S`` more.
     """
     module = sys.modules.get("mpi4py.MPI")
     if module is None or not module.Is_initialized() or module.Is_finalized():
         return
+    time.sleep(FORWARD_S)
     try:
         thread = threading.Thread(target=module.COMM_WORLD.Abort, args=(exit_code,), daemon=True)
         thread.start()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +18,7 @@ from staging.errors import EveryRankError, InputError
 from staging.ranks.abort import DIED, exit_code_of
 from staging.ranks.addresses import own_addresses, resolve
 from staging.ranks.messages import connect_first
+from staging.ranks.mpi import FORWARD_S, abort_mpi
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
@@ -141,6 +143,16 @@ def test_ranks_of_mpi(mpiexec: str, how: str, code: int | None, said: str | None
     if how in ("input", "together"):
         assert len([line for line in lines if line.startswith(("staging: ", "program: "))]) == 1
     assert not any("Traceback" in line for line in lines) or how == "raise"
+
+
+def test_the_launcher_has_time_to_pass_on_the_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    began, aborted = time.monotonic(), []
+    world = SimpleNamespace(Abort=lambda code: aborted.append((code, time.monotonic() - began)))
+    library = SimpleNamespace(Is_initialized=lambda: True, Is_finalized=lambda: False, COMM_WORLD=world)
+    monkeypatch.setitem(sys.modules, "mpi4py.MPI", library)
+    abort_mpi(2)
+    assert aborted[0][0] == 2
+    assert aborted[0][1] >= FORWARD_S
 
 
 def test_exit_codes() -> None:

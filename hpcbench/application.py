@@ -82,11 +82,15 @@ class Application:
         return config
 
     def presets(self) -> dict[str, Path]:
-        """Preset names with their files, smallest first where the usual names are used."""
+        """Preset names with their files, smallest first where the usual names are used, or numbers end a name."""
         usual = ["smoke", "laptop", "node", "mlperf"]
         found = {path.stem: path for path in (self.folder() / "configs").glob("*.yaml")}
-        order = sorted(found, key=lambda name: (usual.index(name) if name in usual else len(usual), name))
-        return {name: found[name] for name in order}
+
+        def place(name: str) -> tuple[int, list[tuple[int, str]]]:
+            words = [(int(word), "") if word.isdigit() else (-1, word) for word in name.split("-")]
+            return usual.index(name) if name in usual else len(usual), words
+
+        return {name: found[name] for name in sorted(found, key=place)}
 
 
 def applications() -> dict[str, Application]:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from apps.cosmoflow.config import PARAMETERS, Config
+from hpcbench.optim.schedule import warmup_in_epochs
 from hpcbench.train.randomness import uniform
 from hpcbench.train.task import Task
 
@@ -76,25 +77,28 @@ class CosmoFlowTask(Task):
     def log_keys(self, steps_per_epoch: int) -> dict[str, Any]:
         """Keys of a closed CosmoFlow log. The base learning rate is the peak; epochs are those of the schedule.
 
-        The warm-up factor is peak over start; 1 without a warm-up, and 0 stands for a warm-up from 0.
+        The warm-up factor is peak over start; 1 without a warm-up, and 0 stands for a warm-up from 0. A schedule
+        without drops, which the closed division does not know, is named by a key of ours.
         """
         optim, schedule = self.config.optim, self.config.schedule
-        per_epoch = 1 if schedule.unit == "epoch" else steps_per_epoch
-        shift = 0 if schedule.unit == "epoch" else schedule.warmup
+        warmup = schedule.warmup if warmup_in_epochs(schedule) else schedule.warmup / steps_per_epoch
+        dropping = schedule.shape == "multistep"
+        drops = list(schedule.milestones) if dropping else []
+        if schedule.unit == "step":
+            drops = [round(milestone / steps_per_epoch + warmup) for milestone in drops]
         start = schedule.warmup_start_lr
         factor = 1.0 if not schedule.warmup else optim.lr / start if start > 0 else 0.0
-        return {
+        keys = {
             "opt_name": optim.name,
             "opt_base_learning_rate": optim.lr,
-            "opt_learning_rate_warmup_epochs": schedule.warmup / per_epoch if per_epoch > 1 else schedule.warmup,
+            "opt_learning_rate_warmup_epochs": warmup,
             "opt_learning_rate_warmup_factor": factor,
-            "opt_learning_rate_decay_boundary_epochs": [
-                round((milestone + shift) / per_epoch) for milestone in schedule.milestones
-            ],
-            "opt_learning_rate_decay_factor": list(schedule.factors),
+            "opt_learning_rate_decay_boundary_epochs": drops,
+            "opt_learning_rate_decay_factor": list(schedule.factors) if dropping else [],
             "dropout": self.config.model.dropout,
             "opt_weight_decay": optim.weight_decay,
         }
+        return keys if schedule.shape in ("constant", "multistep") else keys | {"scheduler_type": schedule.shape}
 
     def example(self, inputs: Tensor, output: Tensor, target: Tensor) -> dict[str, Tensor]:
         """Central slice of every channel as the network sees it, (batch, channels, h, w) float32."""

@@ -12,6 +12,7 @@ from torch.nn import functional
 from apps.deepcam.config import CHANNELS, CLASSES, Config
 from apps.deepcam.iou import confusion_counts, metrics_from_counts
 from apps.deepcam.statistics import load_statistics
+from hpcbench.optim.schedule import warmup_steps
 from hpcbench.train.task import Task
 
 CLASS_FREQUENCIES = (0.986267818390377, 0.0004578708870701058, 0.01327431072255291)
@@ -78,6 +79,7 @@ class DeepCAMTask(Task):
         """
         optim, schedule = self.config.optim, self.config.schedule
         per_unit = steps_per_epoch if schedule.unit == "epoch" else 1
+        warmup = warmup_steps(schedule, steps_per_epoch)
         factor = optim.lr / schedule.warmup_start_lr if schedule.warmup and schedule.warmup_start_lr > 0 else 1.0
         keys: dict[str, Any] = {
             "gradient_accumulation_frequency": self.config.train.accumulation,
@@ -87,21 +89,22 @@ class DeepCAMTask(Task):
             "opt_betas": list(optim.betas),
             "opt_eps": optim.eps,
             "opt_weight_decay": optim.weight_decay,
-            "scheduler_lr_warmup_steps": schedule.warmup * per_unit,
+            "scheduler_lr_warmup_steps": warmup,
             "scheduler_lr_warmup_factor": factor,
         }
-        if schedule.shape == "cosine":
-            return keys | {
-                "scheduler_type": "cosine_annealing",
-                "scheduler_t_max": schedule.t_max * per_unit,
-                "scheduler_eta_min": schedule.eta_min,
-            }
+        if schedule.shape in ("cosine", "polynomial"):
+            keys |= {"scheduler_t_max": schedule.t_max * per_unit, "scheduler_eta_min": schedule.eta_min}
+            if schedule.shape == "cosine":
+                return keys | {"scheduler_type": "cosine_annealing"}
+            # The closed division has none, so that its checker refuses the name.
+            return keys | {"scheduler_type": "polynomial", "scheduler_power": schedule.power}
+        dropping = schedule.shape == "multistep"
         # In epochs milestones count from the start, in steps from the end of the warm-up, as logged.
-        shift = schedule.warmup if schedule.unit == "epoch" else 0
+        shift = warmup if schedule.unit == "epoch" else 0
         return keys | {
             "scheduler_type": "multistep",
-            "scheduler_milestones": [(milestone - shift) * per_unit for milestone in schedule.milestones],
-            "scheduler_decay_rate": schedule.factors[0] if schedule.factors else 1.0,
+            "scheduler_milestones": [milestone * per_unit - shift for milestone in schedule.milestones if dropping],
+            "scheduler_decay_rate": schedule.factors[0] if dropping else 1.0,
         }
 
     def example(self, inputs: Tensor, output: Tensor, target: Tensor) -> dict[str, Tensor]:

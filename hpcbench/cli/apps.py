@@ -25,7 +25,9 @@ def run(args: argparse.Namespace) -> int:
     """Print one paragraph per application."""
     for application in applications().values():
         print(f"{application.name:12} {application.title}")
-        for name, path in application.presets().items():
+        presets = application.presets()
+        width = max([10, *map(len, presets)])
+        for name, path in presets.items():
             first = path.read_text(encoding="utf-8").splitlines()[0]
-            print(f"  {name:10} {first.removeprefix('#').strip()}")
+            print(f"  {name:{width}} {first.removeprefix('#').strip()}")
     return 0

@@ -34,10 +34,13 @@ def resolve(
     kind = application.config_class()
     tree: Tree = {}
     if preset is not None:
-        merge(tree, read_preset(application, preset), kind, f"preset '{preset}'")
+        merge_preset(tree, application, preset, kind)
         tree["preset"] = preset
     for path in files or []:
-        merge(tree, read_yaml(path), kind, str(path))
+        values = read_yaml(path)
+        if "extends" in values:
+            raise InputError(f"{path}: 'extends' is for presets; leave it out and give --preset {values['extends']}")
+        merge(tree, values, kind, str(path))
     for key, value in (overrides or {}).items():
         merge(tree, nest(key, value), kind, "the command line")
     config = build(kind, tree)
@@ -46,12 +49,32 @@ def resolve(
     return config
 
 
-def read_preset(application: Application, preset: str) -> Tree:
-    """The values that a preset sets."""
-    presets = application.presets()
-    if preset not in presets:
-        raise InputError(f"{application.name} has no preset '{preset}'; {suggest(preset, list(presets))}")
-    return read_yaml(presets[preset])
+def merge_preset(tree: Tree, application: Application, preset: str, kind: type) -> None:
+    """Put the values of a preset into ``tree``, over those of the presets that it ``extends``."""
+    for name, values in reversed(preset_chain(application, preset)):
+        merge(tree, values, kind, f"preset '{name}'")
+
+
+def preset_chain(application: Application, preset: str) -> list[tuple[str, Tree]]:
+    """The preset and what it extends, with the values that each sets itself.
+
+    Raises ``InputError`` for a name that is no preset, and for presets that extend one another in a circle.
+    """
+    presets, chain = application.presets(), [preset]
+    found: list[tuple[str, Tree]] = []
+    while True:
+        name = chain[-1]
+        if not isinstance(name, str) or name not in presets:
+            by = f", which preset '{chain[-2]}' extends" if found else ""
+            raise InputError(f"{application.name} has no preset '{name}'{by}; {suggest(str(name), list(presets))}")
+        values = read_yaml(presets[name])
+        base = values.pop("extends", None)
+        found.append((name, values))
+        if base is None:
+            return found
+        chain.append(base)
+        if base in chain[:-1]:
+            raise InputError(f"presets of {application.name} extend one another: {' -> '.join(chain)}; end the circle")
 
 
 def read_yaml(path: Path) -> Tree:

@@ -39,6 +39,13 @@ class Recipe:
     point: tuple[str, str] | None = None
     epochs: float | None = None
 
+    @property
+    def preset(self) -> str:
+        """The preset that follows the recipe."""
+        kind = "reference" if self.point is None else "mlperf"
+        version = "-v1.0" if self.source == "RCP 1.0" else ""
+        return f"{kind}-{self.global_batch_size}{version}"
+
     def schedule(self) -> ScheduleConfig:
         """The recipe as a schedule; its peak goes into ``optim.lr``."""
         return ScheduleConfig(
@@ -107,9 +114,9 @@ RECIPES = (
 )  # fmt: skip
 
 HEADER = (
-    "| application | source | batch | optimizer | start | peak | warm-up | drops (fraction of the peak) "
+    "| application | source | preset | batch | optimizer | start | peak | warm-up | drops (fraction of the peak) "
     "| logged base rate | dropout | weight decay | epochs |\n"
-    "|---|---|---:|---|---:|---:|---:|---|---:|---:|---:|---:|\n"
+    "|---|---|---|---:|---|---:|---:|---:|---|---:|---:|---:|---:|\n"
 )
 
 
@@ -126,8 +133,9 @@ def _row(recipe: Recipe) -> str:
     rate = recipe.start if recipe.logged == "start" else recipe.peak
     meaning = {"peak": "the peak", "start": "the start", "both": "constant until the first drop"}[recipe.logged]
     cells = [
-        recipe.application, recipe.source, str(recipe.global_batch_size), recipe.optimizer, f"{recipe.start:g}",
-        f"{recipe.peak:g}", f"{recipe.warmup} {units}" if recipe.warmup else "none", drops, f"{rate:g}: {meaning}",
-        f"{recipe.dropout:g}", f"{recipe.weight_decay:g}", "" if recipe.epochs is None else f"{recipe.epochs:.2f}",
+        recipe.application, recipe.source, f"`{recipe.preset}`", str(recipe.global_batch_size), recipe.optimizer,
+        f"{recipe.start:g}", f"{recipe.peak:g}", f"{recipe.warmup} {units}" if recipe.warmup else "none", drops,
+        f"{rate:g}: {meaning}", f"{recipe.dropout:g}", f"{recipe.weight_decay:g}",
+        "" if recipe.epochs is None else f"{recipe.epochs:.2f}",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |\n"

@@ -22,7 +22,7 @@ def learning_rate(
     ``epoch`` (0-based) says which one the step is in where their lengths differ, as with reshuffled shards.
     """
     epoch = step // steps_per_epoch if epoch is None else epoch
-    warmup, in_epochs = schedule.warmup, (schedule.warmup_unit or schedule.unit) == "epoch"
+    warmup, in_epochs = schedule.warmup, warmup_in_epochs(schedule)
     if schedule.unit == "step" and schedule.reference_quirks:
         return _deepcam_reference(schedule, peak, step)
     if epoch < warmup if in_epochs else step < warmup:
@@ -31,12 +31,22 @@ def learning_rate(
         start = schedule.warmup_start_lr
         return peak if done == warmup else start + done * (peak - start) / warmup
     if schedule.unit == "epoch":
-        since = epoch - (warmup if in_epochs else warmup // steps_per_epoch)
+        since = epoch - warmup_steps(schedule, steps_per_epoch) // steps_per_epoch
         # The reference compares with "less than", so that a drop named for epoch m is seen in epoch m + 1.
         passed = epoch - 1 if schedule.reference_quirks else epoch
     else:
-        passed = since = step - (warmup * steps_per_epoch if in_epochs else warmup)
+        passed = since = step - warmup_steps(schedule, steps_per_epoch)
     return peak * _factor(schedule, passed) if schedule.shape == "multistep" else _descent(schedule, peak, since)
+
+
+def warmup_in_epochs(schedule: ScheduleConfig) -> bool:
+    """Whether the warm-up is counted in epochs."""
+    return (schedule.warmup_unit or schedule.unit) == "epoch"
+
+
+def warmup_steps(schedule: ScheduleConfig, steps_per_epoch: int) -> int:
+    """Length of the warm-up in optimizer steps."""
+    return schedule.warmup * (steps_per_epoch if warmup_in_epochs(schedule) else 1)
 
 
 def _deepcam_reference(schedule: ScheduleConfig, peak: float, step: int) -> float:

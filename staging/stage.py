@@ -226,8 +226,9 @@ class Staging:
         if prepared.is_idle:
             return
         make_writer = partial(
-            PieceWriter, prepared.listing, prepared.wanted, prepared.make_sink, prepared.destination, landings
-        )
+            PieceWriter, prepared.listing, prepared.wanted, prepared.make_sink, prepared.destination, landings,
+            prepared.options.source,
+        )  # fmt: skip
         if options.path == "direct":
             mine = np.flatnonzero(prepared.wanted & (plan.lane == place.local_rank))
             stream = Stream(prepared.listing, prepared.in_turn(mine), prepared.piece_bytes)

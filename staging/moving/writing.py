@@ -13,7 +13,7 @@ from staging.errors import DataError
 from staging.landing.file_sink import FileSinkMaker
 from staging.landing.sinks import Landed, Sink, SinkMaker
 from staging.moving.counters import Counters
-from staging.moving.streams import Piece
+from staging.moving.streams import Fragment, Piece
 from staging.source.listing import UNKNOWN, Listing
 
 Commit = Callable[[list[Landed]], None]
@@ -22,11 +22,18 @@ Commit = Callable[[list[Landed]], None]
 class PieceWriter:
     """Takes the pieces of one stream in order. ``wanted`` says which entries this node lacks; others are passed over.
 
-    Entries with a known checksum are compared with it. Used by one thread.
+    Entries with a known checksum are compared with it. ``root`` is where the entries are, for errors to name them in
+    full. Used by one thread.
     """
 
     def __init__(
-        self, listing: Listing, wanted: NDArray[np.bool_], make: SinkMaker, destination: Path, commit: Commit
+        self,
+        listing: Listing,
+        wanted: NDArray[np.bool_],
+        make: SinkMaker,
+        destination: Path,
+        commit: Commit,
+        root: Path = Path(),
     ) -> None:
         self.counters = Counters()
         self._listing = listing
@@ -34,6 +41,7 @@ class PieceWriter:
         self._make = make
         self._destination = destination
         self._commit = commit
+        self._root = root
         self._write_whole = make.write_whole if isinstance(make, FileSinkMaker) else None
         self._is_checked = bool((listing.checksums != UNKNOWN).any())
         self._sink: Sink | None = None
@@ -48,17 +56,12 @@ class PieceWriter:
             position += len(part)
             if not self._wanted[fragment.entry]:
                 continue
-            if self._write_whole is not None and fragment.is_whole:
-                landed.append(self._land(fragment.entry, part))
-                continue
-            if fragment.is_first:
-                self._open(fragment.entry)
-            assert self._sink is not None
-            self._sink.write(part)
-            self._check(fragment.entry, part, fragment.is_first, fragment.is_last)
-            if fragment.is_last:
-                landed += self._sink.close()
-                self._sink = None
+            try:
+                landed += self._take(fragment, part)
+            except DataError as error:
+                if Path(str(error.path)).is_absolute():
+                    raise
+                raise self._in_full(fragment.entry, error) from error
         if landed:
             self._count(landed)
             self._commit(landed)
@@ -68,6 +71,27 @@ class PieceWriter:
         if self._sink is not None:
             self._sink.abandon()
             self._sink = None
+
+    def _take(self, fragment: Fragment, part: memoryview) -> list[Landed]:
+        """Write a part of an entry; what landed with it."""
+        if self._write_whole is not None and fragment.is_whole:
+            return [self._land(fragment.entry, part)]
+        if fragment.is_first:
+            self._open(fragment.entry)
+        assert self._sink is not None
+        self._sink.write(part)
+        self._check(fragment.entry, part, fragment.is_first, fragment.is_last)
+        if not fragment.is_last:
+            return []
+        landed = self._sink.close()
+        self._sink = None
+        return landed
+
+    def _in_full(self, entry: int, error: DataError) -> DataError:
+        """``error`` of a check or a transform, which know an entry by its name, or by that of what it became."""
+        name = self._listing.names[entry]
+        problem = error.problem if str(error.path) == name else f"{error.path}: {error.problem}"
+        return DataError(self._root / name, problem, error.change)
 
     def _open(self, entry: int) -> None:
         size, time_ns = int(self._listing.sizes[entry]), int(self._listing.mtimes_ns[entry])

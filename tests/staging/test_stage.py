@@ -230,3 +230,21 @@ def test_world_of_one_needs_no_mpi() -> None:
         world.send_receive(None, 0, None, 0)
     assert isinstance(world, Alone)
     assert not isinstance(world, ThreadWorld)
+
+
+@pytest.mark.parametrize(
+    ("transform", "problem"),
+    [
+        ("gunzip", r"{bad}: is not gzip; leave it out \(--exclude\)"),
+        ("gunzip+tfrecord-to-npy", r"{good}: sample: record 0 at byte 0 has a length"),
+    ],
+)
+@pytest.mark.parametrize("path", ["direct", "exchange"])
+def test_a_transform_that_fails_names_the_file_in_full(tmp_path: Path, path: Any, transform: str, problem: str) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    name = "sample.gz" if transform == "gunzip+tfrecord-to-npy" else "sample.tar"
+    (source / name).write_bytes(gzip.compress(bytes(100)) if name == "sample.gz" else bytes(100))
+    options = StageOptions(source, str(tmp_path / "{node}"), path=path, transform=transform, piece_bytes=PIECE)
+    with pytest.raises(DataError, match=problem.format(bad=source / "sample.tar", good=source / "sample.gz")):
+        stage_all([1], options)

@@ -18,6 +18,7 @@ def validate_run(config: RunConfig) -> None:
     at_least("train.local_batch_size", config.train.local_batch_size, 1)
     at_least("train.eval_batch_size", config.train.eval_batch_size, 1)
     at_least("train.accumulation", config.train.accumulation, 1)
+    at_least("train.noise_scale_every", config.train.noise_scale_every, 0)
     at_least("train.checkpoint_every", config.train.checkpoint_every, 0)
     at_least("train.keep_checkpoints", config.train.keep_checkpoints, 1)
     at_least("train.seed", config.train.seed, 0)

@@ -227,6 +227,38 @@ def throughput(run: Run) -> Figure | None:
     return Figure("throughput", "Throughput of training", caption, figure)
 
 
+@style.styled
+def noise_scale(run: Run) -> Figure | None:
+    """The gradient noise scale while the run trained, with its median and the batch of the run."""
+    if not run.folder.noise_scale.exists():
+        return None
+    table = run.folder.read_noise_scale()
+    measured = table[table["b_simple"] > 0]
+    if measured.empty:
+        return None
+    figure = style.canvas(2.6)
+    axes = figure.subplots()
+    axes.plot(measured["step"], measured["b_simple"], color=style.BLUE)
+    axes.set_yscale("log")
+    levels: list[Level] = [(float(run.summary.global_batch_size), "batch of the run", style.MUTED, "--")]
+    if run.summary.noise_scale is not None:
+        levels.append((run.summary.noise_scale, f"median {units.significant(run.summary.noise_scale)}", style.INK, "-"))
+    for value, text, color, dash in levels:
+        axes.axhline(value, color=color, linestyle=dash, linewidth=1.1, zorder=1.5)
+        axes.annotate(text, (1.0, value), (4, 0), xycoords=("axes fraction", "data"), textcoords="offset points",
+                      color=color, va="center", fontsize=8.5, annotation_clip=False)  # fmt: skip
+    axes.set_ylabel("noise scale (samples)")
+    axes.set_xlabel("optimizer step")
+    axes.margins(x=0.01)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10, steps=[1, 2, 2.5, 5, 10]))
+    caption = (
+        "The covariance of the gradients of single samples over the square of their mean, from the norms of gradients "
+        "of parts of a step and of the whole step. A batch far above it takes more epochs, one far below it no fewer."
+    )
+    return Figure("noise_scale", "Gradient noise scale", caption, figure)
+
+
 def run_figures(run: Run) -> list[Figure]:
     """Every plot that the files of the run allow."""
-    return [found for draw in (quality, training_loss, phases, throughput) if (found := draw(run)) is not None]
+    draws = (quality, training_loss, noise_scale, phases, throughput)
+    return [found for draw in draws if (found := draw(run)) is not None]

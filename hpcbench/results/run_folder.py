@@ -35,6 +35,7 @@ class RunFolder:
         self.mllog = self.path / "mllog.txt"
         self.steps = self.path / "steps.csv"
         self.epochs = self.path / "epochs.csv"
+        self.noise_scale = self.path / "noise_scale.csv"
         self.summary = self.path / "summary.json"
         self.staging = self.path / "staging.json"
         self.examples = self.path / "examples.npz"
@@ -128,6 +129,10 @@ class RunFolder:
     def read_epochs(self) -> pandas.DataFrame:
         """One row per epoch. Raises ``DataError``."""
         return self._table(self.epochs)
+
+    def read_noise_scale(self) -> pandas.DataFrame:
+        """One row per measurement of the gradient noise scale. Raises ``DataError``."""
+        return self._table(self.noise_scale)
 
     def read_steps(self) -> pandas.DataFrame:
         """One row per optimizer step. Raises ``DataError``."""

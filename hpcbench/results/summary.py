@@ -56,6 +56,11 @@ class Summary:
     """Of the process; ``phases_s`` adds up to it."""
     phases_s: dict[str, float] = field(default_factory=dict)
     world_size: int = 1
+    simulated_ranks: int | None = None
+    """Data-parallel ranks whose work each of the ``world_size`` did in turn; unset: its own. Times are as measured."""
+    simulated_nodes: int | None = None
+    """Nodes that the ranks were dealt to, where these were not real."""
+    batchnorm_group_size: int = 1
     nodes: int = 1
     ranks_per_node: int = 1
     threads: int = 1
@@ -77,6 +82,8 @@ class Summary:
     flops_training_per_sample: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
     """Of the last evaluation."""
+    noise_scale: float | None = None
+    """Gradient noise scale B_simple in samples, the median over measurements; unset where it was not resolved."""
     baselines: dict[str, dict[str, float]] = field(default_factory=dict)
     """Metrics of each baseline on the same validation set."""
     peak_memory_bytes: int = 0

@@ -84,6 +84,7 @@ def summarize(run: Run, status: Status, reason: str) -> Summary:
         validation_samples=len(run.validation),
         samples_per_s=throughput(state.history),
         metrics=run.metrics,
+        noise_scale=None if run.noise_scale is None else run.noise_scale.averages.median(),
         parameters=parameters,
         flops_forward_per_sample=forward,
         flops_training_per_sample=training,

@@ -34,6 +34,7 @@ from hpcbench.train.console import Console
 from hpcbench.train.graph import GraphedStep
 from hpcbench.train.interrupt import Interrupts
 from hpcbench.train.losses import LossBuffer
+from hpcbench.train.noise_scale import NoiseScale
 from hpcbench.train.shards import NodeShard
 from hpcbench.train.state import State
 from hpcbench.train.task import Task
@@ -93,6 +94,12 @@ class Run:
         train = self.config.train
         self.forward_model: Any = torch.compile(self.model) if train.compile else self.model
         self.graph = GraphedStep(self._backward, self.device) if train.cuda_graph else None
+        scaler = getattr(self.fabric._precision, "scaler", None)
+        self.noise_scale = (
+            NoiseScale(self.model.parameters(), self.group, train.noise_scale_every, scaler)
+            if train.noise_scale_every
+            else None
+        )
 
     @property
     def is_first(self) -> bool:
@@ -174,7 +181,12 @@ class Run:
     def gradients_of(self, inputs: Tensor, target: Tensor, weight: float) -> Tensor:
         """Add the gradients of ``weight`` times the mean loss of a batch; returns that loss."""
         self.weight.fill_(weight)
-        return self._backward(inputs, target) if self.graph is None else self.graph(inputs, target)
+        if self.noise_scale is not None:
+            self.noise_scale.start_part(self.state.step + 1)
+        loss = self._backward(inputs, target) if self.graph is None else self.graph(inputs, target)
+        if self.noise_scale is not None:
+            self.noise_scale.end_part(self.state.step + 1, weight)
+        return loss
 
     def _backward(self, inputs: Tensor, target: Tensor) -> Tensor:
         loss = self.task.loss(self.forward(inputs), target) * self.weight
@@ -195,6 +207,9 @@ class Run:
                 "steps.csv", [dict(zip(("epoch", "step", "samples", "lr", "loss"), row, strict=True)) for row in rows]
             )
             self.console.loss(rows[-1][4])
+        noise = self.noise_scale.flush(self.state.epoch + 1) if self.noise_scale is not None else []
+        if self.is_first and noise:
+            self.folder.append_rows("noise_scale.csv", noise)
 
     def finish_epoch(self, metrics: dict[str, float], train_s: float, eval_s: float) -> None:
         """Close the epoch: history, table, log and console."""
@@ -280,6 +295,8 @@ class Run:
         self.fabric._precision.load_state_dict(found.precision)
         self.state = State.from_dict(found.state)
         self.state.resumed += 1
+        if self.noise_scale is not None and self.is_first and self.folder.noise_scale.exists():
+            self.noise_scale.restore(self.folder.read_noise_scale()[["gradient_sq", "tr_sigma"]].to_numpy())
 
     def stop_if_asked(self) -> None:
         """End the run for a signal; one process alone can save what it has done of the epoch."""

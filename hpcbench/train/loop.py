@@ -89,6 +89,8 @@ def optimizer_step(run: Run, step_samples: int) -> None:
     rate = learning_rate(config.schedule, config.optim.lr, state.step, run.steps_per_epoch, state.epoch)
     with run.phase("communication"):
         run.reducer.finish()
+    if run.noise_scale is not None:
+        run.noise_scale.end_step(state.step + 1, state.samples + step_samples, step_samples)
     with run.phase("optimizer"):
         set_learning_rate(run.optimizer, rate)
         run.optimizer.step()

@@ -24,6 +24,7 @@ from hpcbench.train.build import build_model, build_optimizer, check_batch, open
 from hpcbench.train.console import Console
 from hpcbench.train.context import Run
 from hpcbench.train.interrupt import Interrupts
+from hpcbench.train.noise_scale import check_noise_scale
 from hpcbench.train.ranks import Ranks
 from hpcbench.train.shards import check_placement
 from hpcbench.train.stage import check_transform
@@ -52,6 +53,7 @@ def open_run(
     ranks.together(lambda: check_transform(application, config))
     ranks.together(lambda: check_placement(application, config, training))
     ranks.together(lambda: check_batch(config, len(training), launch.world_size))
+    ranks.together(lambda: check_noise_scale(config, launch.world_size * config.train.accumulation))
     task = ranks.together(lambda: application.module("task").build_task(config))
     folder, found = ranks.together(lambda: open_folder(path, launch.rank, resume=resume))
     log = start_log(folder, application, config, ranks, found)
@@ -106,7 +108,7 @@ def start_log(
         log = RunLog.resume(folder.mllog, enabled=first, epoch=int(found.state["epoch"]))
         if first:
             folder.reserve()
-            for table in ("steps.csv", "epochs.csv"):
+            for table in ("steps.csv", "epochs.csv", "noise_scale.csv"):
                 folder.truncate_rows(table, int(found.state["step"]))
     log.submission(config, application)
     log.init_start()

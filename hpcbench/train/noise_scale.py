@@ -1,0 +1,166 @@
+"""The gradient noise scale B_simple = tr(Sigma) / |G|^2, measured while a run trains.
+
+Sigma is the covariance of the gradient of one sample and G the gradient of the whole training set. McCandlish et al.,
+"An Empirical Model of Large-Batch Training" (2018), expect the critical batch size near B_simple, and give unbiased
+estimators of both parts from squared norms of gradients of a small batch and of a big one (appendix A.1). Here the
+small batches are the parts of an optimizer step, those of each rank and micro-batch, and the big one is the step:
+
+  A = sum_i (b_i / B) |G_i|^2   has the mean  |G|^2 + m tr(Sigma) / B   for m parts of b_i samples, B in all
+  |G_B|^2                       has the mean  |G|^2 +   tr(Sigma) / B
+
+so that tr(Sigma) = (A - |G_B|^2) B / (m - 1) and |G|^2 = (m |G_B|^2 - A) / (m - 1), whatever the sizes of the parts.
+Both are noisy, |G|^2 may come out negative, and a ratio of noisy numbers is biased: they are averaged over measurements
+before their ratio is taken. Dropout counts as noise of the samples. Batch-norm statistics belong to a part, except
+where processes share them (train.batchnorm_group_size): then the parts are not independent, and the estimate is rough.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import get_total_norm
+
+from hpcbench.config.schema import RunConfig
+from hpcbench.parallel.group import Group
+from staging.errors import InputError
+
+COLUMNS = ("epoch", "step", "samples", "small_batch", "big_batch", "gradient_sq", "tr_sigma", "b_simple")
+"""Of ``noise_scale.csv``: |G|^2 and tr(Sigma) of one step, B_simple of their averages up to it (empty: unresolved)."""
+
+AVERAGED = 20
+"""Measurements over which the exponential average goes."""
+
+
+def check_noise_scale(config: RunConfig, parts: int) -> None:
+    """Refuse to measure in steps of a single part (``parts``: of a step, over all ranks). Raises ``InputError``."""
+    every = config.train.noise_scale_every
+    if every and parts < 2:
+        raise InputError(
+            f"train.noise_scale_every ({every}) compares parts of a step, and a step has one; train on several ranks, "
+            "raise train.accumulation or parallel.simulated_ranks, or set train.noise_scale_every 0"
+        )
+
+
+def estimate(parts: float, big_batch: int, small_sq: float, big_sq: float) -> tuple[float, float]:
+    """|G|^2 and tr(Sigma) of one step, unbiased, from A and |G_B|^2 (see above)."""
+    return (parts * big_sq - small_sq) / (parts - 1), (small_sq - big_sq) * big_batch / (parts - 1)
+
+
+class Averages:
+    """Exponential averages of |G|^2 and tr(Sigma) over measurements, and the curve of their ratio."""
+
+    def __init__(self) -> None:
+        self.gradient_sq = self.tr_sigma = 0.0
+        self.curve: list[float] = []
+
+    def add(self, gradient_sq: float, tr_sigma: float) -> float:
+        """B_simple in samples up to a measurement; infinite where the gradient is lost in noise."""
+        # Both start at zero, and the ratio does not see it.
+        self.gradient_sq += (gradient_sq - self.gradient_sq) / AVERAGED
+        self.tr_sigma += (tr_sigma - self.tr_sigma) / AVERAGED
+        resolved = self.gradient_sq > 0
+        self.curve.append(max(0.0, self.tr_sigma / self.gradient_sq) if resolved else math.inf)
+        return self.curve[-1]
+
+    def median(self) -> float | None:
+        """Over the curve; ``None`` before the first measurement, infinite where most of it is not resolved."""
+        return statistics.median(self.curve) if self.curve else None
+
+
+class NoiseScale:
+    """Measures every ``every`` optimizer steps. Norms stay on the device until ``flush``.
+
+    A measured step copies the gradients once per part after its first, since gradients accumulate. ``scaler`` is the
+    gradient scaler of mixed precision, whose factor is taken out.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], group: Group, every: int, scaler: Any = None) -> None:
+        self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self.group = group
+        self.every = every
+        self.scaler = scaler
+        self.averages = Averages()
+        self.pending: list[tuple[int, int, int, Tensor]] = []
+        self.before: list[Tensor] | None = None
+        self.small: list[Tensor] = []
+
+    def due(self, step: int) -> bool:
+        """Whether an optimizer step, counted from 1, is measured."""
+        return step % self.every == 0
+
+    def start_part(self, step: int) -> None:
+        """Keep the gradients of earlier parts, before the backward pass of another."""
+        if self.due(step) and self.small:
+            # Gradients accumulate, so those of a part are a difference.
+            self.before = [
+                torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
+                for parameter in self.parameters
+            ]
+
+    def end_part(self, step: int, share: float) -> None:
+        """Take the norm of a part, whose mean loss had the weight ``share`` = b_i / B, before gradients are summed.
+
+        A part without samples is none.
+        """
+        if not self.due(step) or not share:
+            return
+        own = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        if self.before is not None:
+            for kept, parameter in zip(self.before, self.parameters, strict=True):
+                if parameter.grad is not None:
+                    kept.sub_(parameter.grad)
+            own, self.before = self.before, None
+        self.small.append(_square(own) / share)
+
+    def end_step(self, step: int, samples: int, step_samples: int) -> None:
+        """Take the norm of the whole step, after gradients are summed over ranks; ``samples`` are those so far."""
+        if not self.due(step):
+            return
+        big = _square([parameter.grad for parameter in self.parameters if parameter.grad is not None])
+        parts = big.new_full((), len(self.small))
+        small = torch.stack(self.small).sum() if self.small else torch.zeros_like(big)
+        scale = self._scale(big)
+        self.pending.append((step, samples, step_samples, torch.stack([parts, small / scale, big / scale])))
+        self.small = []
+
+    def flush(self, epoch: int) -> list[dict[str, Any]]:
+        """Rows of ``noise_scale.csv``, the same on all ranks; waits for the device.
+
+        A step with a single part (the last of an epoch may be) has none, nor one that overflowed half precision.
+        """
+        if not self.pending:
+            return []
+        found = torch.stack([values for *_, values in self.pending])
+        mine = found[:, :2].contiguous()
+        sums, bigs = self.group.all_reduce_sum(mine).tolist(), found[:, 2].tolist()
+        rows = []
+        for (step, samples, step_samples, _), (parts, small), big in zip(self.pending, sums, bigs, strict=True):
+            if parts >= 2 and math.isfinite(small) and math.isfinite(big):
+                gradient_sq, tr_sigma = estimate(parts, step_samples, small, big)
+                b_simple = self.averages.add(gradient_sq, tr_sigma)
+                shown = b_simple if math.isfinite(b_simple) else ""
+                values = (epoch, step, samples, step_samples / parts, step_samples, gradient_sq, tr_sigma, shown)
+                rows.append(dict(zip(COLUMNS, values, strict=True)))
+        self.pending.clear()
+        return rows
+
+    def restore(self, rows: Iterable[tuple[float, float]]) -> None:
+        """Continue the averages of a resumed run, from |G|^2 and tr(Sigma) of its measurements."""
+        for gradient_sq, tr_sigma in rows:
+            self.averages.add(gradient_sq, tr_sigma)
+
+    def _scale(self, like: Tensor) -> Tensor:
+        """The square of the scaler's factor, without waiting for the device."""
+        one = torch.ones((), device=like.device)
+        factor: Tensor = one if self.scaler is None else self.scaler.scale(one)
+        return factor.to(like.dtype).square()
+
+
+def _square(gradients: list[Tensor]) -> Tensor:
+    """The squared norm of all gradients together, in float64."""
+    return get_total_norm(gradients).to(torch.float64).square()

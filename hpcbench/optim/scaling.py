@@ -23,8 +23,8 @@ def peak_learning_rate(optim: OptimConfig, global_batch_size: int) -> float:
 def scale_to_batch(config: RunConfig, global_batch_size: int) -> None:
     """Set ``optim.lr`` to the peak at the run's batch, and ``optim.base_batch_size`` to that batch.
 
-    So the rule still holds, and a second call, or a run from the written configuration, changes nothing. The absolute
-    rates of the schedule stay as they are, since a warm-up starts where small batches train, but not above the peak.
+    So the rule still holds, and a second call changes nothing. The absolute rates of the schedule stay as they are,
+    since a warm-up starts where small batches train, but not above the peak.
     """
     optim, schedule = config.optim, config.schedule
     if optim.scaling == "none":

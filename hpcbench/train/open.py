@@ -68,9 +68,11 @@ def open_run(
         threads=ranks.threads, task=task, training=training, validation=validation, model=model, optimizer=optimizer,
         reducer=GradientReducer(model.parameters(), group, config.parallel.bucket_bytes), started=started,
     )  # fmt: skip
-    scale_to_batch(config, run.global_batch_size)
     if found is not None:
         ranks.together(lambda: run.restore(found))
+    if run.is_first:
+        folder.write_config(as_tree(config))
+    scale_to_batch(config, run.global_batch_size)
     write_description(run)
     run.console.say(headline(run))
     return run
@@ -116,7 +118,7 @@ def start_log(
 
 
 def write_description(run: Run) -> None:
-    """What the run is, in files and in the log: configuration, system, versions, hyperparameters."""
+    """What the run is, in files and in the log: system, versions, hyperparameters."""
     log, config, launch = run.log, run.config, run.launch
     accelerators = launch.local_size if run.device.type != "cpu" else 0
     log.seed(run.seed)
@@ -127,7 +129,6 @@ def write_description(run: Run) -> None:
         log.quality_target(config.train.target)
     if not run.is_first:
         return
-    run.folder.write_config(as_tree(config))
     run.folder.write_json("system.json", system_description(config, launch.nodes, run.folder.path))
     record: dict[str, Any] = environment_record(sys.argv)
     run.folder.write_json("environment.json", {**record, "ranks": launch.world_size, "launched_by": launch.source})

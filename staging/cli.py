@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from staging.errors import EveryRankError, InputError
+from staging.errors import DataError, EveryRankError, InputError
 from staging.ranks.signals import Interrupted, interruptible
 
 if TYPE_CHECKING:
@@ -191,16 +191,22 @@ def options_of(args: argparse.Namespace) -> StageOptions:
 def stage_and_report(
     args: argparse.Namespace, world: World, watcher: AbortWatcher, on_report: Callable[[dict[str, Any]], None]
 ) -> int:
-    """Stage, and print the figures."""
+    """Stage, write the figures down, and print them."""
     from staging.stage import stage
 
-    report = stage(options_of(args), world, watcher=watcher)
+    try:
+        report = stage(options_of(args), world, watcher=watcher)
+    except DataError as error:
+        node = world.place.node_name
+        if world.place.size > 1 or node in str(error):
+            raise  # among several ranks the one that tells of it names the node
+        raise InputError(f"{node}: {error}") from None
     if world.place.rank == 0:
-        print(report.table())
         found = report.as_dict()
         if args.report is not None:
             write_json(args.report, found)
         on_report(found)
+        print(report.table())
     return 0
 
 
@@ -210,9 +216,9 @@ def probe_and_report(args: argparse.Namespace, world: World) -> None:
 
     ceilings = probe(options_of(args), world, budget_s=args.probe_seconds)
     if world.place.rank == 0:
-        print(ceilings.table(), flush=True)
         if args.report is not None and args.probe:
             write_json(args.report, ceilings.as_dict())
+        print(ceilings.table(), flush=True)
 
 
 def write_json(path: Path, found: dict[str, Any]) -> None:

@@ -26,7 +26,7 @@ def together(world: World, step: Callable[[], T]) -> T:
     place = world.place
     if place.size == 1:
         return step()
-    return run_together(step, place.rank, world.all_gather, place.node_name if place.nodes > 1 else "")
+    return run_together(step, place.rank, world.all_gather, place.node_name)
 
 
 def run_together(step: Callable[[], T], rank: int, all_gather: Callable[[Found], list[Found]], node: str = "") -> T:

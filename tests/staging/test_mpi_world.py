@@ -59,7 +59,8 @@ def test_ranks_under_mpiexec(size: int, mpiexec: str) -> None:
         assert found["broadcast"] == ["from", 0]
         assert found["ring"] is found["line"] is True
         assert found["nothing wrong"] == ["", False]
-        assert found["last rank wrong"] == ["the file is gone", rank == last]
+        named = f"{place.node_name}: the file is gone" if size > 1 else "the file is gone"
+        assert found["last rank wrong"] == [named, rank == last]
         named = f"node{last}: the file is gone" if size > 1 else "the file is gone"
         assert found["last node wrong"] == [named, rank == last]
         assert found["all wrong"] == ["the file is gone", rank == 0]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from staging.ranks.world import Alone
+from staging.ranks.world import Alone, this_node
 from staging.source.index import write_index
 from staging.source.walk import list_tree
 from tests.staging.processes import (
@@ -244,7 +244,7 @@ def test_a_source_file_changes_midway(source: Path, tmp_path: Path, change: str)
     code, _, error = ended(process)
     assert code == 2
     assert len(said(error)) == 1
-    assert said(error)[0].startswith(f"staging: error: {source / LAST}: ")
+    assert said(error)[0].startswith(f"staging: error: {this_node()}: {source / LAST}: ")
     assert words in said(error)[0]
     assert journal(tmp_path / "out")[-1]["outcome"] == "aborted"
     assert unfinished(tmp_path / "out") == []
@@ -314,7 +314,8 @@ def test_a_filesystem_that_fills_up_midway(source: Path, tmp_path: Path, small: 
     code, _, error = ended(process)
     assert code == 2
     assert len(said(error)) == 1, error
-    assert re.match(rf"staging: error: {small}/out/\S+: cannot be written \(No space left on device\)", said(error)[0])
+    where = rf"staging: error: {this_node()}: {small}/out/\S+"
+    assert re.match(rf"{where}: cannot be written \(No space left on device\)", said(error)[0])
     expect_sound(small / "out", source)
     (small / "foreign").unlink()
     code, _, error = run([*PLAIN, source, small / "out", "--report", tmp_path / "report.json"])

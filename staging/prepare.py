@@ -23,6 +23,7 @@ from staging.planning.plan import Plan, make_plan
 from staging.ranks.together import together
 from staging.ranks.world import Place, World
 from staging.source.listing import Listing, Selection
+from staging.source.page_cache import drop_cache
 from staging.source.sources import Source, TreeSource
 from staging.spans import Spans
 from staging.storage.destination import expand
@@ -172,7 +173,7 @@ def open_source(options: StageOptions, world: World, counters: Counters, names: 
     together(world, lambda: refuse_absent(root))
     selection = Selection(options.include, options.exclude, options.first)
     if root.is_file():
-        return together(world, lambda: rows_of(root, selection, options.retries))
+        return together(world, lambda: rows_of(options, selection))
     if options.index is not None:
         listing = indexed(options.index, selection, names, world)
     else:
@@ -218,15 +219,20 @@ def only(listing: Listing, names: Sequence[str], index: Path) -> Listing:
     return listing.take(kept)
 
 
-def rows_of(path: Path, selection: Selection, retries: int = 3) -> Source:
+def rows_of(options: StageOptions, selection: Selection) -> Source:
     """The rows of one large HDF5 file."""
+    path = options.source
     if path.suffix not in HDF5:
         raise InputError(f"{path} is a file; a source is a folder, or one HDF5 file ({', '.join(HDF5)})")
     if selection != Selection():
         raise InputError(f"include, exclude and first choose among files; {path} is one file: leave them out")
+    if options.index is not None:
+        raise InputError(f"index ({options.index}) lists the files of a folder; {path} is one file: leave it out")
     from staging.source.hdf5_source import HDF5Source
 
-    return HDF5Source(path, retries=retries)
+    if options.cold:
+        drop_cache([path])
+    return HDF5Source(path, retries=options.retries)
 
 
 def ranks_per_node(places: list[Place]) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -74,7 +74,7 @@ def take_sample(options: StageOptions, world: World, source: Source | None = Non
     if source is not None:
         return Sample(source)
     if root.is_file():
-        return Sample(together(world, lambda: rows_of(root, selection, options.retries)))
+        return Sample(together(world, lambda: rows_of(replace(options, cold=True), selection)))
 
     def find() -> tuple[list[str], bool, Listing, list[Path]] | None:
         if world.place.rank != 0:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
@@ -16,7 +17,9 @@ from staging.ledger.manifest import load_records
 from staging.options import StageOptions
 from staging.ranks.world import Alone
 from staging.report import StagingReport
+from staging.source.page_cache import LOCAL_DISKS
 from staging.stage import stage
+from staging.storage.space import filesystem_type
 from tests.staging.thread_world import ThreadWorld, run_ranks
 
 SIZES = [0, 1, 4096, 70_000, 300, 12_345, 5, 50_000, 2_000, 2_000]
@@ -248,3 +251,21 @@ def test_a_transform_that_fails_names_the_file_in_full(tmp_path: Path, path: Any
     options = StageOptions(source, str(tmp_path / "{node}"), path=path, transform=transform, piece_bytes=PIECE)
     with pytest.raises(DataError, match=problem.format(bad=source / "sample.tar", good=source / "sample.gz")):
         stage_all([1], options)
+
+
+@pytest.mark.parametrize("one_file", [False, True])
+def test_cold_reads_come_from_the_disk(tmp_path: Path, one_file: bool) -> None:
+    if filesystem_type(tmp_path) not in LOCAL_DISKS:
+        pytest.skip(f"needs a folder on a local disk, not on {filesystem_type(tmp_path)}")
+    source = tmp_path / ("one.h5" if one_file else "source")
+    if one_file:
+        with h5py.File(source, "w") as file:
+            file["data"] = np.random.default_rng(1).random((64, 32, 32))
+    else:
+        source.mkdir()
+        for number in range(16):
+            (source / f"{number}").write_bytes(os.urandom(64 << 10))
+    os.sync()  # pages that are not on the disk yet are never dropped
+    for name, cold, expected in (("warm", False, "warm"), ("cold", True, "cold")):
+        options = StageOptions(source, str(tmp_path / name), cold=cold)
+        assert stage(options, Alone(), quiet=True).ranks[0].cache == expected

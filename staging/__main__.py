@@ -35,6 +35,9 @@ def main() -> int:
     except KeyboardInterrupt:
         print("staging: aborted: signal SIGINT; run it again to go on", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        sys.stderr.close()  # or the interpreter would complain there of what it can't flush
+        return 141
 
 
 if __name__ == "__main__":

@@ -102,6 +102,14 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     "no source": (["{out}", "{out}"], "{out} does not exist; name a folder or an HDF5 file as the source"),
     "no such source": (["/nowhere/at/all", "{out}"], "/nowhere/at/all does not exist"),
     "not HDF5": (["{there}", "{out}"], "{there} is a file; a source is a folder, or one HDF5 file"),
+    "an index of one file": (
+        ["{one}", "{out}", "--index", "{there}"],
+        "index ({there}) lists the files of a folder; {one} is one file: leave it out",
+    ),
+    "patterns for one file": (
+        ["{one}", "{out}", "--include", "*"],
+        "include, exclude and first choose among files; {one} is one file: leave them out",
+    ),
     "no such transform": (["{source}", "{out}", "--transform", "gunzp"], "transform 'gunzp' is not known; use one of"),
     "no such index": (["{source}", "{out}", "--index", "{out}"], "{out}: no such index; make one with"),
     "nothing left": (["{source}", "{out}", "--exclude", "*"], "holds no file that is left by exclude *"),
@@ -122,7 +130,9 @@ def test_what_is_refused_and_how(
         said_words = "{missing} does not exist; name a folder or an HDF5 file as the source"
     else:
         case_words, said_words = REFUSED[case]
+    (tmp_path / "one.h5").write_bytes(b"never read")
     names = {name: tmp_path / name for name in ("source", "out", "there", "foreign", "missing")}
+    names["one"] = tmp_path / "one.h5"
     words = [word.format(**names) for word in case_words]
     before = contents(tmp_path)
     code, output, error = command(*words)
@@ -200,6 +210,20 @@ def test_several_ranks_say_it_once(words: list[str], message: str, source: Path,
 def tree_times(root: Path) -> dict[str, int]:
     """When each file and folder was last changed."""
     return {str(path): path.lstat().st_mtime_ns for path in [root, *root.rglob("*")]}
+
+
+def test_who_reads_the_output_may_go(source: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "staging", source, tmp_path / "out", "--report", tmp_path / "report.json"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        command, env=ENVIRON, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, check=False, timeout=60
+    )
+    os.close(writing)
+    assert done.returncode == 141
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+    assert json.loads((tmp_path / "report.json").read_text())["files"] > 0
 
 
 def test_plan_only_touches_nothing(source: Path, tmp_path: Path, command: Command, hpcbench_stage: Command) -> None:

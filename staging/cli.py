@@ -78,7 +78,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--threads", type=int, default=4, help="streams of each rank (default: 4)")
     parser.add_argument(
-        "--piece-bytes", type=int, default=8 << 20, help="read, sent and written at a time (default: 8 MiB)"
+        "--piece-bytes",
+        type=int,
+        default=8 << 20,
+        metavar="N",
+        help="buffer for whole files and for parts of larger ones (default: 8 MiB); what exchange sends at a time",
     )
     parser.add_argument(
         "--verify",

@@ -30,7 +30,10 @@ class StageOptions:
     threads: int = 4
     """Streams of each rank that read and write at the same time (``direct``)."""
     piece_bytes: int = 8 << 20
-    """Bytes that are read, sent and written at a time."""
+    """Bytes of a buffer, which takes several whole files or a part of a larger one; what ``exchange`` sends at a time.
+
+    On path ``direct`` larger files are read in blocks of 1 MiB, unless they are fewer than threads.
+    """
     queue_pieces: int = 4
     """Pieces that may wait between two steps of the pipeline."""
     verify: Verify = "transfer"

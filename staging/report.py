@@ -145,11 +145,13 @@ class StagingReport:
         return "\n".join([head, *(row(node) for node in shown), *(wrapped(text) for text in sentences)])
 
     def sentence(self) -> str:
-        """Where the time went."""
+        """What was brought, and where the time went."""
         slowest, median = self.slowest_and_median()
         phases = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in self.phases().items())
+        total = self.totals
+        there = f", {total.files_present} were there already" if total.files_present else ""
         return (
-            f"{self.totals.files_landed} files in {self.seconds:.2f} s ({phases}); slowest node {slowest.name} "
+            f"{total.files_landed} files in {self.seconds:.2f} s ({phases}){there}; slowest node {slowest.name} "
             f"{slowest.seconds:.2f} s, median node {median.name} {median.seconds:.2f} s"
         )
 

@@ -105,6 +105,12 @@ def test_writers_of_the_exchange_are_as_many_as_nodes_that_read() -> None:
     assert write.share == pytest.approx(1.8 / 3.5)
 
 
+def test_what_was_there_already_is_told() -> None:
+    assert ", wait 0.00 s); slowest node a" in report(rank(files_landed=3)).sentence()
+    found = report(rank("a", files_present=40), rank("b", files_present=7))
+    assert ", wait 0.00 s), 47 were there already; slowest node" in found.sentence()
+
+
 def test_slowest_and_median_are_named_by_their_own_time() -> None:
     found = report(rank("a", wait=3.0), rank("b", move=5.0), rank("c", wait=1.0, move=4.0))
     slowest, median = found.slowest_and_median()

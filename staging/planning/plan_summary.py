@@ -50,7 +50,7 @@ class PlanSummary:
                 lines.append(f"{'...':>6}")
             lines.append(_row(str(number), self.nodes[number]))
         lines.append(_row("all", self.total()))
-        lines.append(f"{self.files} files, {human(self.bytes)}, {len(self.nodes)} nodes, lanes of each: {self.lanes}")
+        lines.append(f"{self.files} files, {human(self.bytes)}, nodes: {len(self.nodes)}, lanes of each: {self.lanes}")
         return "\n".join(lines)
 
     def total(self) -> NodeFlow:

@@ -281,7 +281,7 @@ def test_the_table() -> None:
         "     0            4     4.00 kB     2.00 kB     2.00 kB     2.00 kB           0\n"
         "     1            4     4.00 kB     2.00 kB     2.00 kB     2.00 kB           0\n"
         "   all            8     8.00 kB     4.00 kB     4.00 kB     4.00 kB           0\n"
-        "4 files, 4.00 kB, 2 nodes, lanes of each: 2"
+        "4 files, 4.00 kB, nodes: 2, lanes of each: 2"
     )
 
 

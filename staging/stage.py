@@ -213,9 +213,9 @@ class Staging:
     def progress(self) -> Progress:
         """A bar of what this rank writes, shown by the first one."""
         own = int(np.count_nonzero(self.prepared.wanted & (self.prepared.plan.lane == self.world.place.local_rank)))
-        shown = self.world.place.rank == 0 and not self.quiet
-        label = f"stage to {self.prepared.destination}"
-        return Progress(own, label, "files" if self.world.place.size == 1 else "files of rank 0", enabled=shown)
+        place = self.world.place
+        label = f"stage to {self.prepared.destination}" + (f", rank 0 of {place.size}" if place.size > 1 else "")
+        return Progress(own, label, "files", enabled=place.rank == 0 and not self.quiet)
 
     def move(self, landings: Landings) -> None:
         """Move what this rank has a part in."""
@@ -235,6 +235,8 @@ class Staging:
             done = move_directly(prepared.source, stream, make_writer, options.threads, options.queue_pieces)
         else:
             entries = prepared.in_turn(np.flatnonzero(prepared.moving & (plan.lane == place.local_rank)))
+            if not len(entries):  # the same for all partners; so many buffers take longer to make than to look
+                return
             lane = Lane(self.world, plan, prepared.partners(), entries, prepared.piece_bytes)
             done = move_by_exchange(
                 lane, prepared.source, make_writer, options.threads, options.queue_pieces,

@@ -253,6 +253,14 @@ def test_a_transform_that_fails_names_the_file_in_full(tmp_path: Path, path: Any
         stage_all([1], options)
 
 
+def test_an_exchange_of_nothing_takes_no_buffers(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = StageOptions(source, str(tmp_path / "{node}"), path="exchange")
+    stage_all([1, 1], options)
+    monkeypatch.delattr("staging.stage.Lane")
+    again = stage_all([1, 1], options).totals
+    assert (again.files_landed, again.files_present) == (0, 2 * len(contents(source)))
+
+
 @pytest.mark.parametrize("one_file", [False, True])
 def test_cold_reads_come_from_the_disk(tmp_path: Path, one_file: bool) -> None:
     if filesystem_type(tmp_path) not in LOCAL_DISKS:

@@ -45,6 +45,12 @@ def percent(fraction: float | None) -> str:
     return f"{100 * fraction:.1f} %" if fraction is not None and math.isfinite(fraction) else MISSING
 
 
+def interval(value: float, bounds: tuple[float, float]) -> str:
+    """An estimate with its interval: 412 (300 to 640), infinity in words."""
+    middle, low, high = ("unbounded" if number == math.inf else significant(number) for number in (value, *bounds))
+    return f"{middle} ({low} to {high})"
+
+
 def duration(seconds: float | None) -> str:
     """A time span in the units that a reader would use: 83 ms, 4.21 s, 48.3 s, 3 min 12 s, 2 h 05 min."""
     if seconds is None or not math.isfinite(seconds):

@@ -131,7 +131,9 @@ def _estimates(
     elif e_min <= 0:
         notes.append("epochs grow in proportion to the batch or faster: E_min and B_crit are not above 0")
         e_min, b_crit, slope = 0.0, 0.0, float(np.mean(taken / batch))
-    elif interval[1] == math.inf:
+    if interval[0] == 0 < b_crit:
+        notes.append("E_min may be zero: B_crit has no lower bound")
+    if interval[1] == math.inf > b_crit:
         notes.append("the slope may be zero: B_crit has no upper bound")
     half = quantile * math.sqrt(float(covariance[0, 0]))
     return EpochFit(
@@ -209,15 +211,18 @@ def _lack_of_fit(batch: Floats, taken: Floats, line: _Line) -> float:
 
 
 def _fieller(coefficients: Floats, covariance: Floats, quantile: float) -> Interval:
-    """B_crit's interval: that of its inverse slope / E_min, which is bounded where E_min is not lost in noise."""
+    """The values above 0 of B_crit that a t test of E_min - B_crit slope = 0 does not reject.
+
+    With q = 1 / B_crit these have a q^2 - 2 b q + c <= 0, where a > 0 says that E_min is not 0, c > 0 the same of the
+    slope; what may be 0 leaves its end of the interval open.
+    """
     (e_min, slope), t2 = coefficients.tolist(), quantile**2
     (of_e_min, of_both), (_, of_slope) = covariance.tolist()
     a, b, c = e_min**2 - t2 * of_e_min, e_min * slope - t2 * of_both, slope**2 - t2 * of_slope
-    if e_min <= 0 or a <= 0:
-        return 0.0, math.inf
     root = math.sqrt(max(0.0, b * b - a * c))
-    low, high = (b - root) / a, (b + root) / a
-    return (1 / high if high > 0 else math.inf), (1 / low if low > 0 else math.inf)
+    low = 0.0 if e_min <= 0 or a <= 0 else a / (b + root) if b + root > 0 else math.inf
+    high = math.inf if slope <= 0 or c <= 0 else max(0.0, (b + root) / c)
+    return low, high
 
 
 def _probability(p: float) -> str:

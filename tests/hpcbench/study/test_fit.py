@@ -146,8 +146,16 @@ def test_a_slope_that_may_be_zero_has_no_upper_bound() -> None:
 def test_epochs_in_proportion_to_the_batch_leave_nothing_at_small_ones() -> None:
     fit = fit_epochs([8, 32, 128, 512], [2, 9, 40, 200])
     assert (fit.e_min, fit.b_crit, fit.b_crit_interval[0]) == (0, 0, 0)
+    assert fit.b_crit_interval[1] < 512
     assert "E_min and B_crit are not above 0" in fit.note
     assert fit.predict([100])[0] > 0
+
+
+def test_an_e_min_that_may_be_zero_has_no_lower_bound() -> None:
+    fit = fit_epochs([64, 128, 256, 512], [4.5, 6.5, 15, 26])
+    assert fit.e_min_interval[0] == fit.b_crit_interval[0] == 0
+    assert 0 < fit.b_crit < fit.b_crit_interval[1] < 512
+    assert fit.note == "E_min may be zero: B_crit has no lower bound"
 
 
 def test_bad_observations_are_refused() -> None:

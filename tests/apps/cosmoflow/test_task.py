@@ -10,7 +10,6 @@ from apps.cosmoflow.model import build_model
 from apps.cosmoflow.task import SYMMETRIES, CosmoFlowTask, augmented, build_task
 from hpcbench.application import find_application
 from hpcbench.config.resolve import resolve
-from hpcbench.optim.recipes import RECIPES
 from hpcbench.train.randomness import sample_keys
 
 
@@ -170,6 +169,24 @@ def test_logged_keys_of_a_schedule_in_steps_are_in_epochs() -> None:
     assert keys["opt_learning_rate_warmup_factor"] == 2
 
 
+def test_logged_warm_up_in_steps_before_drops_in_epochs_is_in_epochs() -> None:
+    config = Config()
+    schedule = config.schedule
+    schedule.shape, schedule.warmup, schedule.warmup_unit = "multistep", 75, "step"
+    schedule.milestones, schedule.factors = [8], [0.1]
+    keys = build_task(config).log_keys(50)
+    assert keys["opt_learning_rate_warmup_epochs"] == 1.5
+    assert keys["opt_learning_rate_decay_boundary_epochs"] == [8]
+
+
+@pytest.mark.parametrize("shape", ["cosine", "polynomial"])
+def test_a_schedule_without_drops_logs_none_and_its_name(shape: str) -> None:
+    config = resolve(find_application("cosmoflow"), "mlperf", [], {"schedule.shape": shape, "schedule.t_max": "9"})
+    keys = build_task(config).log_keys(50)  # type: ignore[arg-type]
+    assert (keys["opt_learning_rate_decay_boundary_epochs"], keys["opt_learning_rate_decay_factor"]) == ([], [])
+    assert keys["scheduler_type"] == shape
+
+
 @pytest.mark.parametrize(
     ("warmup", "start", "factor"), [(0, 0.0, 1.0), (0, 0.5, 1.0), (4, 0.0, 0.0), (4, 0.00025, 4.0)]
 )
@@ -193,10 +210,3 @@ def test_example_is_the_central_slice() -> None:
     kept = tasks().example(inputs, torch.zeros(2, 4), torch.zeros(2, 4))
     assert torch.equal(kept["slice"], inputs[:, :, 3])
     assert len(PARAMETERS) == 4
-
-
-def test_published_preset_is_the_recipe_of_its_convergence_point() -> None:
-    config = resolve(find_application("cosmoflow"), preset="mlperf")
-    recipe = next(one for one in RECIPES if one.application == "cosmoflow" and one.global_batch_size == 512)
-    assert config.schedule == recipe.schedule()
-    assert (config.optim.lr, config.optim.weight_decay) == (recipe.peak, recipe.weight_decay)

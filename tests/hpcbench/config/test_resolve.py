@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.application import find_application
+from hpcbench.application import Application, find_application
 from hpcbench.config.resolve import as_tree, known_keys, resolve
 from staging.errors import InputError
 
@@ -61,6 +61,27 @@ def test_values_get_the_type_of_their_field() -> None:
         ({"schedule.milestones": "[1, 2]", "schedule.factors": "[0.1]"}, ["one factor per milestone"]),
         ({"schedule.milestones": "[2, 1]", "schedule.factors": "[0.1, 0.2]"}, ["must grow"]),
         ({"schedule.warmup": "3", "schedule.warmup_start_lr": "9"}, ["schedule.warmup_start_lr (9.0)", "optim.lr"]),
+        ({"schedule.warmup": "-1"}, ["schedule.warmup (-1) must be at least 0"]),
+        ({"schedule.warmup_start_lr": "-1"}, ["schedule.warmup_start_lr (-1.0) must be at least 0"]),
+        ({"schedule.warmup_unit": "hour"}, ["schedule.warmup_unit", "hour"]),
+        ({"schedule.shape": "polynomial"}, ["schedule.t_max (0) must be at least 1 for schedule.shape polynomial"]),
+        ({"schedule.power": "0"}, ["schedule.power (0.0) must be above 0"]),
+        ({"schedule.eta_min": "-1"}, ["schedule.eta_min (-1.0) must be at least 0"]),
+        (
+            {"schedule.shape": "cosine", "schedule.t_max": "9", "schedule.eta_min": "9"},
+            ["schedule.eta_min (9.0) must be at most the peak, optim.lr (0.001)"],
+        ),
+        (
+            {"schedule.shape": "polynomial", "schedule.t_max": "9", "schedule.reference_quirks": "true"},
+            ["schedule.reference_quirks does not go with schedule.shape polynomial"],
+        ),
+        (
+            {"schedule.warmup": "3", "schedule.warmup_unit": "step", "schedule.reference_quirks": "true"},
+            ["schedule.reference_quirks does not go with schedule.warmup_unit step beside schedule.unit epoch"],
+        ),
+        ({"optim.scaling": "cubic"}, ["optim.scaling", "cubic", "linear"]),
+        ({"optim.scaling": "linear"}, ["optim.scaling linear needs optim.base_batch_size"]),
+        ({"optim.base_batch_size": "0"}, ["optim.base_batch_size (0) must be at least 1"]),
         ({"train.cuda_graph": "true"}, ["data.last_batch drop"]),
         (
             {"submission.ruleset": "1.0.0", "staging.destination": "x", "staging.timed": "false"},
@@ -138,3 +159,63 @@ def test_every_setting_is_described() -> None:
         for key, _ in known_keys(kind):
             if key not in ("preset",):
                 assert meanings[key], key
+
+
+@pytest.fixture
+def family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Application:
+    """An application with presets that extend one another, well and badly."""
+    configs = tmp_path / "family" / "configs"
+    configs.mkdir(parents=True)
+    (tmp_path / "family" / "__init__.py").touch()
+    texts = {
+        "base": "optim: {lr: 0.5, momentum: 0.5}\nschedule: {milestones: [1, 2], factors: [0.5, 0.1]}",
+        "child": "extends: base\noptim: {lr: 0.25}\nschedule: {milestones: [3], factors: [0.2]}",
+        "grandchild": "extends: child\ntrain: {max_epochs: 77}",
+        "orphan": "extends: bass",
+        "many": "extends: [base, child]",
+        "narcissus": "extends: narcissus",
+        "hen": "extends: egg",
+        "egg": "extends: hen",
+        "slip": "extends: base\noptim: {lrr: 1}",
+        "heir": "extends: slip",
+    }
+    for name, text in texts.items():
+        write(configs / f"{name}.yaml", text)
+    monkeypatch.syspath_prepend(tmp_path)
+    return Application(name="family", title="none", benchmark="family", package="family")
+
+
+def test_a_preset_stands_on_those_that_it_extends(family: Application) -> None:
+    config = resolve(family, "grandchild")
+    assert (config.optim.lr, config.optim.momentum, config.train.max_epochs) == (0.25, 0.5, 77)
+    assert (config.schedule.milestones, config.schedule.factors) == ([3], [0.2])
+    assert config.preset == "grandchild"
+
+
+@pytest.mark.parametrize(
+    ("preset", "line"),
+    [
+        ("orphan", "family has no preset 'bass', which preset 'orphan' extends; did you mean 'base'?"),
+        ("many", "family has no preset '['base', 'child']', which preset 'many' extends; known: "),
+        ("narcissus", "presets of family extend one another: narcissus -> narcissus; end the circle"),
+        ("hen", "presets of family extend one another: hen -> egg -> hen; end the circle"),
+        ("heir", "preset 'slip': unknown key 'optim.lrr'; did you mean 'optim.lr'?"),
+    ],
+)
+def test_bad_extension_is_one_line(family: Application, preset: str, line: str) -> None:
+    with pytest.raises(InputError) as caught:
+        resolve(family, preset)
+    assert str(caught.value).startswith(line)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_cannot_extend_a_preset(tmp_path: Path) -> None:
+    path = write(tmp_path / "mine.yaml", "extends: smoke")
+    with pytest.raises(InputError, match=r"mine\.yaml: 'extends' is for presets; leave it out and give --preset smoke"):
+        resolve(COSMOFLOW, None, [path])
+
+
+def test_scaling_lets_the_warm_up_start_above_the_base_rate() -> None:
+    """Whether it lies above the peak is known only with the batch."""
+    values = {"optim.scaling": "linear", "optim.base_batch_size": "64", "schedule.warmup": "3"}
+    assert resolve(COSMOFLOW, None, [], {**values, "schedule.warmup_start_lr": "0.1"}).schedule.warmup_start_lr == 0.1

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
+from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -122,3 +125,65 @@ def test_the_peak_is_reached_and_is_the_peak(warmup: int, peak: float, unit: str
     rates = [learning_rate(schedule, peak, step, 3) for step in range(3 * warmup + 6)]
     assert max(rates) == peak == rates[-1]
     assert rates == sorted(rates)
+
+
+def test_polynomial_follows_torch_and_stays_at_its_end() -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.4)
+    scheduler = torch.optim.lr_scheduler.PolynomialLR(optimizer, total_iters=40, power=2.5)
+    schedule = ScheduleConfig(unit="step", shape="polynomial", t_max=40, power=2.5)
+    for step in range(60):
+        assert learning_rate(schedule, 0.4, step, 7) == pytest.approx(optimizer.param_groups[0]["lr"], abs=1e-12)
+        optimizer.step()
+        scheduler.step()
+
+
+def test_polynomial_of_power_one_is_a_line_from_the_peak_to_its_end() -> None:
+    schedule = ScheduleConfig(unit="epoch", shape="polynomial", warmup=2, t_max=4, eta_min=0.2)
+    assert per_epoch(schedule, 1.0, 9) == pytest.approx([0, 0.5, 1.0, 0.8, 0.6, 0.4, 0.2, 0.2, 0.2])
+
+
+def test_warm_up_in_steps_before_drops_in_epochs() -> None:
+    """Five steps of four-step epochs; the drop is at epoch 3 of the run, and what follows is constant in an epoch."""
+    schedule = ScheduleConfig(
+        unit="epoch", shape="multistep", warmup=5, warmup_unit="step", milestones=[3], factors=[0.1]
+    )
+    rates = [learning_rate(schedule, 1.0, step, 4) for step in range(16)]
+    assert rates == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, *[1.0] * 7, *[0.1] * 4])
+
+
+def test_a_descent_in_epochs_begins_in_the_epoch_in_which_a_warm_up_in_steps_ends() -> None:
+    schedule = ScheduleConfig(unit="epoch", shape="polynomial", warmup=5, warmup_unit="step", t_max=2)
+    rates = [learning_rate(schedule, 1.0, step, 4) for step in range(16)]
+    assert rates == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, *[1.0] * 3, *[0.5] * 4, *[0.0] * 4])
+
+
+def test_warm_up_in_epochs_before_drops_in_steps() -> None:
+    """Two epochs of four steps, each at one rate; the drop is three steps after them."""
+    schedule = ScheduleConfig(
+        unit="step",
+        shape="multistep",
+        warmup=2,
+        warmup_unit="epoch",
+        warmup_start_lr=0.2,
+        milestones=[3],
+        factors=[0.1],
+    )
+    rates = [learning_rate(schedule, 1.0, step, 4) for step in range(14)]
+    assert rates == pytest.approx([*[0.2] * 4, *[0.6] * 4, *[1.0] * 3, *[0.1] * 3])
+
+
+@given(st.sampled_from(["epoch", "step"]), st.integers(0, 5), st.sampled_from(["multistep", "cosine", "polynomial"]))
+def test_naming_the_unit_of_the_rest_for_the_warm_up_changes_nothing(unit: Any, warmup: int, shape: Any) -> None:
+    told = ScheduleConfig(
+        unit=unit, shape=shape, warmup=warmup, warmup_unit=unit, milestones=[4, 9], factors=[0.5, 0.1], t_max=9
+    )
+    untold = replace(told, warmup_unit=None)
+    for step in range(60):
+        assert learning_rate(told, 0.7, step, 4) == learning_rate(untold, 0.7, step, 4)
+
+
+def test_the_epoch_is_taken_as_told_where_epochs_differ_in_length() -> None:
+    """With reshuffled shards the number of steps changes between epochs, so that a step does not tell its epoch."""
+    assert learning_rate(cosmoflow(), 0.008, 25, 10, epoch=1) == 0.00275
+    assert learning_rate(cosmoflow(), 0.008, 3, 10, epoch=40) == 0.002
+    assert learning_rate(deepcam(), 0.0055, 1200, 59, epoch=3) == pytest.approx(0.00055)

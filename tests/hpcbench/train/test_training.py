@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
 
 from hpcbench.measure.compliance import check_log
 from hpcbench.results.run_folder import RunFolder
@@ -45,6 +46,30 @@ def test_a_run_leaves_a_folder_that_proves_it(train: Train, tmp_path: Path) -> N
     scores = np.load(folder / "scores.npz", allow_pickle=False)["scores"]
     assert len(scores) == 10
     assert check_log(folder / "mllog.txt", "open").ok
+
+
+SCALED = ("--optim.scaling", "linear", "--optim.base_batch_size", "2", "--schedule.warmup", "4",
+          "--schedule.warmup_unit", "step", "--train.max_epochs", "3")  # fmt: skip
+
+
+def test_the_rate_is_scaled_with_the_batch_and_recorded(
+    train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three steps an epoch with batch 8, which is four times the base: the peak is 0.012, after four steps."""
+    folder, half = tmp_path / "run", tmp_path / "half"
+    assert train(folder, *SCALED) == 0
+    assert "global batch 8, peak rate 0.012 (linear scaling), seed 5" in capsys.readouterr().out
+    assert steps(folder)["lr"].tolist() == pytest.approx([0.003, 0.006, 0.009, *[0.012] * 6], rel=1e-6)
+    found = RunFolder.open(folder)
+    assert found.read_summary().peak_lr == pytest.approx(0.012)
+    assert '"key": "opt_base_learning_rate", "value": 0.012' in found.mllog.read_text()
+    asked = yaml.safe_load(found.config.read_text())["optim"]
+    assert (asked["lr"], asked["scaling"], asked["base_batch_size"]) == (0.003, "linear", 2)
+    # The same words again, with --resume, are the same run.
+    never = ("--train.target", "0")
+    assert train(half, *SCALED, *never, "--train.max_epochs", "1") == 3
+    assert train(half, *SCALED, *never, "--optim.lr", "0.003", "--resume") == 3
+    assert steps(half)["lr"].tolist() == steps(folder)["lr"].tolist()
 
 
 def test_phases_add_up_to_the_wall_time_and_little_is_unexplained(train: Train, tmp_path: Path) -> None:

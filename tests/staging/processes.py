@@ -22,6 +22,11 @@ PROGRAMS = Path(__file__).parent / "programs"
 ENVIRON = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{PROGRAMS}", "COLUMNS": "100"}
 PLAIN = [sys.executable, "-m", "staging"]
 PACED = [sys.executable, str(PROGRAMS / "paced.py")]
+OBEYING = [sys.executable, "-c",
+           "import ctypes, os, sys; [ctypes.CDLL(None).prctl(24, number, 0, 0, 0) for number in (1, 2)]; "
+           "os.execv(sys.argv[1], sys.argv[1:])"]  # fmt: skip
+"""In front of a command: permissions hold for it, also where root starts it. prctl(PR_CAPBSET_DROP) takes away
+CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH (capabilities(7)); for others it does nothing."""
 MEMORY = Path("/dev/shm")
 LIMIT_S = 10.0
 """A staging that must end is gone after so long."""

@@ -60,7 +60,7 @@ def record(application: Application, preset: str, runs: list[Summary], claims: l
         "Benchmark": application.benchmark,
         "BS": first.global_batch_size,
         "Epochs to converge": [run.epochs_to_target for run in runs],
-        "Hyperparams": hyperparameters(application, preset),
+        "Hyperparams": hyperparameters(application, preset, first.global_batch_size),
         "Hardware": f"{first.threads} cores of {first.device}, {first.precision}",
         "Seconds": [round(run.time_to_solution_s, 1) for run in runs],
         "Seeds": [run.seed for run in runs],
@@ -79,12 +79,14 @@ def record(application: Application, preset: str, runs: list[Summary], claims: l
     path.write_text(json.dumps({f"{application.name}_{preset}_{first.global_batch_size}": point}, indent=1) + "\n")
 
 
-def hyperparameters(application: Application, preset: str) -> dict[str, Any]:
-    """The official hyperparameters of a preset."""
+def hyperparameters(application: Application, preset: str, batch: int) -> dict[str, Any]:
+    """The official hyperparameters of a preset at a global batch."""
     from hpcbench.config.resolve import resolve
+    from hpcbench.optim.scaling import scale_to_batch
 
     config = resolve(application, preset)
-    steps = config.simulate.train_samples // (config.train.local_batch_size * config.train.accumulation)
+    scale_to_batch(config, batch)
+    steps = config.simulate.train_samples // batch
     keys: dict[str, Any] = application.module("task").build_task(config).log_keys(steps)
     return keys
 

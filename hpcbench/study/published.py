@@ -157,7 +157,10 @@ def _draw_panel(axes: Axes, application: str) -> None:
     every, kept = latest(application, kept=False), latest(application, kept=True)
     sizes = [point.batch_size for point in every.points]
     batch = np.geomspace(min(sizes) / 1.25, max(sizes) * 1.25, 200)
-    for each, color, dash, name in ((every, style.BLUE, "-", "all points"), (kept, style.VERMILLION, "--", "kept")):
+    for each, color, dash, name in (
+        (every, style.BLUE, "-", "all points"),
+        (kept, style.VERMILLION, "--", "kept points"),
+    ):
         fit = each.fit
         low, high = fit.band(batch)
         axes.fill_between(batch, low, high, color=color, alpha=0.12, linewidth=0, zorder=1)

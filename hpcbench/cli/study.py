@@ -1,0 +1,148 @@
+"""``hpcbench study``: matrices of runs, what they found, and how they stand."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from hpcbench.application import find_application, installed, suggest
+from staging.errors import InputError
+
+HELP = "run a matrix of trainings: epochs to target against batch size"
+DESCRIPTION = """\
+How many epochs, samples and steps a model needs to its target as the batch grows, for
+several optimizers and seeds. One process computes what the ranks of a large machine would.
+
+  hpcbench study convergence cosmoflow --preset laptop --data.root data/cosmoflow \\
+      --batch-sizes 8,32,128 --optimizers sgd,lars,lamb --seeds 3 --study-dir studies/mine
+      shows the plan with an estimate of time, then runs it; --dry-run stops before
+  hpcbench study status studies/mine        what is done and what is left
+  hpcbench study report studies/mine        tables, plots and page again, from its run folders
+  hpcbench study published DIR              the fit of the published reference points
+
+Learning rates: --lr sgd=0.01,lars=1,lamb=0.002@64 gives each optimizer a base rate and the
+batch it is meant for (default: the preset's for its own optimizer; else, at batch 64, sgd
+0.01, adam and adamw 0.001, lars 1, larc 0.01, lamb and nvlamb 0.002). --lr-rule brings it to
+every batch: linear, sqrt, none, or linear,lamb=sqrt. --lr-search 0.5,1,2 tries these
+multiples in every row, with one run each, and takes the best.
+
+The same command again goes on where it stopped; with more batches, optimizers, seeds,
+placements or multiples the study grows. Dotted settings hold for all runs.
+"""
+KINDS = ("convergence", "report", "status", "published")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the kinds of studies."""
+    parser.add_argument("kind", metavar="|".join(KINDS))
+    parser.add_argument("subject", metavar="APP|DIR", help="application; or, to report, the folder of a study")
+    parser.add_argument("--preset", help="smoke, laptop, node, mlperf, ... (default: smoke)")
+    parser.add_argument(
+        "--config", action="append", default=[], type=Path, metavar="FILE", help="YAML file of settings"
+    )
+    parser.add_argument("--study-dir", type=Path, metavar="DIR", help="folder of the study, new or to go on with")
+    axes = parser.add_argument_group("the matrix")
+    axes.add_argument("--batch-sizes", metavar="N,N,...", help="global batches: multiples of train.local_batch_size")
+    axes.add_argument("--optimizers", metavar="NAME,...", help="sgd,lars,lamb,...; `hpcbench optimizers` lists them")
+    axes.add_argument("--seeds", type=int, metavar="N", help="runs of each row (default: 3)")
+    axes.add_argument("--placements", metavar="P,...", help="replicate,shard,shard+reshuffle (default: replicate)")
+    axes.add_argument("--nodes", type=int, metavar="N", help="nodes that samples are sharded over (default: 4)")
+    axes.add_argument("--borrow", metavar="FROM:BATCH,...", help="rows with another's recipe: 32:512 has the rate of "
+                      "batch 32 at 512, node:512 optimizer and schedule of preset node")  # fmt: skip
+    rates = parser.add_argument_group("learning rates")
+    rates.add_argument("--lr", metavar="NAME=RATE@BATCH,...", help="base rates; one @BATCH at the end holds for all")
+    rates.add_argument("--lr-rule", metavar="RULE", help="linear, sqrt, none; NAME=RULE for one (default: linear)")
+    rates.add_argument("--lr-search", metavar="X,X,...", help="multiples of the rule's rate to try (default: 1)")
+    rates.add_argument("--with", action="append", dest="own", metavar="NAME:KEY=VALUE",
+                       help="setting of one optimizer's runs: lars:optim.weight_decay=0.0001; repeatable")  # fmt: skip
+    ways = parser.add_argument_group("running")
+    ways.add_argument("--jobs", type=int, metavar="N", help="runs at once (default: half the cores)")
+    ways.add_argument("--dry-run", action="store_true", help="show the plan and stop")
+    ways.add_argument("--no-estimate", action="store_true", help="start without measuring how long it takes")
+    ways.add_argument("--retry", action="store_true", help="run again what crashed")
+    ways.add_argument("--keep", action="store_true", help="keep checkpoints, per-step tables and pages of the runs")
+    speed = parser.add_argument_group("time to solution on a machine")
+    speed.add_argument(
+        "--samples-per-s-per-rank", type=float, metavar="X", help="its speed (default: as measured here)"
+    )
+    speed.add_argument("--parallel-efficiency", type=float, metavar="X", help="part of it that is kept (default: 1)")
+
+
+MATRIX = ("preset", "batch_sizes", "optimizers", "seeds", "placements", "nodes", "borrow", "lr", "lr_rule", "lr_search",
+          "own", "samples_per_s_per_rank", "parallel_efficiency")  # fmt: skip
+
+
+def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> int:
+    """Run a study, or report on one."""
+    if args.kind not in KINDS:
+        raise InputError(f"unknown kind of study '{args.kind}'; {suggest(args.kind, list(KINDS))}")
+    if args.kind == "convergence":
+        return convergence(args, overrides)
+    return describe(args, overrides)
+
+
+def convergence(args: argparse.Namespace, overrides: dict[str, str]) -> int:
+    """Epochs to target against batch size."""
+    for option in ("batch_sizes", "optimizers", "study_dir"):
+        if getattr(args, option) is None:
+            raise InputError(f"study convergence needs --{option.replace('_', '-')}; see hpcbench study --help")
+    application = find_application(args.subject)
+    from hpcbench.study.convergence import Ways, run_study
+    from hpcbench.study.request import Request, define
+
+    given = {name: value for name in MATRIX if (value := getattr(args, name)) is not None}
+    options: dict[str, Any] = {"preset": "smoke", "seeds": 3} | given
+    command = "hpcbench " + " ".join(shlex.quote(word) for word in sys.argv[1:])
+    study = define(application, Request(**options, files=args.config, command=command), overrides)
+    jobs, threads = shared_cores(args.jobs)
+    ways = Ways(jobs, threads, keep=args.keep, retry=args.retry, estimate=not args.no_estimate)
+    return run_study(study, args.study_dir, ways, dry_run=args.dry_run)
+
+
+def shared_cores(jobs: int | None) -> tuple[int, int]:
+    """How many runs at once, and the threads of each."""
+    from hpcbench.parallel.threads import cpu_quota
+
+    cores = min(len(os.sched_getaffinity(0)), int(cpu_quota() or sys.maxsize) or 1)
+    if jobs is None:
+        jobs = max(1, cores // 2)
+    if jobs < 1:
+        raise InputError(f"--jobs ({jobs}) must be at least 1")
+    return jobs, max(1, cores // jobs)
+
+
+def describe(args: argparse.Namespace, overrides: dict[str, str]) -> int:
+    """Write the pages of a study again, or say how it stands."""
+    extra = [f"--{name.replace('_', '-')}" for name in (*MATRIX, "study_dir") if getattr(args, name) is not None]
+    if extra or overrides:
+        extra += [f"--{name}" for name in overrides]
+        raise InputError(f"study {args.kind} takes the folder of a study alone, not {extra[0]}")
+    if args.kind == "published":
+        return published(Path(args.subject))
+    if args.subject in installed() and not Path(args.subject).is_dir():
+        raise InputError(f"study {args.kind} takes the folder of a study, not the application {args.subject}")
+    from hpcbench.study.convergence import read_outcomes, read_study, report
+    from hpcbench.study.folder import StudyFolder
+    from hpcbench.study.table import counts, plan_table, size
+
+    folder = StudyFolder(Path(args.subject))
+    if args.kind == "report":
+        report(folder)
+        return 0
+    study = read_study(folder)
+    outcomes = read_outcomes(study, folder)
+    ends = ", ".join(f"{count} {name}" for name, count in counts(study, outcomes).items())
+    print(f"{size(study)}\n\n{plan_table(study, outcomes)}\n\nruns: {ends}")
+    return 0
+
+
+def published(folder: Path) -> int:
+    """Put the published reference points through the fit: tables on the terminal, a picture in ``folder``."""
+    from hpcbench.study.published import fit_table, point_table, write_published
+
+    print(f"{fit_table()}\n{point_table()}\n{write_published(folder)}")
+    return 0

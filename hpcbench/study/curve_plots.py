@@ -1,0 +1,115 @@
+"""How the runs of a convergence study went: quality against epochs, and the searches for a learning rate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
+
+from hpcbench.results import style, units
+from hpcbench.results.plots import Figure, draw_levels, metric_label
+from hpcbench.results.records import Run
+from hpcbench.study.definition import Study
+from hpcbench.study.plots import color, line_style, series
+from hpcbench.study.results import Row
+
+WIDEST_MATRIX = 4
+"""Panels in a line."""
+
+
+@style.styled
+def quality(study: Study, rows: Sequence[Row], curves: Mapping[str, Run]) -> Figure | None:
+    """The validation metric against epochs, a panel per batch, a line per seed."""
+    shown = [row for row in rows if any(run.name in curves for run, _ in row.runs)]
+    if not shown:
+        return None
+    batches = sorted({row.point.batch for row in shown})
+    across = min(WIDEST_MATRIX, len(batches))
+    down = -(-len(batches) // across)
+    figure = style.canvas(0.7 + 2.1 * down)
+    grid = figure.subplots(down, across, sharey=True, sharex=True, squeeze=False)
+    first = next(iter(curves.values())).summary
+    panels = dict(zip(batches, grid.flat, strict=False))
+    for row in shown:
+        for run, _ in row.runs:
+            if run.name in curves and first.metric in curves[run.name].epochs:
+                table = curves[run.name].epochs
+                panels[row.point.batch].plot(
+                    table["epoch"], table[first.metric], color=color(study, row), linewidth=1,
+                    linestyle=line_style(row), alpha=0.8,
+                )  # fmt: skip
+    for spare in list(grid.flat)[len(batches) :]:
+        spare.set_visible(False)
+    for batch, axes in panels.items():
+        axes.set_title(f"batch {batch:,}")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
+        if first.target is not None:
+            last = batch == batches[min(across, len(batches)) - 1]
+            text = f"{units.score(first.target)} target" if last else ""
+            draw_levels([axes], [(first.target, text, style.MUTED, "--")])
+    for axes in grid[:, 0]:
+        axes.set_ylabel(f"validation {metric_label(first.metric)}")
+    figure.supxlabel("epoch", fontsize=9, color=style.MUTED)
+    found = series(shown)
+    handles = [
+        Line2D([], [], color=color(study, members[0]), label=label, linestyle=line_style(members[0]))
+        for label, members in found.items()
+    ]
+    figure.legend(handles=handles, loc="outside upper left", ncols=min(6, len(handles)))
+    caption = "One line for each seed; it ends where the target is met."
+    return Figure("quality", "Quality against epochs", caption, figure)
+
+
+@style.styled
+def search(study: Study, rows: Sequence[Row]) -> Figure | None:
+    """What the searches saw: the best quality against the multiple of the rule's rate."""
+    searched = [row for row in rows if any(outcome.final for _, outcome in row.search)]
+    if not searched:
+        return None
+    labels = list(series(searched))
+    across = min(WIDEST_MATRIX, len(labels))
+    down = -(-len(labels) // across)
+    figure = style.canvas(0.8 + 2.0 * down)
+    grid = figure.subplots(down, across, sharey=True, sharex=True, squeeze=False)
+    batches = sorted({row.point.batch for row in searched})
+    shade = {batch: 0.25 + 0.75 * index / max(1, len(batches) - 1) for index, batch in enumerate(batches)}
+    for axes, (label, members) in zip(grid.flat, series(searched).items(), strict=False):
+        for row in members:
+            draw_search(axes, row, color(study, row), shade[row.point.batch])
+        axes.set_title(label)
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_locator(FixedLocator(list(study.lr_search)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    for spare in list(grid.flat)[len(labels) :]:
+        spare.set_visible(False)
+    for axes in grid[:, 0]:
+        axes.set_ylabel("epochs to target")
+    figure.supxlabel("multiple of the rule's learning rate", fontsize=9, color=style.MUTED)
+    handles = [Line2D([], [], color=style.INK, alpha=shade[batch], marker="o", markersize=4, label=f"batch {batch:,}")
+               for batch in batches]  # fmt: skip
+    figure.legend(handles=handles, loc="outside upper left", ncols=6)
+    caption = (
+        "One run for each multiple, darker for larger batches, the chosen one ringed. Crosses at the top missed the "
+        "target or diverged."
+    )
+    return Figure("search", "The search for a learning rate", caption, figure)
+
+
+def draw_search(axes: Axes, row: Row, color: str, alpha: float) -> None:
+    """Epochs to target against the multiples that a row tried."""
+    reached = [
+        (run.multiplier, float(outcome.summary.epochs_to_target or 0))
+        for run, outcome in row.search
+        if outcome.status == "reached" and outcome.summary is not None
+    ]
+    if reached:
+        axes.plot(*zip(*reached, strict=True), "o-", color=color, alpha=alpha, markersize=4, linewidth=1.2)
+    for run, outcome in row.search:
+        if outcome.final and outcome.status != "reached":
+            axes.plot(run.multiplier, 1.0, "x", color=color, alpha=alpha, markersize=6, clip_on=False,
+                      transform=axes.get_xaxis_transform())  # fmt: skip
+    for multiplier, value in reached:
+        if multiplier == row.choice.multiplier:
+            axes.plot(multiplier, value, "o", markersize=9, markerfacecolor="none", color=color, alpha=alpha)

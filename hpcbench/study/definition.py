@@ -1,0 +1,137 @@
+"""What a convergence study is: the axes of its matrix, its rates, and the settings that all its runs share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from hpcbench.study.rates import Rate
+from staging.errors import DataError, InputError
+
+T = TypeVar("T")
+Placement = Literal["replicate", "shard", "shard+reshuffle"]
+KIND = "convergence"
+GROWS = ("batch_sizes", "optimizers", "placements", "lr_search", "borrow")
+"""What more runs may come to have in the same folder; ``seeds`` and the rates of new optimizers do as well."""
+FREE = ("parallel.threads", "parallel.timeout_s", "data.workers", "train.checkpoint_every", "train.keep_checkpoints",
+        "train.baselines")  # fmt: skip
+"""Settings that decide no result."""
+
+
+@dataclass(frozen=True)
+class Borrow:
+    """A recipe used at ``batch``: ``source`` is the batch size whose rate it is, or the preset whose recipe."""
+
+    source: str
+    batch: int
+
+    @property
+    def from_batch(self) -> int | None:
+        """The batch size that the rate comes from."""
+        return int(self.source) if self.source.isdigit() else None
+
+
+@dataclass(frozen=True)
+class Study:
+    """The definition of a convergence study, as ``study.json`` holds it."""
+
+    application: str
+    preset: str
+    batch_sizes: tuple[int, ...]
+    optimizers: tuple[str, ...]
+    seeds: int
+    local_batch_size: int
+    """Samples of a simulated rank; a smaller batch lowers it."""
+    rates: Mapping[str, Rate]
+    lr_search: tuple[float, ...] = (1.0,)
+    """Multipliers of the rate by the rule."""
+    placements: tuple[str, ...] = ("replicate",)
+    nodes: int = 4
+    """Nodes that samples are sharded over."""
+    borrow: tuple[Borrow, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Dotted settings of all runs."""
+    own_settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Dotted settings of one optimizer's runs."""
+    recipes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """The settings that a borrowed preset's recipe stands for."""
+    samples_per_s_per_rank: float | None = None
+    """Speed of a machine that times to solution are given for; unset takes that of the runs."""
+    parallel_efficiency: float = 1.0
+    """Part of its ranks' speeds that they keep together."""
+    commands: tuple[str, ...] = ()
+    """The commands that made it, as they were given."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The definition as JSON has it."""
+        return {"kind": KIND, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], path: Path) -> Study:
+        """Read it back. Raises ``DataError`` for what is none; ``path`` only names it."""
+        if values.get("kind") != KIND:
+            raise DataError(path, f"is a study of the kind '{values.get('kind')}', not '{KIND}'", "give another folder")
+        known = {name: value for name, value in values.items() if name in cls.__dataclass_fields__}
+        try:
+            for name in ("batch_sizes", "optimizers", "placements", "lr_search", "commands"):
+                known[name] = tuple(known[name])
+            known["rates"] = {name: Rate(**rate) for name, rate in known["rates"].items()}
+            known["borrow"] = tuple(Borrow(**each) for each in known["borrow"])
+            return cls(**known)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise DataError(path, f"is damaged ({error})", "restore it or give another folder") from None
+
+
+def grow(old: Study, new: Study, folder: Path) -> Study:
+    """The study that has the runs of both. Raises ``InputError`` where they cannot be compared."""
+    for name, before, now in differences(old, new):
+        raise InputError(
+            f"{folder} holds another study: its {name} is {before}, this one's {now}; give another --study-dir"
+        )
+    both: dict[str, Any] = {name: union(getattr(old, name), getattr(new, name)) for name in GROWS}
+    both["batch_sizes"], both["lr_search"] = tuple(sorted(both["batch_sizes"])), tuple(sorted(both["lr_search"]))
+    return replace(
+        new,
+        **both,
+        seeds=max(old.seeds, new.seeds),
+        rates={**old.rates, **new.rates},
+        own_settings={**old.own_settings, **new.own_settings},
+        recipes={**old.recipes, **new.recipes},
+        samples_per_s_per_rank=new.samples_per_s_per_rank or old.samples_per_s_per_rank,
+        commands=union(old.commands, new.commands),
+    )
+
+
+def differences(old: Study, new: Study) -> list[tuple[str, Any, Any]]:
+    """What decides the results of runs that both have, and is not the same: name, old and new value."""
+    found: list[tuple[str, Any, Any]] = [
+        (name.replace("_", " "), getattr(old, name), getattr(new, name))
+        for name in ("application", "preset", "local_batch_size")
+    ]
+    if "shard" in " ".join(old.placements) and "shard" in " ".join(new.placements):
+        found.append(("number of nodes", old.nodes, new.nodes))
+    found += compare_settings(old.settings, new.settings)
+    for name in set(old.optimizers) & set(new.optimizers):
+        found.append((f"rate of {name}", old.rates[name].words(), new.rates[name].words()))
+        found += compare_settings(old.own_settings.get(name, {}), new.own_settings.get(name, {}), f"{name}'s ")
+    for name in set(old.recipes) & set(new.recipes):
+        found += compare_settings(old.recipes[name], new.recipes[name], f"preset {name}'s ")
+    return [each for each in found if each[1] != each[2]]
+
+
+def compare_settings(old: Mapping[str, str], new: Mapping[str, str], whose: str = "") -> list[tuple[str, Any, Any]]:
+    """Every setting of either that decides a result; the place of the dataset may be written in another way."""
+    keys = sorted(key for key in {**old, **new} if key not in FREE)
+
+    def value(settings: Mapping[str, str], key: str) -> str:
+        text = settings.get(key, "the preset's")
+        return str(Path(text).resolve()) if key == "data.root" else text
+
+    return [(f"{whose}{key}", value(old, key), value(new, key)) for key in keys]
+
+
+def union(first: tuple[T, ...], second: tuple[T, ...]) -> tuple[T, ...]:
+    """Both, in the order in which they came, once each."""
+    return tuple(dict.fromkeys((*first, *second)))

@@ -1,0 +1,104 @@
+"""How long a study takes: from runs of it that are done, or from a short one made for that."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcbench.results.records import read_run
+from hpcbench.results.units import duration
+from hpcbench.study.folder import StudyFolder
+from hpcbench.study.job import Job
+from hpcbench.study.launcher import Launcher
+from hpcbench.study.outcome import Outcome
+from hpcbench.study.runner import POLL_S, Signals, crash_reason
+from staging.errors import InputError
+
+CALIBRATION_BATCHES = 16
+"""Micro-batches of an epoch of a calibration."""
+
+ONE_RANK = ("parallel.simulated_ranks", "train.noise_scale_every")
+"""Settings that a calibration leaves out: it has a batch of one rank."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What an epoch and a start cost while ``at_once`` runs share the machine, and how many epochs runs take."""
+
+    epoch_s: float
+    start_s: float
+    epochs: float
+    source: str
+
+    def total_s(self, runs: int, at_once: int) -> float:
+        """Of ``runs`` more runs."""
+        return runs * (self.start_s + self.epochs * self.epoch_s) / at_once
+
+    def words(self, runs: int, at_once: int) -> str:
+        """The estimate in a line."""
+        how = f"{self.epochs:.3g} epochs of {duration(self.epoch_s)} each and {duration(self.start_s)} besides"
+        return f"about {duration(self.total_s(runs, at_once))} for {runs} runs, {at_once} at once: {how}, {self.source}"
+
+
+def speed_of_runs(outcomes: Mapping[str, Outcome], folder: StudyFolder) -> Speed | None:
+    """From runs that are done; ``None`` where there are none."""
+    epoch, start, epochs = [], [], []
+    for name, outcome in outcomes.items():
+        summary = outcome.summary
+        if outcome.status not in ("reached", "missed") or summary is None or not summary.epochs or summary.resumed:
+            continue
+        table = read_run(folder.run(name)).epochs
+        per_epoch = float((table["train_s"] + table["eval_s"]).mean())
+        epoch.append(per_epoch)
+        start.append(max(0.0, summary.wall_s - summary.epochs * per_epoch))
+        epochs.append(summary.epochs)
+    if not epoch:
+        return None
+    source = f"as in {len(epoch)} finished run{'s' if len(epoch) > 1 else ''}"
+    return Speed(statistics.fmean(epoch), statistics.fmean(start), statistics.fmean(epochs), source)
+
+
+def calibrate(
+    job: Job, launcher: Launcher, folder: Path, samples: tuple[int, int], at_once: int, threads: int, max_epochs: int
+) -> Speed:
+    """Measure: as many short runs of ``job`` side by side as the study will have, two epochs on a few samples.
+
+    ``samples`` are those of the training and validation sets. Raises ``InputError`` with the reason where it fails,
+    since the study's runs would, too.
+    """
+    local = int(job.settings["train.local_batch_size"])
+    few = [min(count, max(64, CALIBRATION_BATCHES * local)) for count in samples]
+    settings = {
+        **job.settings, "train.max_epochs": "2", "train.target": "null", "data.train_samples": str(few[0]),
+        "data.validation_samples": str(few[1]), "train.checkpoint_every": "0",
+    }  # fmt: skip
+    settings = {key: value for key, value in settings.items() if key not in ONE_RANK}
+    short = Job("calibration", job.application, job.preset, settings)
+    runs = [folder / f"run{number}" for number in range(at_once)]
+    for run, code in zip(runs, run_side_by_side(short, launcher, runs, threads), strict=True):
+        if code:
+            raise InputError(f"a first short run failed ({crash_reason(code, run.with_suffix('.txt'))})")
+    tables = [read_run(run) for run in runs]
+    epochs = [table.epochs.iloc[-1] for table in tables]
+    per_epoch = [
+        float(row["train_s"]) * samples[0] / few[0] + float(row["eval_s"]) * samples[1] / few[1] for row in epochs
+    ]
+    start = [max(0.0, t.summary.wall_s - float((t.epochs["train_s"] + t.epochs["eval_s"]).sum())) for t in tables]
+    return Speed(statistics.fmean(per_epoch), statistics.fmean(start), max_epochs, "at most, as a short run has shown")
+
+
+def run_side_by_side(job: Job, launcher: Launcher, runs: Iterable[Path], threads: int) -> list[int]:
+    """Run ``job`` in each of the folders at the same time; their exit codes."""
+    with Signals() as signals:
+        processes = [launcher.start(job.arguments(run, threads), run.with_suffix(".txt")) for run in runs]
+        try:
+            while any(process.poll() is None for process in processes):
+                signals.check()
+                time.sleep(POLL_S)
+        finally:
+            for process in processes:
+                process.stop(at_once=True)
+    return [process.poll() or 0 for process in processes]

@@ -1,0 +1,128 @@
+"""The folder of a study: its definition, its run folders, and one process at a time that works in it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hpcbench.results.run_folder import write_atomic
+from hpcbench.study.outcome import CRASH, Outcome, read_outcome
+from staging.errors import DataError, InputError
+
+SCHEMA = 1
+LARGE = ("steps.csv", "report.html", "scores.npz", "examples.npz", ".reserve")
+"""Files of a run that its study has no use for."""
+
+
+class StudyFolder:
+    """``study.json``, ``runs/<name>/``, ``logs/<name>.txt`` below ``path``, and what is made of them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.definition = path / "study.json"
+        self.runs = path / "runs"
+        self.logs = path / "logs"
+        self.results = path / "results.csv"
+        self.table = path / "table.txt"
+        self.page = path / "study.html"
+
+    def run(self, name: str) -> Path:
+        """The run folder of the job ``name``."""
+        return self.runs / name
+
+    def log(self, name: str) -> Path:
+        """What the job ``name`` printed."""
+        return self.logs / f"{name}.txt"
+
+    def read(self) -> dict[str, Any] | None:
+        """The definition; ``None`` where there is none yet. Raises ``DataError`` for one that cannot be read."""
+        try:
+            found = json.loads(self.definition.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise DataError(self.definition, f"cannot be read ({error})", "restore it or give another folder") from None
+        if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+            raise DataError(self.definition, f"is no definition of a study of schema {SCHEMA}", "give another folder")
+        return found
+
+    def write(self, definition: dict[str, Any]) -> None:
+        """Write the definition."""
+        write_atomic(self.definition, json.dumps({"schema": SCHEMA, **definition}, indent=2) + "\n")
+
+    def outcome(self, name: str) -> Outcome:
+        """How the job ``name`` stands."""
+        return read_outcome(self.run(name))
+
+    def clear(self, name: str) -> None:
+        """Remove what the job ``name`` left, for a new start."""
+        if self.run(name).exists():
+            shutil.rmtree(self.run(name))
+
+    def resumable(self, name: str) -> bool:
+        """Whether the run has a finished checkpoint and the files that continuing needs."""
+        run = self.run(name)
+        whole = all((run / file).exists() for file in ("config.yaml", "mllog.txt"))
+        return whole and any(path.with_suffix(".json").exists() for path in (run / "checkpoints").glob("epoch-*.pt"))
+
+    def forgive(self, name: str) -> None:
+        """Forget that the run crashed."""
+        (self.run(name) / CRASH).unlink(missing_ok=True)
+
+    def tidy(self, name: str, keep: bool) -> None:
+        """After a run its checkpoints and large files go, unless it is to ``keep`` them."""
+        if keep:
+            return
+        shutil.rmtree(self.run(name) / "checkpoints", ignore_errors=True)
+        for file in LARGE:
+            (self.run(name) / file).unlink(missing_ok=True)
+        if read_outcome(self.run(name)).status != "crashed":
+            self.log(name).unlink(missing_ok=True)
+
+
+@contextmanager
+def held(folder: StudyFolder) -> Iterator[int]:
+    """Make the folder and hold it for this process and those that inherit the open file, which is given.
+
+    Raises ``InputError`` where another process works in it, and for a folder that holds something else.
+    """
+    try:
+        if not folder.path.exists() or folder.definition.exists() or only_ours(folder.path):
+            folder.runs.mkdir(parents=True, exist_ok=True)
+            folder.logs.mkdir(exist_ok=True)
+        else:
+            raise InputError(f"{folder.path} is not empty and holds no study; give a new folder with --study-dir")
+        descriptor = os.open(folder.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise InputError(f"{folder.path} cannot be written ({error.strerror}); give another --study-dir") from None
+    try:
+        take(descriptor, folder.path)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def only_ours(path: Path) -> bool:
+    """Whether a folder without a definition holds at most what a start that was cut off leaves."""
+    return path.is_dir() and {entry.name for entry in path.iterdir()} <= {".lock", "runs", "logs"}
+
+
+def take(descriptor: int, path: Path) -> None:
+    """Lock the open file, and write into it who holds it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
+        raise InputError(
+            f"{path} is held by {holder} or a run that it started; wait for it, or give another --study-dir"
+        ) from None
+    except OSError:
+        return  # a filesystem without locks
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"pid {os.getpid()} on {os.uname().nodename}".encode(), 0)

@@ -1,0 +1,198 @@
+"""The page of a convergence study, and the files beside it: results.csv, table.txt and the plots."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+from hpcbench import __version__
+from hpcbench.results import style, units
+from hpcbench.results.plots import Figure, metric_label
+from hpcbench.results.report import Drawn, write_page
+from hpcbench.results.run_folder import write_atomic
+from hpcbench.results.tables import WIDTH
+from hpcbench.study import curve_plots, plots
+from hpcbench.study.definition import Study
+from hpcbench.study.findings import findings
+from hpcbench.study.fit import LEAST_BATCHES, EpochFit, fit_epochs
+from hpcbench.study.folder import StudyFolder
+from hpcbench.study.outcome import Outcome
+from hpcbench.study.results import Row, read_curves, read_rows, results_frame, runs_needed
+from hpcbench.study.table import counts, failures, mean, notes, ratio, reached_words, results_table, short, size
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The speed that times to solution are for, in samples per second and rank, and what it is in words."""
+
+    speed: float
+    words: str
+
+
+def write_study(study: Study, folder: StudyFolder, outcomes: Mapping[str, Outcome]) -> str:
+    """Write everything that a reader gets, from the run folders; returns the text of ``table.txt``."""
+    rows = read_rows(study, outcomes)
+    fits = fit_series(rows)
+    drawn = figures(study, folder, rows, fits)
+    for figure in drawn:
+        style.save(figure.figure, folder.path / f"{figure.name}.png")
+    write_atomic(folder.results, results_frame(study, outcomes).to_csv(index=False))
+    text = "\n".join([results_table(rows), "", *wrapped(notes(study, rows)), *fit_lines(rows, fits)])
+    write_atomic(folder.table, text + "\n")
+    write_page(folder.page, study_page(study, outcomes, rows, fits, drawn))
+    return text
+
+
+def wrapped(lines: Sequence[str]) -> list[str]:
+    """Each note in lines of at most 100 columns."""
+    return [part for line in lines for part in textwrap.wrap(line, WIDTH, subsequent_indent="  ")]
+
+
+def figures(study: Study, folder: StudyFolder, rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> list[Figure]:
+    """Every plot that the runs allow."""
+    machine = machine_of(study, rows)
+    found = [
+        plots.epochs(study, rows, fits),
+        plots.samples_and_steps(study, rows),
+        None if machine is None else plots.time_to_solution(study, rows, machine.speed, machine.words),
+        curve_plots.quality(study, rows, read_curves(folder, list(rows))),
+        curve_plots.search(study, rows),
+    ]
+    return [figure for figure in found if figure is not None]
+
+
+def fit_series(rows: Sequence[Row]) -> dict[str, EpochFit]:
+    """The fit of every series of three batches or more; borrowed recipes are no observations of it."""
+    fits = {}
+    for label, members in plots.series([row for row in rows if not row.point.source]).items():
+        pairs = [(float(row.point.batch), epochs) for row in members for epochs in row.epochs]
+        if len({batch for batch, _ in pairs}) >= LEAST_BATCHES:
+            fits[label] = fit_epochs([batch for batch, _ in pairs], [epochs for _, epochs in pairs])
+    return fits
+
+
+def fit_cells(rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> list[dict[str, str]]:
+    """E_min and B_crit of every series with their intervals, the noise scale, and what a reader must know."""
+    found = []
+    for label, fit in fits.items():
+        scales = [value for row in rows if row.label == label for value in noise_scales(row)]
+        found.append({
+            "series": label, "e_min": interval(fit.e_min, fit.e_min_interval),
+            "b_crit": interval(fit.b_crit, fit.b_crit_interval), "runs": str(fit.n),
+            "noise_scale": units.significant(median(scales)) if scales else units.MISSING, "note": fit.note,
+        })  # fmt: skip
+    return found
+
+
+def noise_scales(row: Row) -> list[float]:
+    """The gradient noise scale of every run that measured it."""
+    found = [outcome.summary.noise_scale for _, outcome in row.runs if outcome.summary is not None]
+    return [value for value in found if value is not None]
+
+
+def interval(value: float, bounds: tuple[float, float]) -> str:
+    """``412 (300 to 640)``."""
+    low, high = (("unbounded" if x == float("inf") else units.significant(x)) for x in bounds)
+    return f"{'unbounded' if value == float('inf') else units.significant(value)} ({low} to {high})"
+
+
+def fit_lines(rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> list[str]:
+    """The fits as lines of text."""
+    cells = fit_cells(rows, fits)
+    lines = ["", "Fit of epochs(B) = E_min (1 + B / B_crit), with 95 % intervals:"] if cells else []
+    for each in cells:
+        scale = "" if each["noise_scale"] == units.MISSING else f", noise scale {each['noise_scale']}"
+        lines.append(f"  {each['series']}: E_min {each['e_min']}, B_crit {each['b_crit']}{scale}")
+        lines += textwrap.wrap(each["note"], WIDTH, initial_indent="    ", subsequent_indent="    ")
+    return lines
+
+
+def machine_of(study: Study, rows: Sequence[Row]) -> Machine | None:
+    """The machine that was asked for, else one whose ranks are as fast as a run was here."""
+    kept = "" if study.parallel_efficiency == 1 else f" x {study.parallel_efficiency:g} parallel efficiency"
+    kept = kept or ", at a parallel efficiency of 1"
+    if study.samples_per_s_per_rank:
+        speed = study.samples_per_s_per_rank
+        return Machine(speed, f"{units.significant(speed)} samples/s per rank{kept}")
+    measured = [
+        outcome.summary.samples_per_s
+        for row in rows
+        for _, outcome in row.runs
+        if outcome.summary is not None and outcome.summary.samples_per_s
+    ]
+    if not measured:
+        return None
+    speed = median(measured)
+    return Machine(speed, f"{units.significant(speed)} samples/s per rank (the median of these runs){kept}")
+
+
+def study_page(
+    study: Study, outcomes: Mapping[str, Outcome], rows: Sequence[Row], fits: Mapping[str, EpochFit],
+    drawn: Sequence[Figure],
+) -> str:  # fmt: skip
+    """The page as HTML text."""
+    first = next((outcome.summary for outcome in outcomes.values() if outcome.summary is not None), None)
+    done = counts(study, outcomes)
+    environment = Environment(
+        loader=ChoiceLoader([PackageLoader("hpcbench.study"), PackageLoader("hpcbench.results")]), autoescape=True,
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    return environment.get_template("study.html").render(
+        version=__version__,
+        page_title=f"{study.application} {study.preset}: epochs to target against batch size",
+        study=study,
+        title=first.title if first else "",
+        date=first.started[:10] if first else "",
+        tiles=tiles(study, outcomes, rows, done),
+        findings=findings(rows),
+        rows=[row_cells(study, row) for row in rows],
+        notes=notes(study, rows),
+        fits=fit_cells(rows, fits),
+        figures={figure.name: Drawn.of(figure) for figure in drawn},
+        metric="" if first is None else metric_label(first.metric),
+        failures=failures(study, outcomes),
+        left=done["left"],
+        size=size(study),
+    )
+
+
+def tiles(
+    study: Study, outcomes: Mapping[str, Outcome], rows: Sequence[Row], done: Mapping[str, int]
+) -> list[dict[str, str]]:
+    """The numbers at the top."""
+    summaries = [outcome.summary for outcome in outcomes.values() if outcome.summary is not None]
+    made = sum(count for name, count in done.items() if name != "left")
+    core_s = sum(s.wall_s * s.threads for s in summaries)
+    first = summaries[0] if summaries else None
+    batches = sorted({row.point.batch for row in rows})
+    target = "-" if first is None else f"{metric_label(first.metric)} {units.score(first.target)}"
+    samples = "" if first is None else f"{units.integer(first.train_samples)} training samples"
+    return [
+        {"label": "Batch sizes", "value": f"{batches[0]:,} to {batches[-1]:,}", "note": samples},
+        {"label": "Target", "value": target, "note": f"{study.seeds} seeds in each row"},
+        {"label": "Runs done", "value": str(made), "note": f"{done.get('reached', 0)} reached, {done['left']} to do"},
+        {"label": "Cost", "value": short(core_s), "note": "of core time" if core_s < 6000 else "core-hours"},
+    ]
+
+
+def row_cells(study: Study, row: Row) -> dict[str, Any]:
+    """A row of the page's table."""
+    best = [outcome.summary.best for _, outcome in row.runs if outcome.summary and outcome.summary.best is not None]
+    return {
+        "color": plots.color(study, row), "batch": f"{row.point.batch:,}", "series": row.label,
+        "rate": units.significant(row.rate), "chosen": row.rate_from + ("*" if row.at_edge else ""),
+        "reached": reached_words(row), "all": row.all_reached,
+        "epochs": units.significant(mean(row.epochs)), "range": _range(row.epochs), "spread": ratio(row.epochs),
+        "needed": units.integer(runs_needed(row.epochs)), "samples": units.integer(mean(row.values("samples"))),
+        "steps": units.integer(mean(row.values("steps"))), "time": short(mean(row.values("time_to_solution_s"))),
+        "quality": units.score(mean(best)),
+    }  # fmt: skip
+
+
+def _range(values: list[float]) -> str:
+    return f"{min(values):g} to {max(values):g}" if len(values) > 1 else ""

@@ -1,0 +1,234 @@
+"""The plots of a convergence study against batch size and ranks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from hpcbench.results import style, units
+from hpcbench.results.plots import Figure
+from hpcbench.study.definition import Study
+from hpcbench.study.fit import EpochFit
+from hpcbench.study.results import Row, spread
+
+Series = Mapping[str, list[Row]]
+"""Rows by label, in the order of their batches."""
+DASHES = {"replicate": "-", "shard": "--", "shard+reshuffle": ":"}
+
+
+def series(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows of one optimizer and placement together; borrowed recipes are series of their own."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.label, []).append(row)
+    return found
+
+
+def color(study: Study, row: Row) -> str:
+    """The colour of a row's optimizer."""
+    known = study.optimizers
+    place = known.index(row.point.optimizer) if row.point.optimizer in known else len(known)
+    return style.SERIES[place % len(style.SERIES)]
+
+
+def looks(study: Study, row: Row) -> dict[str, Any]:
+    """Colour by optimizer, dash by placement; a borrowed recipe is a diamond."""
+    return {
+        "color": color(study, row),
+        "marker": "D" if row.point.source else "o",
+        "linestyle": "none" if row.point.source else DASHES[row.point.placement],
+    }
+
+
+def line_style(row: Row) -> Any:
+    """The dash of a row's curve."""
+    return (0, (1, 1)) if row.point.source else DASHES[row.point.placement]
+
+
+def batch_axis(axes: Axes, batches: Sequence[int], label: str = "global batch size") -> None:
+    """A logarithmic axis with the batch sizes themselves as ticks."""
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(sorted(set(batches))))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.set_xlabel(label)
+
+
+def log_values(axes: Axes) -> None:
+    """A logarithmic y axis with plain numbers."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(10, (1, 2, 5)))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+
+
+def draw_spread(axes: Axes, study: Study, rows: Sequence[Row], value: str, shift: float) -> None:
+    """The mean of every row with its standard deviation, and each run as a faint dot; hollow where a run missed."""
+    known = [row for row in rows if row.values(value)]
+    if not known:
+        return
+    look = looks(study, rows[0])
+    at = [row.point.batch * shift for row in known]
+    values = [row.values(value) for row in known]
+    for x, seeds in zip(at, values, strict=True):
+        axes.plot([x] * len(seeds), seeds, ".", color=look["color"], alpha=0.35, markersize=4, zorder=2)
+    errors = [stdev(seeds) if len(seeds) > 1 else 0.0 for seeds in values]
+    means = [fmean(seeds) for seeds in values]
+    axes.errorbar(at, means, yerr=errors, color=look["color"], linestyle=look["linestyle"], linewidth=1.5, capsize=2.5,
+                  elinewidth=1, zorder=3)  # fmt: skip
+    for x, mean, row in zip(at, means, known, strict=True):
+        face = look["color"] if row.all_reached else "white"
+        axes.plot(x, mean, look["marker"], color=look["color"], markerfacecolor=face, markersize=5.5, zorder=4)
+
+
+def mark_missed(axes: Axes, study: Study, found: Series, shifts: Mapping[str, float]) -> None:
+    """At the top, a cross for each row none of whose runs reached the target, and a share where some did not."""
+    for label, rows in found.items():
+        for row in rows:
+            done = row.count("reached", "missed", "diverged", "crashed")
+            missed = row.choice.failed or (done and not row.epochs)
+            if missed:
+                axes.plot(row.point.batch * shifts[label], 1.0, "x", color=color(study, row), markersize=6,
+                          transform=axes.get_xaxis_transform(), clip_on=False, zorder=5)  # fmt: skip
+            elif row.epochs and not row.all_reached:
+                axes.annotate(f"{len(row.epochs)} of {done}", (row.point.batch * shifts[label], fmean(row.epochs)),
+                              (0, -13 if row.point.source else 7), textcoords="offset points", fontsize=7.5,
+                              ha="center", color=color(study, row))  # fmt: skip
+
+
+def shifted(found: Series) -> dict[str, float]:
+    """A factor for each series, so that their error bars do not lie on one another."""
+    own = [label for label, rows in found.items() if not rows[0].point.source]
+    places = {label: index - (len(own) - 1) / 2 for index, label in enumerate(own)}
+    return {label: 1.04 ** places.get(rows[0].point.optimizer, 0.0) for label, rows in found.items()} | {
+        label: 1.04**place for label, place in places.items()
+    }
+
+
+def legend(study: Study, found: Series, columns: int = 6) -> tuple[list[Line2D], int]:
+    """A handle for each series."""
+    handles = [Line2D([], [], label=label, markersize=5, **looks(study, rows[0])) for label, rows in found.items()]
+    return handles, min(columns, len(handles))
+
+
+@style.styled
+def epochs(study: Study, rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> Figure | None:
+    """Epochs to target against batch with the fits; beside it, how far seeds are apart."""
+    found = series(rows)
+    if not any(row.epochs for row in rows):
+        return None
+    figure = style.canvas(3.9)
+    left, right = figure.subplots(1, 2, width_ratios=[2.3, 1])
+    shifts = shifted(found)
+    for label, members in found.items():
+        draw_spread(left, study, members, "epochs_to_target", shifts[label])
+        if label in fits:
+            draw_fit(left, fits[label], color(study, members[0]))
+        spreads = [(row.point.batch, spread(row.epochs)) for row in members if len(row.epochs) > 1]
+        right.plot(*zip(*spreads, strict=True), **looks(study, members[0]), markersize=4.5) if spreads else None
+    batches = [row.point.batch for row in rows]
+    for axes in (left, right):
+        batch_axis(axes, batches)
+    log_values(left)
+    mark_missed(left, study, found, shifts)
+    left.set_ylabel("epochs to target")
+    right.set_ylim(bottom=0)
+    right.set_title("standard deviation / mean")
+    right.set_xticks(right.get_xticks(), right.get_xticklabels(), rotation=45 if len(set(batches)) > 5 else 0)
+    handles, columns = legend(study, found)
+    figure.legend(handles=handles, loc="outside upper left", ncols=columns)
+    caption = (
+        "Left: mean over the seeds that reached the target, with their standard deviation; dots are runs, hollow means "
+        "that some missed it, a cross at the top that all did. "
+        + ("Thin dashed lines are fits of epochs(B) = E_min (1 + B / B_crit). " if fits else "")
+        + "Right: the spread over seeds, which decides how many runs a score needs."
+    )
+    return Figure("epochs", "Epochs to target against batch size", caption, figure)
+
+
+def draw_fit(axes: Axes, fit: EpochFit, color: str) -> None:
+    """The fitted line with its band, over the batches that it rests on."""
+    if not math.isfinite(fit.e_min):
+        return
+    at = np.geomspace(fit.batch_sizes.min(), fit.batch_sizes.max(), 60)
+    low, high = fit.band(at)
+    axes.plot(at, fit.predict(at), "--", color=color, linewidth=0.8, zorder=1.6)
+    axes.fill_between(at, np.maximum(low, 1e-2 * fit.predict(at)), high, color=color, alpha=0.08, linewidth=0)
+
+
+@style.styled
+def samples_and_steps(study: Study, rows: Sequence[Row]) -> Figure | None:
+    """Samples and optimizer steps to target against batch."""
+    found = series(rows)
+    if not any(row.epochs for row in rows):
+        return None
+    figure = style.canvas(3.2)
+    shifts = shifted(found)
+    for axes, value, name in zip(
+        figure.subplots(1, 2), ("samples", "steps"), ("samples to target", "optimizer steps to target"), strict=True
+    ):
+        for label, members in found.items():
+            draw_spread(axes, study, members, value, shifts[label])
+        batch_axis(axes, [row.point.batch for row in rows])
+        log_values(axes)
+        if value == "samples":
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: thousands(number)))
+        axes.set_ylabel(name)
+        mark_missed(axes, study, found, shifts) if value == "steps" else None
+    handles, columns = legend(study, found)
+    figure.legend(handles=handles, loc="outside upper left", ncols=columns)
+    caption = (
+        "Samples are what a run computes, steps what ranks cannot share: a large machine gains as long as steps fall."
+    )
+    return Figure("samples-steps", "Samples and steps to target", caption, figure)
+
+
+def thousands(value: float) -> str:
+    """A large count on an axis: ``20k``, ``1.5M``."""
+    for factor, letter in ((1e6, "M"), (1e3, "k")):
+        if value >= factor:
+            return f"{value / factor:g}{letter}"
+    return f"{value:g}"
+
+
+@style.styled
+def time_to_solution(study: Study, rows: Sequence[Row], speed: float, words: str) -> Figure | None:
+    """Time to target against ranks for a machine of ``speed`` samples per second and rank."""
+    found = {label: members for label, members in series(rows).items() if any(row.epochs for row in members)}
+    if not found:
+        return None
+    figure = style.canvas(3.3)
+    axes = figure.subplots()
+    for members in found.values():
+        known = [row for row in members if row.epochs]
+        seconds = [machine_time(study, row, speed) for row in known]
+        axes.plot([row.ranks for row in known], seconds, markersize=5, **looks(study, members[0]))
+        if not known[0].point.source and len(known) > 1:
+            ideal = [seconds[0] * known[0].ranks / row.ranks for row in known]
+            axes.plot([row.ranks for row in known], ideal, color=color(study, members[0]), linewidth=0.7, alpha=0.5,
+                      linestyle=(0, (4, 3)))  # fmt: skip
+    batch_axis(axes, [row.ranks for row in rows if row.epochs], "data-parallel ranks (global batch / local batch)")
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(10, (1, 2, 5)))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: units.duration(value).replace(" 00 s", "")))
+    axes.set_ylabel("time to target")
+    handles, columns = legend(study, found)
+    figure.legend(handles=handles, loc="outside upper left", ncols=columns)
+    caption = (
+        f"Samples to target over ranks x {words}. Thin dashed lines: what it would be if more ranks, and so a larger "
+        "batch, cost no epochs."
+    )
+    return Figure("time", "Time to solution on a machine", caption, figure)
+
+
+def machine_time(study: Study, row: Row, speed: float) -> float:
+    """Seconds to target of a row, where every rank trains ``speed`` samples per second by itself."""
+    return fmean(row.values("samples")) / (speed * study.parallel_efficiency * row.ranks)

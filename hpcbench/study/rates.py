@@ -1,0 +1,105 @@
+"""The learning rates of a study: a base rate for each optimizer, and a rule that brings it to another batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from hpcbench.application import suggest
+from hpcbench.config.schema import OptimConfig
+from hpcbench.optim.scaling import peak_learning_rate
+from staging.errors import InputError
+
+Rule = Literal["linear", "sqrt", "none"]
+
+BASE_RATES = {"sgd": 0.01, "adam": 0.001, "adamw": 0.001, "lars": 1.0, "larc": 0.01, "lamb": 0.002, "nvlamb": 0.002}
+"""Rates to begin with at ``BASE_BATCH``, for optimizers that neither the command nor the preset gives one."""
+BASE_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A learning rate, the global batch that it is meant for, and the rule that brings it to others."""
+
+    base: float
+    batch: int
+    rule: Rule = "linear"
+
+    def at(self, batch: int, multiplier: float = 1.0) -> float:
+        """The rate at ``batch`` by the rule, times ``multiplier``, to four digits that a table can show."""
+        optim = OptimConfig(lr=self.base, scaling=self.rule, base_batch_size=self.batch)
+        return float(f"{peak_learning_rate(optim, batch) * multiplier:.4g}")
+
+    def words(self) -> str:
+        """``0.01 at batch 64, linear``."""
+        return f"{self.base:g} at batch {self.batch}" + (", not scaled" if self.rule == "none" else f", {self.rule}")
+
+
+def parse_rates(
+    text: str, optimizers: Sequence[str], own: Mapping[str, Rate], rules: Mapping[str, Rule]
+) -> dict[str, Rate]:
+    """The rate of every optimizer, from ``--lr``: ``sgd=0.01@64,lamb=0.005@128``.
+
+    An entry without ``@BATCH`` takes that of the next one that has it, so ``sgd=0.01,lamb=0.005@64`` says it once.
+    What ``--lr`` does not name comes from ``own`` (the preset's optimizer), else from ``BASE_RATES``.
+    """
+    rates = {name: replace(rate, rule=rules[name]) for name, rate in own.items() if name in optimizers}
+    batch: int | None = None
+    for entry in reversed([part for part in text.split(",") if part.strip()]):
+        name, equals, value = entry.strip().partition("=")
+        number, at, there = value.partition("@")
+        if not equals or name not in optimizers:
+            known = suggest(name, list(optimizers))
+            raise InputError(f"--lr: '{entry}' is not OPTIMIZER=RATE[@BATCH] of an optimizer of the study; {known}")
+        batch = positive_int("--lr", there) if at else batch
+        if batch is None:
+            raise InputError(f"--lr: '{entry}' lacks the batch that the rate is meant for; write {entry}@BATCH")
+        rates[name] = Rate(positive("--lr", number), batch, rules[name])
+    for name in optimizers:
+        if name not in rates and name not in BASE_RATES:
+            raise InputError(f"--lr: no base rate is known for '{name}'; give {name}=RATE@BATCH")
+        rates.setdefault(name, Rate(BASE_RATES.get(name, 0.0), BASE_BATCH, rules[name]))
+    return {name: rates[name] for name in optimizers}
+
+
+def parse_rules(text: str, optimizers: Sequence[str]) -> dict[str, Rule]:
+    """The rule of every optimizer, from ``--lr-rule``: ``linear``, or ``linear,lamb=sqrt``."""
+    rules: dict[str, Rule] = dict.fromkeys(optimizers, "linear")
+    # What holds for all comes first, wherever it stands.
+    for entry in sorted((part.strip() for part in text.split(",") if part.strip()), key=lambda part: "=" in part):
+        name, equals, rule = entry.rpartition("=")
+        if rule not in get_args(Rule):
+            raise InputError(f"--lr-rule: '{rule}' is no rule; {suggest(rule, list(get_args(Rule)))}")
+        if equals and name not in optimizers:
+            raise InputError(f"--lr-rule: '{name}' is not in --optimizers; {suggest(name, list(optimizers))}")
+        for each in [name] if equals else optimizers:
+            rules[each] = rule  # type: ignore[assignment]
+    return rules
+
+
+def parse_search(text: str) -> tuple[float, ...]:
+    """The multipliers of ``--lr-search``, sorted: ``0.5,1,2``."""
+    return tuple(sorted({positive("--lr-search", part) for part in text.split(",") if part.strip()})) or (1.0,)
+
+
+def positive(option: str, text: str) -> float:
+    """A number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise InputError(f"{option}: '{text.strip()}' must be a number above 0")
+    return value
+
+
+def positive_int(option: str, text: str) -> int:
+    """A whole number above 0."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise InputError(f"{option}: '{text.strip()}' must be a whole number of at least 1")
+    return value

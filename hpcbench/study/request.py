@@ -1,0 +1,210 @@
+"""From the command line of a convergence study to its definition: everything is checked before a run starts."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from hpcbench.application import Application, suggest
+from hpcbench.cli.settings import lookup, shown
+from hpcbench.config.optimizers import OPTIMIZERS, own_settings
+from hpcbench.config.resolve import known_keys, resolve
+from hpcbench.config.schema import RunConfig
+from hpcbench.config.validate import validate_run
+from hpcbench.study.definition import Borrow, Placement, Study
+from hpcbench.study.plan import PlannedRun, geometry, job, points
+from hpcbench.study.rates import Rate, parse_rates, parse_rules, parse_search, positive_int
+from staging.errors import InputError
+
+TAKEN = {
+    "optim.name": "--optimizers", "optim.lr": "--lr", "optim.scaling": "--lr-rule", "optim.base_batch_size": "--lr",
+    "train.seed": "--seeds", "train.accumulation": "--batch-sizes", "parallel.simulated_ranks": "--batch-sizes",
+    "parallel.simulated_nodes": "--nodes", "parallel.devices": "--nodes", "staging.placement": "--placements",
+    "staging.reshuffle": "--placements", "staging.destination": "--placements",
+}  # fmt: skip
+"""Settings that a study gives its runs, and the option that decides them."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of the command as they were given."""
+
+    preset: str
+    batch_sizes: str
+    optimizers: str
+    seeds: int
+    placements: str = "replicate"
+    nodes: int = 4
+    lr: str = ""
+    lr_rule: str = "linear"
+    lr_search: str = "1"
+    borrow: str = ""
+    own: Sequence[str] = ()
+    """``OPTIMIZER:KEY=VALUE`` entries."""
+    files: Sequence[Path] = ()
+    samples_per_s_per_rank: float | None = None
+    parallel_efficiency: float = 1.0
+    command: str = ""
+
+
+def define(application: Application, request: Request, dotted: Mapping[str, str]) -> Study:
+    """The study that is asked for. Raises ``InputError`` in one line for whatever cannot run."""
+    for key in dotted:
+        refuse_taken(key, f"--{key}")
+    config = resolve(application, request.preset, list(request.files), dotted)
+    batches = tuple(sorted({positive_int("--batch-sizes", part) for part in words(request.batch_sizes)}))
+    optimizers = names("--optimizers", request.optimizers, tuple(OPTIMIZERS))
+    placements = names("--placements", request.placements, get_args(Placement))
+    if request.seeds < 1:
+        raise InputError(f"--seeds ({request.seeds}) must be at least 1")
+    if request.samples_per_s_per_rank is not None and not request.samples_per_s_per_rank > 0:
+        raise InputError(f"--samples-per-s-per-rank ({request.samples_per_s_per_rank}) must be above 0")
+    if not 0 < request.parallel_efficiency <= 1:
+        raise InputError(f"--parallel-efficiency ({request.parallel_efficiency}) must be above 0 and at most 1")
+    if request.nodes < 2 and placements != ("replicate",):
+        raise InputError(f"--nodes ({request.nodes}) must be at least 2 where samples are sharded over nodes")
+    if config.train.target is None:
+        raise InputError(f"preset '{request.preset}' has no target, so no run could reach it; set --train.target")
+    borrow = parse_borrow(request.borrow, batches, application)
+    study = Study(
+        application=application.name,
+        preset=request.preset,
+        batch_sizes=batches,
+        optimizers=optimizers,
+        seeds=request.seeds,
+        local_batch_size=config.train.local_batch_size,
+        rates=parse_rates(
+            request.lr, optimizers, {config.optim.name: own_rate(config)}, parse_rules(request.lr_rule, optimizers)
+        ),
+        lr_search=parse_search(request.lr_search),
+        placements=placements,
+        nodes=request.nodes,
+        borrow=borrow,
+        settings={**file_settings(application, request), **dotted},
+        own_settings=settings_by_optimizer(config, optimizers, dotted, parse_own(request.own, optimizers)),
+        recipes={each.source: recipe(application, each.source) for each in borrow if each.from_batch is None},
+        samples_per_s_per_rank=request.samples_per_s_per_rank,
+        parallel_efficiency=request.parallel_efficiency,
+        commands=(request.command,) if request.command else (),
+    )
+    check(application, study)
+    return study
+
+
+def words(text: str) -> list[str]:
+    """The entries of a comma-separated list."""
+    found = [part.strip() for part in text.split(",") if part.strip()]
+    if not found:
+        raise InputError("an option that takes a comma-separated list got an empty one; see --help")
+    return found
+
+
+def names(option: str, text: str, known: Sequence[str]) -> Any:
+    """The entries of a list of known names, once each."""
+    for name in words(text):
+        if name not in known:
+            raise InputError(f"{option}: unknown '{name}'; {suggest(name, list(known))}")
+    return tuple(dict.fromkeys(words(text)))
+
+
+def refuse_taken(key: str, given: str) -> None:
+    """Refuse a setting that the study gives its runs itself."""
+    if key in TAKEN:
+        raise InputError(f"{given}: a study sets {key} itself; see {TAKEN[key]}")
+
+
+def own_rate(config: RunConfig) -> Rate:
+    """The rate of the preset, for its own optimizer."""
+    batch = config.optim.base_batch_size or config.train.local_batch_size * config.train.accumulation
+    return Rate(config.optim.lr, batch)
+
+
+def file_settings(application: Application, request: Request) -> dict[str, str]:
+    """What the files of settings change, as dotted settings, so that the definition needs no other file."""
+    if not request.files:
+        return {}
+    preset = resolve(application, request.preset)
+    config = resolve(application, request.preset, list(request.files))
+    changed = {
+        key: shown(lookup(config, key))
+        for key, _ in known_keys(type(config))
+        if lookup(config, key) != lookup(preset, key)
+    }
+    for key in changed:
+        refuse_taken(key, f"--config {request.files[0]}")
+    return changed
+
+
+def settings_by_optimizer(
+    config: RunConfig, optimizers: Sequence[str], dotted: Mapping[str, str], own: Mapping[str, Mapping[str, str]]
+) -> dict[str, dict[str, str]]:
+    """The settings of each optimizer alone; what the preset sets for its own optimizer is not for others."""
+    preset = [f"optim.{name}" for name in own_settings(config.optim) if getattr(config.optim, name) is not None]
+    unset = {key: "null" for key in preset if key not in dotted}
+    found = {name: {**({} if name == config.optim.name else unset), **own.get(name, {})} for name in optimizers}
+    return {name: settings for name, settings in found.items() if settings}
+
+
+def parse_own(entries: Sequence[str], optimizers: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Settings of one optimizer's runs, from ``lars:optim.weight_decay=0.0001``."""
+    own: dict[str, dict[str, str]] = {}
+    for entry in entries:
+        setting, equals, value = entry.partition("=")
+        name, colon, key = setting.partition(":")
+        if not equals or not colon or "." not in key:
+            raise InputError(f"--with: '{entry}' is not OPTIMIZER:KEY=VALUE, such as lars:optim.weight_decay=0.0001")
+        if name not in optimizers:
+            raise InputError(f"--with: '{name}' is not in --optimizers; {suggest(name, list(optimizers))}")
+        refuse_taken(key, f"--with {entry}")
+        own.setdefault(name, {})[key] = value
+    return own
+
+
+def parse_borrow(text: str, batches: Sequence[int], application: Application) -> tuple[Borrow, ...]:
+    """Recipes used where they were not found, from ``32:512,node:512``."""
+    found = []
+    for entry in (part.strip() for part in text.split(",") if part.strip()):
+        source, colon, batch = entry.rpartition(":")
+        if not colon or not source:
+            raise InputError(f"--borrow: '{entry}' is not FROM:BATCH, such as 32:512 or node:512")
+        borrow = Borrow(source, positive_int("--borrow", batch))
+        if borrow.from_batch is not None and borrow.from_batch not in batches:
+            raise InputError(f"--borrow: {source} is not in --batch-sizes, so no rate is chosen there; add it")
+        if borrow.from_batch == borrow.batch:
+            raise InputError(f"--borrow: '{entry}' borrows a recipe from itself; name two batches")
+        if borrow.from_batch is None and source not in application.presets():
+            hint = suggest(source, list(application.presets()))
+            raise InputError(f"--borrow: '{source}' is neither a batch nor a preset of {application.name}; {hint}")
+        found.append(borrow)
+    return tuple(dict.fromkeys(found))
+
+
+def recipe(application: Application, preset: str) -> dict[str, str]:
+    """Optimizer and schedule of another preset, every setting of it."""
+    config = resolve(application, preset)
+    keys = [key for key, _ in known_keys(type(config)) if key.startswith(("optim.", "schedule."))]
+    return {key: shown(lookup(config, key)) for key in keys}
+
+
+def check(application: Application, study: Study) -> None:
+    """Raise ``InputError`` where a run of the study could not start."""
+    resolved: dict[tuple[str, str, str], RunConfig] = {}
+    for point in points(study):
+        geometry(study, point)
+        kind = (point.optimizer, point.placement, point.source if point.source in study.recipes else "")
+        for multiplier in (study.lr_search[0], study.lr_search[-1]):
+            wanted = job(study, PlannedRun(point, multiplier, 1))
+            if kind not in resolved:
+                # Resolving takes a third of a second; among the rows of a kind only a few values differ.
+                resolved[kind] = resolve(application, study.preset, None, wanted.settings)
+            config = copy.deepcopy(resolved[kind])
+            if not kind[2]:
+                config.optim.lr = float(wanted.settings["optim.lr"])
+                config.optim.base_batch_size = point.batch
+            config.train.local_batch_size = int(wanted.settings["train.local_batch_size"])
+            config.parallel.simulated_ranks = geometry(study, point)[0]
+            validate_run(config)
+            config.validate()

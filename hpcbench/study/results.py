@@ -1,0 +1,162 @@
+"""What a convergence study found: a record per run and a record per row, from run folders alone."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from hpcbench.results.records import Run, read_run
+from hpcbench.study.definition import Study
+from hpcbench.study.folder import StudyFolder
+from hpcbench.study.outcome import Outcome
+from hpcbench.study.plan import (
+    SEARCH_SEED,
+    Choice,
+    PlannedRun,
+    Point,
+    all_runs,
+    choice,
+    geometry,
+    points,
+    rate,
+    search_runs,
+    searches,
+    seed_runs,
+)  # fmt: skip
+
+PLACED = {"replicate": "", "shard": " sharded", "shard+reshuffle": " reshuffled"}
+"""How a series with this placement is called after its optimizer."""
+CLOSE = 0.05
+"""Standard error of a mean, as a part of it, that the number of runs for a score is given for."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A point of the study with its runs, and how its rate was chosen."""
+
+    point: Point
+    choice: Choice
+    rate: float | None
+    runs: list[tuple[PlannedRun, Outcome]]
+    """With the seeds of the study."""
+    search: list[tuple[PlannedRun, Outcome]]
+    """Those that chose the rate."""
+    rate_from: str
+    """The choice of the rate in words."""
+    at_edge: bool
+    """Whether the best multiplier is the smallest or the largest that was tried."""
+    ranks: int
+    """Data-parallel ranks of the machine that the point stands for."""
+
+    def count(self, *statuses: str) -> int:
+        """Runs that ended so."""
+        return sum(outcome.status in statuses for _, outcome in self.runs)
+
+    def values(self, name: str) -> list[float]:
+        """A number of the summary of every run that reached the target."""
+        return [
+            float(getattr(outcome.summary, name))
+            for _, outcome in self.runs
+            if outcome.status == "reached" and outcome.summary is not None
+        ]
+
+    @property
+    def epochs(self) -> list[float]:
+        """Epochs to target of the runs that reached it."""
+        return self.values("epochs_to_target")
+
+    @property
+    def all_reached(self) -> bool:
+        """Whether no run that is done missed the target, and at least one reached it."""
+        return bool(self.epochs) and self.count("missed", "diverged", "crashed") == 0
+
+    @property
+    def label(self) -> str:
+        """The optimizer and what else tells the series apart: ``lars sharded``, ``sgd from 32``."""
+        placed = PLACED[self.point.placement]
+        return f"{self.point.optimizer}{placed}" + (f" from {self.point.source}" if self.point.source else "")
+
+
+def spread(values: list[float]) -> float | None:
+    """Standard deviation (n - 1) over mean; ``None`` of fewer than two."""
+    return statistics.stdev(values) / statistics.fmean(values) if len(values) > 1 else None
+
+
+def runs_needed(values: list[float]) -> int | None:
+    """Runs whose mean has a standard error of 5 %, at this spread."""
+    found = spread(values)
+    return None if found is None else max(1, math.ceil((found / CLOSE) ** 2))
+
+
+def read_rows(study: Study, outcomes: Mapping[str, Outcome]) -> list[Row]:
+    """All rows of the study, as its runs stand."""
+    found = []
+    for point in points(study):
+        chosen = choice(study, point, outcomes)
+        search = [(run, outcomes.get(run.name, Outcome("absent"))) for run in search_runs(study, point)]
+        runs = [(run, outcomes.get(run.name, Outcome("absent"))) for run in seed_runs(study, point, outcomes)]
+        ranks, _ = geometry(study, point)
+        edge = searches(study, point) and chosen.multiplier in (study.lr_search[0], study.lr_search[-1])
+        value = None if chosen.multiplier is None else rate(study, point, chosen.multiplier)
+        found.append(Row(point, chosen, value, runs, search, rate_words(study, point, chosen), edge, ranks))
+    return found
+
+
+def rate_words(study: Study, point: Point, chosen: Choice) -> str:
+    """How the rate of a row was chosen."""
+    if point.source in study.recipes:
+        return f"preset {point.source}"
+    if chosen.failed:
+        return "all diverged"
+    if chosen.multiplier is None:
+        return "searching"
+    if point.source:
+        return f"batch {point.source}"
+    rule = {"none": "base"}.get(name := study.rates[point.optimizer].rule, name)
+    return f"x {chosen.multiplier:g}" if searches(study, point) or chosen.multiplier != 1 else rule
+
+
+def run_record(study: Study, run: PlannedRun, outcome: Outcome) -> dict[str, Any]:
+    """One run as a row of ``results.csv``; what it did not come to is empty."""
+    s, (ranks, local) = outcome.summary, geometry(study, run.point)
+    reached = outcome.status == "reached" and s is not None
+    quality = None if s is None else s.metrics.get(s.metric, s.best)
+    return {
+        "run": run.name, "role": "search" if run.seed == SEARCH_SEED else "seed", "batch": run.point.batch,
+        "optimizer": run.point.optimizer, "placement": run.point.placement, "borrowed_from": run.point.source,
+        "seed": run.seed, "multiplier": run.multiplier, "lr": rate(study, run.point, run.multiplier),
+        "ranks": ranks, "local_batch_size": local, "status": outcome.status, "reason": outcome.reason,
+        "epochs_to_target": s.epochs_to_target if reached and s else None,
+        "samples_to_target": s.samples if reached and s else None,
+        "steps_to_target": s.steps if reached and s else None,
+        "epochs": s.epochs if s else None, "metric": s.metric if s else "", "target": s.target if s else None,
+        "quality": quality, "best": s.best if s else None,
+        "time_s": s.time_to_solution_s if s else None, "wall_s": s.wall_s if s else None,
+        "samples_per_s": s.samples_per_s if s else None,
+        "noise_scale": s.noise_scale if s else None, "threads": s.threads if s else None,
+        "folder": f"runs/{run.name}",
+    }  # fmt: skip
+
+
+def results_frame(study: Study, outcomes: Mapping[str, Outcome]) -> pd.DataFrame:
+    """Every planned run, those included that have not been made."""
+    records = [run_record(study, run, outcomes.get(run.name, Outcome("absent"))) for run in all_runs(study, outcomes)]
+    whole = ("epochs_to_target", "samples_to_target", "steps_to_target", "epochs", "threads")
+    return pd.DataFrame(records).astype(dict.fromkeys(whole, "Int64"))
+
+
+def read_curves(folder: StudyFolder, rows: list[Row]) -> dict[str, Run]:
+    """The runs that have a table by epoch, by name."""
+    found = {}
+    for row in rows:
+        for run, outcome in (*row.runs, *row.search):
+            if outcome.summary is not None:
+                read = read_run(folder.run(run.name))
+                if not read.epochs.empty:
+                    found[run.name] = read
+    return found

@@ -1,0 +1,137 @@
+"""A convergence study as plain text that fits 100 columns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from hpcbench.results import units
+from hpcbench.results.tables import table
+from hpcbench.study.definition import Study
+from hpcbench.study.outcome import Outcome
+from hpcbench.study.plan import all_runs, choice, geometry, left, points, rate, searches
+from hpcbench.study.results import Row, runs_needed, spread
+
+RIGHT = ("batch", "ranks", "rate", "search", "seeds", "left", "epochs", "sd/mean", "n", "samples", "steps", "time")
+
+
+def plan_table(study: Study, outcomes: Mapping[str, Outcome]) -> str:
+    """What will be run: a line per row with its rates and how many runs are left."""
+    sharded = study.placements != ("replicate",)
+    rows = []
+    for point, count in left(study, outcomes):
+        ranks, local = geometry(study, point)
+        chosen = choice(study, point, outcomes).multiplier
+        rates = "to be chosen" if chosen is None else units.significant(rate(study, point, chosen))
+        tried = study.lr_search if searches(study, point) else ()
+        if tried and chosen is None:
+            rates = " ".join(units.significant(rate(study, point, multiplier), 2) for multiplier in tried)
+        cells = [f"{point.batch:,}", f"{ranks:,} x {local}", point.optimizer, point.placement]
+        cells += [point.source or "-", rates, str(len(tried) or "-"), str(study.seeds), str(count)]
+        rows.append(cells)
+    headers = ["batch", "ranks", "optimizer", "placement", "borrowed", "rate", "search", "seeds", "left"]
+    drop = {name for name, shown in (("placement", sharded), ("borrowed", bool(study.borrow))) if not shown}
+    return _table(headers, rows, drop)
+
+
+def results_table(rows: Sequence[Row]) -> str:
+    """A line per row of the study: how many runs reached the target, and after how much."""
+    lines = []
+    for row in rows:
+        epochs = row.epochs
+        cells = [f"{row.point.batch:,}", row.label, units.significant(row.rate)]
+        cells += [row.rate_from + ("*" if row.at_edge else ""), reached_words(row)]
+        cells += [units.significant(mean(epochs)), ratio(epochs), units.integer(runs_needed(epochs))]
+        cells += [units.integer(mean(row.values("samples"))), units.integer(mean(row.values("steps")))]
+        lines.append([*cells, short(mean(row.values("time_to_solution_s")))])
+    headers = ["batch", "series", "rate", "by", "reached", "epochs", "sd/mean", "n", "samples", "steps", "time"]
+    return table(headers, lines, right=RIGHT)
+
+
+def reached_words(row: Row) -> str:
+    """``3 of 3``, ``1 of 3``, ``2 of 3, 1 to do``."""
+    if row.choice.failed:
+        return "none in search"
+    waiting = row.count("absent", "interrupted")
+    return f"{len(row.epochs)} of {len(row.runs)}" + (f", {waiting} to do" if waiting else "")
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """Their mean; ``None`` of none."""
+    return fmean(values) if values else None
+
+
+def ratio(values: list[float]) -> str:
+    """Standard deviation over mean as a table shows it."""
+    found = spread(values)
+    return units.MISSING if found is None else f"{found:.3f}"
+
+
+def short(seconds: float | None) -> str:
+    """A time in a narrow column: ``48 s``, ``3.2 min``, ``14 h``."""
+    if seconds is None:
+        return units.MISSING
+    value, unit = (
+        (seconds, "s") if seconds < 100 else (seconds / 60, "min") if seconds < 6000 else (seconds / 3600, "h")
+    )
+    return f"{value:.3g} {unit}"
+
+
+def notes(study: Study, rows: Sequence[Row]) -> list[str]:
+    """What a reader must know beside the table: rule, search and budget of the rates, and what is a lower bound."""
+    same = {rate.words() for rate in study.rates.values()}
+    each = "; ".join(f"{name} {rate.words()}" for name, rate in study.rates.items())
+    found = [f"Rates by rule: {each}." if len(same) > 1 or len(study.rates) > 1 else f"Rate by rule: {each}."]
+    if len(study.lr_search) > 1:
+        tried = ", ".join(f"{multiplier:g}" for multiplier in study.lr_search)
+        found.append(
+            f"By search: {len(study.lr_search)} runs with a seed of its own in every row that borrows nothing, so many "
+            f"for every optimizer, at {tried} x the rule's rate; the best by epochs to target, then by quality."
+        )
+    else:
+        found.append("No search: every row has the rule's rate, and no optimizer more runs than another.")
+    if any(row.at_edge for row in rows):
+        found.append("* the best rate is at the edge of the search, so a better one may lie outside it.")
+    if any(row.epochs and not row.all_reached for row in rows):
+        found.append("Where some runs missed the target, means are over those that reached it, and so too good.")
+    found.append("sd/mean: standard deviation over mean of the epochs; n: runs whose mean is known to 5 %.")
+    if any(row.point.placement != "replicate" for row in rows):
+        found.append(f"Sharded, reshuffled: {study.nodes} nodes have samples of their own, for good or for an epoch.")
+    if study.borrow:
+        found.append("From 32, or from a preset: the rate chosen at that batch, or that preset's recipe, unchanged.")
+    return found
+
+
+def failures(study: Study, outcomes: Mapping[str, Outcome]) -> list[tuple[str, str, str]]:
+    """Every run that is done and did not reach the target: name, status, reason."""
+    found = [(run.name, outcomes.get(run.name, Outcome("absent"))) for run in all_runs(study, outcomes)]
+    return [(name, each.status, each.reason) for name, each in found if each.final and each.status != "reached"]
+
+
+def counts(study: Study, outcomes: Mapping[str, Outcome]) -> Counter[str]:
+    """Runs by status; ``left`` are those still to be made."""
+    done: Counter[str] = Counter(
+        outcome.status
+        for run in all_runs(study, outcomes)
+        if (outcome := outcomes.get(run.name, Outcome("absent"))).final
+    )
+    done["left"] = sum(count for _, count in left(study, outcomes))
+    return done
+
+
+def size(study: Study) -> str:
+    """How large the matrix is, in a line."""
+    rows = points(study)
+    searching = sum(searches(study, point) for point in rows) * len(study.lr_search)
+    return (
+        f"{study.application} {study.preset}: {len(rows)} rows x {study.seeds} seeds"
+        + (f" + {searching} runs that choose rates" if searching else "")
+        + f" = {len(rows) * study.seeds + searching} runs"
+    )
+
+
+def _table(headers: list[str], rows: list[list[str]], drop: set[str]) -> str:
+    keep = [index for index, name in enumerate(headers) if name not in drop]
+    kept = [[row[index] for index in keep] for row in rows]
+    return table([headers[index] for index in keep], kept, right=RIGHT)

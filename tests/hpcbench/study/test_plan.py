@@ -1,0 +1,143 @@
+"""The matrix of a study, and in which order its runs are made."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from hpcbench.results.summary import Summary
+from hpcbench.study.definition import Borrow, Study
+from hpcbench.study.outcome import Outcome
+from hpcbench.study.plan import (
+    Choice,
+    PlannedRun,
+    Point,
+    all_runs,
+    choice,
+    geometry,
+    job,
+    left,
+    next_runs,
+    points,
+    possible_names,
+    rate,
+)
+from staging.errors import InputError
+
+
+def reached(epochs: int, best: float = 0.3) -> Outcome:
+    summary = Summary("cosmoflow", "", "smoke", epochs_to_target=epochs, best=best, metric="mae")
+    return Outcome("reached", summary=summary)
+
+
+def missed(best: float) -> Outcome:
+    return Outcome("missed", summary=Summary("cosmoflow", "", "smoke", best=best, metric="mae"))
+
+
+def test_the_matrix_is_the_product_of_its_axes(study: Study) -> None:
+    rows = points(replace(study, placements=("replicate", "shard")))
+    assert len(rows) == 2 * 2 * 2
+    assert [row.batch for row in rows] == sorted(row.batch for row in rows)
+    assert [run.name for run in next_runs(study, {})][:4] == [
+        "b8-sgd-x1-seed1", "b8-adamw-x1-seed1", "b32-sgd-x1-seed1", "b32-adamw-x1-seed1",
+    ]  # fmt: skip
+
+
+def test_ranks_times_samples_is_the_batch(study: Study) -> None:
+    for batch in (1, 2, 4, 8, 512):
+        ranks, local = geometry(study, Point(batch, "sgd"))
+        assert (ranks * local, local) == (batch, min(4, batch))
+    assert geometry(study, Point(8, "sgd", "shard")) == (4, 2), "four nodes need a rank each"
+
+
+@pytest.mark.parametrize(("batch", "placement"), [(6, "replicate"), (10, "shard"), (2, "shard+reshuffle")])
+def test_a_batch_that_ranks_cannot_form_is_refused(study: Study, batch: int, placement: str) -> None:
+    with pytest.raises(InputError, match=rf"--batch-sizes: {batch} must be a multiple of \d+ .*; change it"):
+        geometry(study, Point(batch, "sgd", placement))
+
+
+def test_a_run_is_told_what_it_computes(study: Study) -> None:
+    shared = replace(study, settings={"train.noise_scale_every": "5"}, own_settings={"sgd": {"optim.momentum": "0.8"}})
+    small = job(shared, PlannedRun(Point(4, "sgd"), 1.0, 1)).settings
+    large = job(shared, PlannedRun(Point(512, "sgd", "shard+reshuffle"), 2.0, 3)).settings
+    assert "parallel.simulated_ranks" not in small
+    assert "train.noise_scale_every" not in small, "a single rank has no parts to compare"
+    expected = {
+        "optim.name": "sgd", "optim.lr": "0.16", "optim.scaling": "linear", "optim.base_batch_size": "512",
+        "optim.momentum": "0.8", "train.seed": "3", "train.local_batch_size": "4", "parallel.simulated_ranks": "128",
+        "parallel.simulated_nodes": "4", "staging.placement": "shard", "staging.reshuffle": "true",
+        "train.noise_scale_every": "5",
+    }  # fmt: skip
+    assert expected.items() <= large.items()
+
+
+def test_searches_come_first_and_seeds_follow_with_the_best_rate(study: Study) -> None:
+    searching = replace(study, lr_search=(0.5, 1.0, 2.0))
+    first = next_runs(searching, {})
+    assert {run.seed for run in first} == {0}
+    assert len(first) == 4 * 3, "the same budget for every row"
+    point = Point(8, "sgd")
+    outcomes = {f"b8-sgd-x{m}-search": reached(epochs) for m, epochs in (("0.5", 9), ("1", 7), ("2", 7))}
+    outcomes["b8-sgd-x2-search"] = reached(7, best=0.29)
+    assert choice(searching, point, outcomes) == Choice(2.0), "equal epochs: by quality"
+    todo = [run.name for run in next_runs(searching, outcomes)]
+    assert todo[-2:] == ["b8-sgd-x2-seed1", "b8-sgd-x2-seed2"]
+    assert dict(left(searching, outcomes))[point] == 2
+    assert dict(left(searching, {}))[point] == 3 + 2
+
+
+def test_a_run_that_reached_the_target_is_better_than_one_of_better_quality_that_did_not(study: Study) -> None:
+    searching = replace(study, lr_search=(1.0, 2.0))
+    outcomes = {"b8-sgd-x1-search": missed(0.1), "b8-sgd-x2-search": reached(20, best=0.3)}
+    assert choice(searching, Point(8, "sgd"), outcomes) == Choice(2.0)
+    outcomes["b8-sgd-x2-search"] = Outcome("diverged")
+    assert choice(searching, Point(8, "sgd"), outcomes) == Choice(1.0)
+
+
+def test_where_every_rate_diverges_no_seed_is_run(study: Study) -> None:
+    searching = replace(study, lr_search=(1.0, 2.0))
+    outcomes = {"b8-sgd-x1-search": Outcome("diverged"), "b8-sgd-x2-search": Outcome("crashed")}
+    assert choice(searching, Point(8, "sgd"), outcomes) == Choice(None, failed=True)
+    assert dict(left(searching, outcomes))[Point(8, "sgd")] == 0
+    assert not [run for run in all_runs(searching, outcomes) if run.point == Point(8, "sgd") and run.seed]
+
+
+def test_a_borrowed_rate_is_the_one_chosen_at_the_other_batch(study: Study) -> None:
+    borrowing = replace(study, lr_search=(1.0, 2.0), borrow=(Borrow("8", 512),))
+    point = Point(512, "sgd", source="8")
+    assert point in points(borrowing)
+    assert choice(borrowing, point, {}) == Choice(None)
+    outcomes = {"b8-sgd-x1-search": reached(9), "b8-sgd-x2-search": reached(5)}
+    assert choice(borrowing, point, outcomes) == Choice(2.0)
+    assert rate(borrowing, point, 2.0) == rate(borrowing, Point(8, "sgd"), 2.0) == 0.0025
+    assert "b512-sgd-from-8-x2-seed1" in {run.name for run in next_runs(borrowing, outcomes)}
+
+
+def test_a_borrowed_preset_brings_optimizer_and_schedule(study: Study) -> None:
+    recipe = {"optim.name": "lamb", "optim.lr": "0.004", "schedule.warmup": "3"}
+    borrowing = replace(study, borrow=(Borrow("node", 512),), recipes={"node": recipe})
+    (point,) = (point for point in points(borrowing) if point.source)
+    assert point.optimizer == "lamb"
+    settings = job(borrowing, PlannedRun(point, 1.0, 1)).settings
+    assert recipe.items() <= settings.items()
+    assert rate(borrowing, point, 1.0) == 0.004
+
+
+def test_every_run_that_can_come_has_a_name_of_its_own(study: Study) -> None:
+    wide = replace(
+        study, lr_search=(0.5, 1.0), placements=("replicate", "shard", "shard+reshuffle"), borrow=(Borrow("8", 32),)
+    )
+    names = possible_names(wide)
+    assert len(names) == len(set(names))
+    outcomes = {name: reached(5 if "x0.5" in name else 6) for name in names}
+    assert {run.name for run in all_runs(wide, outcomes)} <= set(names)
+
+
+def test_quality_counts_in_its_own_direction(study: Study) -> None:
+    searching = replace(study, lr_search=(1.0, 2.0))
+    summaries = [Summary("d", "", "s", best=best, better="higher", metric="iou") for best in (0.5, 0.6)]
+    outcomes = {f"b8-sgd-x{m}-search": Outcome("missed", summary=s) for m, s in zip(("1", "2"), summaries, strict=True)}
+    assert choice(searching, Point(8, "sgd"), outcomes) == Choice(2.0)
+    assert math.isclose(rate(searching, Point(8, "sgd"), 2.0), 0.0025)

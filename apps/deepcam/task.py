@@ -12,6 +12,7 @@ from torch.nn import functional
 from apps.deepcam.config import CHANNELS, CLASSES, Config
 from apps.deepcam.iou import confusion_counts, metrics_from_counts
 from apps.deepcam.statistics import load_statistics
+from hpcbench.config.optimizers import optimizer_info, options_of
 from hpcbench.optim.schedule import warmup_steps
 from hpcbench.train.task import Task
 
@@ -19,10 +20,10 @@ CLASS_FREQUENCIES = (0.986267818390377, 0.0004578708870701058, 0.013274310722552
 """Share of each class among the pixels of the published training set."""
 CLASS_WEIGHTS = tuple(frequency**-0.125 for frequency in CLASS_FREQUENCIES)
 """Weights of the classes in the loss: 1.0017, 2.6146 and 1.7164."""
+LAMB_KEYS = ("bias_correction", "grad_averaging", "max_grad_norm")
+"""Options that a log of LAMB holds."""
 PICTURE_WIDTH = 384
 """Examples for the report are thinned out to at most this many columns."""
-OFFICIAL_NAMES = {"adam": "Adam", "adamw": "AdamW", "lamb": "LAMB", "sgd": "SGD"}
-"""Optimizers as the official checker spells them."""
 
 
 class DeepCAMTask(Task):
@@ -77,18 +78,19 @@ class DeepCAMTask(Task):
 
         As in the reference, ``opt_lr`` times the warm-up factor is the peak, and a factor of 1 warms up from 0.
         """
-        optim, schedule = self.config.optim, self.config.schedule
+        optim, schedule, options = self.config.optim, self.config.schedule, options_of(self.config.optim)
         per_unit = steps_per_epoch if schedule.unit == "epoch" else 1
         warmup = warmup_steps(schedule, steps_per_epoch)
         factor = optim.lr / schedule.warmup_start_lr if schedule.warmup and schedule.warmup_start_lr > 0 else 1.0
         keys: dict[str, Any] = {
             "gradient_accumulation_frequency": self.config.train.accumulation,
-            "batchnorm_group_size": 1,
-            "opt_name": OFFICIAL_NAMES[optim.name],
+            "batchnorm_group_size": self.config.train.batchnorm_group_size,
+            "opt_name": optimizer_info(optim.name).official,
             "opt_lr": optim.lr / factor,
-            "opt_betas": list(optim.betas),
-            "opt_eps": optim.eps,
+            "opt_betas": list(options.get("betas", ())),
+            "opt_eps": options.get("eps", 0.0),
             "opt_weight_decay": optim.weight_decay,
+            **{f"opt_{name}": options[name] for name in LAMB_KEYS if name in options and "bias_correction" in options},
             "scheduler_lr_warmup_steps": warmup,
             "scheduler_lr_warmup_factor": factor,
         }

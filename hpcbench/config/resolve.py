@@ -13,7 +13,8 @@ from typing import Any
 import yaml
 
 from hpcbench.application import Application, suggest
-from hpcbench.config.schema import RunConfig
+from hpcbench.config.optimizers import own_settings
+from hpcbench.config.schema import OptimConfig, RunConfig
 from hpcbench.config.validate import validate_run
 from staging.errors import InputError
 
@@ -41,8 +42,9 @@ def resolve(
         if "extends" in values:
             raise InputError(f"{path}: 'extends' is for presets; leave it out and give --preset {values['extends']}")
         merge(tree, values, kind, str(path))
-    for key, value in (overrides or {}).items():
-        merge(tree, nest(key, value), kind, "the command line")
+    # The optimizer's name first, because it unsets the options of another one.
+    for key in sorted(overrides or {}, key=lambda key: key != "optim.name"):
+        merge(tree, nest(key, (overrides or {})[key]), kind, "the command line")
     config = build(kind, tree)
     validate_run(config)
     config.validate()
@@ -103,6 +105,8 @@ def nest(key: str, value: Any) -> Tree:
 def merge(tree: Tree, new: Tree, kind: type, source: str, prefix: str = "") -> None:
     """Put the values of ``new`` into ``tree``; keys must be fields of the dataclass ``kind``."""
     fields = typing.get_type_hints(kind)
+    if kind is OptimConfig and new.get("name", tree.get("name")) != tree.get("name"):
+        forget_options(tree)
     for key, value in new.items():
         dotted = f"{prefix}{key}"
         if key not in fields:
@@ -114,6 +118,12 @@ def merge(tree: Tree, new: Tree, kind: type, source: str, prefix: str = "") -> N
             merge(tree.setdefault(key, {}), value, typing.cast("type", group), source, f"{dotted}.")
         else:
             tree[key] = value
+
+
+def forget_options(optim: Tree) -> None:
+    """Take out the options of an optimizer that a later source replaces by another one; the rate and decay stay."""
+    for key in own_settings(OptimConfig()):
+        optim.pop(key, None)
 
 
 def unknown_key(dotted: str, value: Any, kind: type, prefix: str) -> str:
@@ -176,5 +186,5 @@ def known_keys(kind: type, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def as_tree(config: RunConfig) -> Tree:
     """The configuration as plain lists and mappings, as it is written to ``config.yaml``."""
     tree = dataclasses.asdict(config)
-    tree["optim"]["betas"] = list(tree["optim"]["betas"])
+    tree["optim"] = {key: list(value) if isinstance(value, tuple) else value for key, value in tree["optim"].items()}
     return tree

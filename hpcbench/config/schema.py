@@ -9,8 +9,6 @@ Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed", "64-true"]
 READING_ONLY = "reading_only"
 """Metadata of a field of ``DataConfig`` subclasses that decides how files are read, not what they hold."""
 
-OptimizerName = Literal["sgd", "adam", "adamw"]
-
 
 @dataclass
 class DataConfig:
@@ -60,22 +58,42 @@ class StagingConfig:
 class OptimConfig:
     """The optimizer. ``lr``, scaled with the batch where ``scaling`` says so, is always the peak of the schedule."""
 
-    name: OptimizerName = "sgd"
-    """One of the registered optimizers."""
+    name: str = "sgd"
+    """Optimizer; `hpcbench optimizers` lists them."""
     lr: float = 0.001
     """Peak learning rate, before scaling."""
     scaling: Literal["none", "linear", "sqrt"] = "none"
     """Multiply lr by the run's global batch size over base_batch_size, or by the square root of that."""
     base_batch_size: int | None = None
     """Global batch size that lr was found at."""
-    momentum: float = 0.9
-    """Momentum of SGD."""
-    betas: tuple[float, float] = (0.9, 0.999)
-    """Decay rates of the two moments of Adam and AdamW."""
-    eps: float = 1e-6
-    """Term added to the denominator of Adam and AdamW."""
     weight_decay: float = 0.0
     """Weight decay; CosmoFlow applies it as an L2 loss on its first two dense kernels, as published."""
+    momentum: float | None = None
+    """Momentum of sgd, lars and larc. This and all below: the optimizer's own default when unset."""
+    nesterov: bool | None = None
+    """Nesterov's form of the momentum."""
+    betas: tuple[float, float] | None = None
+    """Decay rates of the two moments of adam, adamw and lamb."""
+    eps: float | None = None
+    """Term added to a denominator: of the moments' ratio (adam, adamw, lamb) or of the trust ratio (lars)."""
+    trust_coefficient: float | None = None
+    """Rate of a layer of lars or larc per norm of its weights over the norm of its gradient."""
+    trust_bounds: tuple[float, float] | None = None
+    """Smallest and largest trust ratio of a layer of lars, larc or lamb."""
+    clip_rate: bool | None = None
+    """Whether the rate of a layer of lars is at most lr (larc), and not lr times the trust ratio."""
+    bias_correction: bool | None = None
+    """Whether lamb's moments are corrected for their start at zero."""
+    grad_averaging: bool | None = None
+    """Whether lamb's first moment is an average, and not a sum."""
+    always_adapt: bool | None = None
+    """Whether lamb adapts layers without weight decay, too."""
+    max_grad_norm: float | None = None
+    """Divide all gradients so that their global norm is at most this; 0 leaves them."""
+    decay_exclude: list[Literal["biases", "norms"]] | None = None
+    """Parameters without weight decay."""
+    adapt_exclude: list[Literal["biases", "norms"]] | None = None
+    """Parameters whose trust ratio is 1."""
 
 
 @dataclass
@@ -118,6 +136,8 @@ class TrainConfig:
     """Samples per rank and micro-batch."""
     accumulation: int = 1
     """Micro-batches per optimizer step."""
+    batchnorm_group_size: int = 1
+    """So many neighbouring ranks share the statistics of batch norm in training."""
     eval_batch_size: int | None = None
     """Samples per rank in evaluation; unset uses ``local_batch_size``."""
     precision: Precision = "auto"
@@ -150,6 +170,8 @@ class ParallelConfig:
     """Compute threads per rank; unset shares the allowed cores among the ranks of the node."""
     simulated_nodes: int | None = None
     """Pretend that the ranks are on this many nodes, in contiguous runs, to try what several nodes do on one."""
+    simulated_ranks: int | None = None
+    """Each rank does the work of this many neighbouring ones in turn, and trains as they would."""
     accelerator: Literal["auto", "cpu"] = "auto"
     """auto uses the accelerator that torch finds, and the CPU where there is none."""
     bucket_bytes: int = 25 * 2**20

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hpcbench.config.schema import RunConfig, ScheduleConfig
+from hpcbench.config.optimizers import options_of
+from hpcbench.config.schema import OptimConfig, RunConfig, ScheduleConfig
 from staging.errors import InputError
 
 DESCENTS = ("cosine", "polynomial")
@@ -18,6 +19,7 @@ def validate_run(config: RunConfig) -> None:
     at_least("train.local_batch_size", config.train.local_batch_size, 1)
     at_least("train.eval_batch_size", config.train.eval_batch_size, 1)
     at_least("train.accumulation", config.train.accumulation, 1)
+    at_least("train.batchnorm_group_size", config.train.batchnorm_group_size, 1)
     at_least("train.noise_scale_every", config.train.noise_scale_every, 0)
     at_least("train.checkpoint_every", config.train.checkpoint_every, 0)
     at_least("train.keep_checkpoints", config.train.keep_checkpoints, 1)
@@ -25,6 +27,7 @@ def validate_run(config: RunConfig) -> None:
     at_least("parallel.devices", config.parallel.devices, 1)
     at_least("parallel.threads", config.parallel.threads, 1)
     at_least("parallel.simulated_nodes", config.parallel.simulated_nodes, 1)
+    at_least("parallel.simulated_ranks", config.parallel.simulated_ranks, 1)
     at_least("parallel.bucket_bytes", config.parallel.bucket_bytes, 1)
     at_least("parallel.timeout_s", config.parallel.timeout_s, 1)
     at_least("staging.threads", config.staging.threads, 1)
@@ -38,11 +41,7 @@ def validate_run(config: RunConfig) -> None:
         raise InputError(
             f"optim.scaling {config.optim.scaling} needs optim.base_batch_size, the global batch size of optim.lr"
         )
-    for beta in config.optim.betas:
-        if not 0 <= beta < 1:
-            raise InputError(f"optim.betas ({list(config.optim.betas)}) must be at least 0 and below 1")
-    if not 0 <= config.optim.momentum < 1:
-        raise InputError(f"optim.momentum ({config.optim.momentum}) must be at least 0 and below 1")
+    validate_options(config.optim)
     validate_schedule(config.schedule, config.optim.lr if config.optim.scaling == "none" else None)
     if config.submission.ruleset != "3.0.0" and config.staging.destination and not config.staging.timed:
         raise InputError(
@@ -53,6 +52,11 @@ def validate_run(config: RunConfig) -> None:
     validate_shards(config)
     if config.train.cuda_graph and config.data.last_batch == "keep":
         raise InputError("train.cuda_graph needs batches of one size; set data.last_batch drop")
+    if config.train.cuda_graph and config.train.batchnorm_group_size > (config.parallel.simulated_ranks or 1):
+        raise InputError(
+            f"train.cuda_graph captures no messages, which batch norm over train.batchnorm_group_size "
+            f"({config.train.batchnorm_group_size}) ranks needs; set it to 1, or cuda_graph false"
+        )
 
 
 def validate_overlap(config: RunConfig) -> None:
@@ -64,12 +68,11 @@ def validate_overlap(config: RunConfig) -> None:
         raise InputError("staging.overlap needs staging.destination, a folder on each node")
     if not staging.timed:
         raise InputError("staging.overlap stages inside the scored time; set staging.timed true, or overlap false")
-    if staging.transform:
-        raise InputError(
-            f"staging.overlap does not go with staging.transform {staging.transform}; leave one of them out"
-        )
     if config.data.loader == "dali":
-        raise InputError("staging.overlap does not go with data.loader dali; set data.loader torch")
+        raise InputError(
+            "staging.overlap does not go with data.loader dali, which opens all files before the first batch; "
+            "set data.loader torch, or overlap false"
+        )
 
 
 def validate_shards(config: RunConfig) -> None:
@@ -77,10 +80,37 @@ def validate_shards(config: RunConfig) -> None:
     staging = config.staging
     if staging.reshuffle and staging.placement != "shard":
         raise InputError("staging.reshuffle moves shards; set staging.placement shard, or reshuffle false")
-    if staging.placement == "shard" and not staging.destination:
-        raise InputError("staging.placement shard needs staging.destination, a folder on each node")
-    if staging.placement == "shard" and staging.overlap:
-        raise InputError("staging.overlap brings the whole set to each node; set staging.placement replicate")
+    if staging.placement != "shard":
+        return
+    if not staging.destination and config.parallel.simulated_nodes is None:
+        raise InputError(
+            "staging.placement shard needs staging.destination, a folder on each node, or parallel.simulated_nodes"
+        )
+    if not staging.destination and staging.transform:
+        raise InputError(
+            f"staging.placement shard without staging.destination moves no file; leave out staging.transform "
+            f"{staging.transform}"
+        )
+    if staging.destination and config.parallel.simulated_ranks is not None:
+        raise InputError(
+            "staging.placement shard with parallel.simulated_ranks simulates the nodes, too; leave out "
+            "staging.destination and set parallel.simulated_nodes"
+        )
+
+
+def validate_options(optim: OptimConfig) -> None:
+    """Check the options of the optimizer, unset ones by its own defaults."""
+    options = options_of(optim)
+    for key in ("betas", "momentum"):
+        value = options.get(key, 0.0)
+        if not all(0 <= part < 1 for part in (value if isinstance(value, tuple) else (value,))):
+            shown = list(value) if isinstance(value, tuple) else value
+            raise InputError(f"optim.{key} ({shown}) must be at least 0 and below 1")
+    for key in ("eps", "trust_coefficient", "max_grad_norm"):
+        at_least(f"optim.{key}", options.get(key), 0)
+    low, high = options.get("trust_bounds", (0.0, 1.0))
+    if not 0 <= low <= high:
+        raise InputError(f"optim.trust_bounds ([{low}, {high}]) must be two numbers from 0 on, the smaller one first")
 
 
 def validate_schedule(schedule: ScheduleConfig, peak: float | None) -> None:

@@ -1,85 +1,97 @@
-"""The optimizers by name. SGD, Adam (L2 decay, as DeepCAM uses it) and AdamW (decoupled decay) are torch's own."""
+"""Builds the optimizer that a configuration names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from hpcbench.application import suggest
+from hpcbench.config.optimizers import OptimInfo, optimizer_info, options_of
 from hpcbench.config.schema import OptimConfig
-from staging.errors import InputError
+from hpcbench.optim.layerwise import LayerwiseOptimizer
 
 Groups = list[dict[str, Any]]
-Factory = Callable[[OptimConfig, Groups, dict[str, Any]], Optimizer]
-
-
-@dataclass(frozen=True)
-class OptimInfo:
-    """A registered optimizer; ``factory(config, groups, options)`` builds it, options being torch's own switches."""
-
-    name: str
-    description: str
-    factory: Factory
-
-
-def _sgd(config: OptimConfig, groups: Groups, options: dict[str, Any]) -> Optimizer:
-    options = {name: value for name, value in options.items() if name != "capturable"}
-    return SGD(groups, momentum=config.momentum, weight_decay=config.weight_decay, **options)
-
-
-def _adam(config: OptimConfig, groups: Groups, options: dict[str, Any]) -> Optimizer:
-    return Adam(groups, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay, **options)
-
-
-def _adamw(config: OptimConfig, groups: Groups, options: dict[str, Any]) -> Optimizer:
-    return AdamW(groups, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay, **options)
-
-
-OPTIMIZERS = {
-    info.name: info
-    for info in (
-        OptimInfo("sgd", "stochastic gradient descent with momentum, L2 decay; CosmoFlow's closed division", _sgd),
-        OptimInfo("adam", "Adam (Kingma and Ba 2015) with L2 decay in the gradient", _adam),
-        OptimInfo("adamw", "Adam with decoupled decay (Loshchilov and Hutter 2019)", _adamw),
-    )
-}
-
-
-def optimizer_info(name: str) -> OptimInfo:
-    """The optimizer called ``name``, or an ``InputError`` that suggests the nearest one."""
-    if name not in OPTIMIZERS:
-        raise InputError(f"unknown optimizer optim.name '{name}'; {suggest(name, list(OPTIMIZERS))}")
-    return OPTIMIZERS[name]
 
 
 def create_optimizer(
-    config: OptimConfig, groups: Groups, device: torch.device | str, capturable: bool = False
+    config: OptimConfig,
+    groups: Groups,
+    device: torch.device | str,
+    capturable: bool = False,
+    kinds: dict[nn.Parameter, str] | None = None,
 ) -> Optimizer:
     """Build the configured optimizer over ``groups``, in its fused form where torch has one on ``device``.
 
     ``capturable`` makes it fit for graph capture: the learning rate becomes a tensor on the device, to be set with
-    ``set_learning_rate``. A group's own ``weight_decay`` goes before the configuration's.
+    ``set_learning_rate``. A group's own ``weight_decay`` goes before the configuration's. ``kinds`` tells which
+    parameters are ``biases`` and ``norms``, for what is excluded from decay and adaptation.
     """
-    info = optimizer_info(config.name)
-    options: dict[str, Any] = {"lr": config.lr}
-    if capturable:
-        options = {"lr": torch.tensor(config.lr, device=device), "capturable": True}
-    options["fused"] = _fused_works(info, config, device)
+    info, options = optimizer_info(config.name), options_of(config)
+    excluded = {"weight_decay": options.pop("decay_exclude"), "adapt": options.pop("adapt_exclude", ())}
     # The groups are copied, because an optimizer fills in its defaults in place.
-    return info.factory(config, [dict(group) for group in groups], options)
+    parts = [part for group in groups for part in split_group(dict(group), excluded, kinds or {})]
+    options |= {"lr": config.lr, "weight_decay": config.weight_decay}
+    builder = builder_of(info)
+    if capturable:
+        options["lr"] = torch.tensor(config.lr, device=device)
+    if not issubclass(builder, LayerwiseOptimizer):
+        del options["max_grad_norm"]  # the loop clips before the step
+        if capturable and config.name != "sgd":
+            options["capturable"] = True
+        options["fused"] = _fused_works(builder, options, device)
+    return builder(parts, **options)
 
 
-def _fused_works(info: OptimInfo, config: OptimConfig, device: torch.device | str) -> bool:
+def builder_of(info: OptimInfo) -> type[Optimizer]:
+    """The class of an optimizer."""
+    module, _, name = info.builder.partition(":")
+    builder: type[Optimizer] = getattr(import_module(module), name)
+    return builder
+
+
+def clipping_outside(config: OptimConfig) -> float:
+    """The largest global norm of the gradients that the loop has to see to; 0 where there is none."""
+    inside = issubclass(builder_of(optimizer_info(config.name)), LayerwiseOptimizer)
+    return 0.0 if inside else float(options_of(config)["max_grad_norm"])
+
+
+def split_group(
+    group: dict[str, Any], excluded: dict[str, tuple[str, ...]], kinds: dict[nn.Parameter, str]
+) -> Iterator[dict[str, Any]]:
+    """The group in parts, of which those that are excluded have no weight decay or trust ratio 1; in order."""
+    parts: dict[tuple[bool, ...], list[nn.Parameter]] = {}
+    for parameter in group["params"]:
+        out = tuple(kinds.get(parameter) in names for names in excluded.values())
+        parts.setdefault(out, []).append(parameter)
+    for out, parameters in parts.items():
+        off = {"weight_decay": 0.0, "adapt": False}
+        yield {
+            **group,
+            **{key: off[key] for key, is_out in zip(excluded, out, strict=True) if is_out},
+            "params": parameters,
+        }
+
+
+def parameter_kinds(model: nn.Module) -> dict[nn.Parameter, str]:
+    """``norms`` for the parameters of normalisation layers, ``biases`` for other ones of that name."""
+    return {
+        parameter: "norms" if "Norm" in type(module).__name__ else "biases"
+        for module in model.modules()
+        for name, parameter in module.named_parameters(recurse=False)
+        if "Norm" in type(module).__name__ or name == "bias"
+    }
+
+
+def _fused_works(builder: type[Optimizer], options: dict[str, Any], device: torch.device | str) -> bool:
     """Whether torch has the fused form on ``device``, which some versions tell only in the first step."""
-    trial = torch.nn.Parameter(torch.zeros(1, device=device))
+    trial = nn.Parameter(torch.zeros(1, device=device))
     trial.grad = torch.zeros_like(trial)
     try:
-        info.factory(config, [{"params": [trial]}], {"lr": config.lr, "fused": True}).step()
+        builder([trial], **{**options, "fused": True}).step()
     except (RuntimeError, NotImplementedError):
         return False
     return True

@@ -12,7 +12,7 @@ from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
 from hpcbench.data.loader import first_samples
 from hpcbench.data.sampler import Shards, epoch_sizes
-from hpcbench.optim.registry import create_optimizer
+from hpcbench.optim.registry import create_optimizer, parameter_kinds
 from hpcbench.train.task import Task
 from staging.errors import InputError
 
@@ -36,7 +36,7 @@ def open_data(application: Application, config: RunConfig) -> tuple[Any, Any]:
 
 
 def check_batch(config: RunConfig, samples: int, ranks: int) -> None:
-    """Refuse a batch that the training set cannot fill once."""
+    """Refuse a batch of ``ranks``, real or simulated, that the training set cannot fill once."""
     batch = config.train.local_batch_size * config.train.accumulation * ranks
     if batch > samples:
         raise InputError(
@@ -77,4 +77,5 @@ def build_model(application: Application, config: RunConfig, fabric: Fabric, see
 
 def build_optimizer(config: RunConfig, task: Task, model: nn.Module, fabric: Fabric) -> Any:
     """The optimizer over the task's groups, behind the precision's gradient scaler."""
-    return fabric.setup_optimizers(create_optimizer(config.optim, task.parameter_groups(model), fabric.device))
+    groups, kinds = task.parameter_groups(model), parameter_kinds(model)
+    return fabric.setup_optimizers(create_optimizer(config.optim, groups, fabric.device, kinds=kinds))

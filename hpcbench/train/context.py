@@ -23,7 +23,10 @@ from hpcbench.measure.memory import peak_memory_bytes
 from hpcbench.measure.mllog import RunLog
 from hpcbench.measure.phases import Phases
 from hpcbench.measure.system import accelerator, processor
-from hpcbench.parallel.batchnorm import average_statistics
+from hpcbench.optim.registry import clipping_outside
+from hpcbench.parallel.batchnorm import RankStatistics
+from hpcbench.parallel.batchnorm_group import shares_batch_norm
+from hpcbench.parallel.data_ranks import DataRanks
 from hpcbench.parallel.gradients import GradientReducer
 from hpcbench.parallel.group import Group
 from hpcbench.results.run_folder import RunFolder
@@ -52,6 +55,8 @@ class Run:
     config: RunConfig
     launch: Launch
     group: Group
+    data_ranks: DataRanks
+    """The ranks that train together, of which this process may simulate several."""
     fabric: Fabric
     phases: Phases
     folder: RunFolder
@@ -92,7 +97,11 @@ class Run:
         self.workers = default_workers(self.threads) if asked is None else asked
         self.open_loaders()
         train = self.config.train
+        self.statistics = RankStatistics(self.model, self.data_ranks.turns)
+        # Then a pass is due also where this rank has no samples for it.
+        self.waits_in_pass = shares_batch_norm(self.model)
         self.forward_model: Any = torch.compile(self.model) if train.compile else self.model
+        self.max_grad_norm = clipping_outside(self.config.optim)
         self.graph = GraphedStep(self._backward, self.device) if train.cuda_graph else None
         scaler = getattr(self.fabric._precision, "scaler", None)
         self.noise_scale = (
@@ -108,18 +117,25 @@ class Run:
 
     @property
     def micro_batches(self) -> int:
-        """Micro-batches of an epoch, the same number on every rank."""
-        return len(self.micro_batch_sizes)
+        """Micro-batches of an epoch, the same number on every rank; those of simulated ranks count each."""
+        return len(self.micro_batch_sizes) * self.data_ranks.turns
 
     @property
     def steps_per_epoch(self) -> int:
         """Optimizer steps of an epoch."""
-        return -(-self.micro_batches // self.config.train.accumulation)
+        return -(-len(self.micro_batch_sizes) // self.config.train.accumulation)
 
     @property
     def global_batch_size(self) -> int:
         """Samples of an optimizer step, over all ranks and micro-batches."""
-        return self.config.train.local_batch_size * self.config.train.accumulation * self.launch.world_size
+        return self.config.train.local_batch_size * self.config.train.accumulation * self.data_ranks.total
+
+    @property
+    def shard_nodes(self) -> int | None:
+        """Nodes among which the training set is dealt, real or simulated; ``None`` where each has all of it."""
+        if self.config.staging.placement != "shard":
+            return None
+        return self.config.parallel.simulated_nodes or self.launch.nodes
 
     @property
     def device_name(self) -> str:
@@ -146,7 +162,11 @@ class Run:
             open_loader(self.application, config or self.config, split, samples, self.workers, self.device)
             for split, samples in (("train", self.training), ("validation", self.validation))
         )
-        ranks, batch, last = self.launch.world_size, self.config.train.local_batch_size, self.config.data.last_batch
+        self.cut_epoch()
+
+    def cut_epoch(self) -> None:
+        """Share an epoch out, as the shards have it."""
+        ranks, batch, last = self.data_ranks.total, self.config.train.local_batch_size, self.config.data.last_batch
         self.micro_batch_sizes = epoch_sizes(len(self.training), ranks, batch, last, self.shards)
         """Samples of every micro-batch of an epoch, over all ranks."""
 
@@ -189,13 +209,15 @@ class Run:
         return loss
 
     def _backward(self, inputs: Tensor, target: Tensor) -> Tensor:
-        loss = self.task.loss(self.forward(inputs), target) * self.weight
+        output = self.forward(inputs)
+        # No samples have no mean; the pass itself is for the ranks that share batch-norm statistics.
+        loss = self.task.loss(output, target) * self.weight if len(inputs) else output.sum()
         self.fabric.backward(loss)
         return loss.detach()
 
     def average_statistics(self) -> None:
         """Average batch-norm statistics over ranks, as the published evaluation does."""
-        average_statistics(self.model, self.group)
+        self.statistics.average(self.model, self.group)
 
     def flush_losses(self) -> None:
         """Fetch the losses since the last look, write them, and show them."""
@@ -264,12 +286,14 @@ class Run:
             "train.channels_last": train.channels_last,
             "parallel.threads": self.threads,
             "world size": self.launch.world_size,
+            "parallel.simulated_ranks": self.config.parallel.simulated_ranks,
+            "train.batchnorm_group_size": train.batchnorm_group_size,
             "train.local_batch_size": train.local_batch_size,
             "train.accumulation": train.accumulation,
             "training samples": len(self.training),
             "staging.placement": self.config.staging.placement,
             "staging.reshuffle": self.config.staging.reshuffle,
-            "nodes of shards": self.launch.nodes if self.config.staging.placement == "shard" else None,
+            "nodes of shards": self.shard_nodes,
         }
 
     def save_checkpoint(self, last: bool = False) -> None:
@@ -278,12 +302,14 @@ class Run:
         if not every or (self.state.epoch % every and not last and not self.state.micro_batch):
             return
         if self.is_first:
+            statistics = self.statistics.state() if self.data_ranks.turns > 1 else []
             content = checkpoints.Checkpoint(
                 model=self.model.state_dict(),
                 optimizer=self.optimizer.state_dict(),
                 precision=self.fabric._precision.state_dict(),
                 state=self.state.as_dict(),
                 setup=self.setup(),
+                statistics=statistics,
             )
             checkpoints.save(content, self.folder.checkpoints, self.config.train.keep_checkpoints)
 
@@ -293,6 +319,8 @@ class Run:
         checkpoints.load_model(self.model, found.model)
         self.optimizer.load_state_dict(found.optimizer)
         self.fabric._precision.load_state_dict(found.precision)
+        if found.statistics:
+            self.statistics.load(found.statistics)
         self.state = State.from_dict(found.state)
         self.state.resumed += 1
         if self.noise_scale is not None and self.is_first and self.folder.noise_scale.exists():

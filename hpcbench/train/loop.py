@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from hpcbench.data.sampler import epoch_batches
+from hpcbench.data.sampler import epoch_batches, in_turns
+from hpcbench.optim.clip import clip_gradients
 from hpcbench.optim.registry import set_learning_rate
 from hpcbench.optim.schedule import learning_rate
 from hpcbench.train.dropout import set_sample_keys
 from hpcbench.train.evaluate import evaluate
 from hpcbench.train.randomness import sample_keys
 from hpcbench.train.shards import reshuffle_shards
+from hpcbench.train.simulated_nodes import draw_homes
 from hpcbench.train.stage import finish_staging
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ def train(run: Run) -> bool:
     """Train until the target is reached, or for ``max_epochs``; returns whether it was reached."""
     while run.state.epoch < run.config.train.max_epochs:
         epoch = run.state.epoch + 1
+        draw_homes(run)
         reshuffle_shards(run)
         started = time.perf_counter()
         run.log.epoch_start(epoch)
@@ -54,17 +57,19 @@ def train(run: Run) -> bool:
 def train_epoch(run: Run, epoch: int) -> None:
     """One pass over the training set, from where the state stands."""
     torch.manual_seed(run.seed * 1_000_003 + epoch * 1009 + run.launch.rank)
-    accumulation = run.config.train.accumulation
+    turns = run.data_ranks.turns
+    per_step = run.config.train.accumulation * turns
     run.console.start_epoch(epoch, run.steps_per_epoch)
     sizes = step_sizes(run)
     for inputs, targets, indices in training_batches(run, epoch):
         micro = run.state.micro_batch
-        last = (micro + 1) % accumulation == 0 or micro + 1 == run.micro_batches
-        loss = forward_backward(run, inputs, targets, indices, epoch, sizes[micro // accumulation], last)
+        last = (micro + 1) % per_step == 0 or micro + 1 == run.micro_batches
+        run.statistics.use(micro % turns)
+        loss = forward_backward(run, inputs, targets, indices, epoch, sizes[micro // per_step], last)
         run.state.micro_batch += 1
         run.step_loss += loss
         if last:
-            optimizer_step(run, sizes[micro // accumulation])
+            optimizer_step(run, sizes[micro // per_step])
             run.stop_if_asked()
     run.flush_losses()
 
@@ -74,7 +79,7 @@ def forward_backward(
 ) -> Tensor:
     """Gradients of one micro-batch; returns its share of the mean loss over the samples of the step."""
     run.reducer.enabled = last and run.graph is None
-    if len(indices) == 0:
+    if len(indices) == 0 and not run.waits_in_pass:
         return run.no_loss()
     with run.phase("compute"):
         keys = sample_keys(run.seed, epoch, indices)
@@ -92,6 +97,7 @@ def optimizer_step(run: Run, step_samples: int) -> None:
     if run.noise_scale is not None:
         run.noise_scale.end_step(state.step + 1, state.samples + step_samples, step_samples)
     with run.phase("optimizer"):
+        clip_outside(run)
         set_learning_rate(run.optimizer, rate)
         run.optimizer.step()
         run.optimizer.zero_grad(set_to_none=run.graph is None)
@@ -104,6 +110,15 @@ def optimizer_step(run: Run, step_samples: int) -> None:
         run.flush_losses()
 
 
+def clip_outside(run: Run) -> None:
+    """Clip the gradients by their global norm where that is wanted and the optimizer does not do it itself."""
+    if run.max_grad_norm:
+        scaler = getattr(run.fabric._precision, "scaler", None)
+        if scaler is not None:
+            scaler.unscale_(run.optimizer.optimizer)
+        clip_gradients(run.model.parameters(), run.max_grad_norm)
+
+
 def step_sizes(run: Run) -> list[int]:
     """Samples of every optimizer step of an epoch, over all ranks."""
     micro, accumulation = run.micro_batch_sizes, run.config.train.accumulation
@@ -111,12 +126,15 @@ def step_sizes(run: Run) -> list[int]:
 
 
 def training_batches(run: Run, epoch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """The micro-batches of this rank that are still to do in the epoch, on the device, with their sample numbers."""
-    launch, batch = run.launch, run.config.train.local_batch_size
-    batches = epoch_batches(
-        len(run.training), run.seed, epoch, launch.rank, launch.world_size, batch, run.config.data.last_batch,
-        run.shards,
-    )[run.state.micro_batch :]  # fmt: skip
+    """The micro-batches that this rank still has to do in the epoch, on the device, with their sample numbers.
+
+    Simulated ranks, or groups of them that share batch-norm statistics, take turns in each.
+    """
+    ranks, batch = run.data_ranks, run.config.train.local_batch_size
+    of_ranks = epoch_batches(
+        len(run.training), run.seed, epoch, ranks.own, ranks.total, batch, run.config.data.last_batch, run.shards
+    )
+    batches = in_turns(of_ranks, ranks.together)[run.state.micro_batch :]
     loaded = run.training_loader.load(batches)
     for indices in batches:
         with run.phase("input_wait"):

@@ -19,12 +19,12 @@ def write(path: Path, text: str) -> Path:
 def test_defaults_below_preset_below_files_below_overrides(tmp_path: Path) -> None:
     first = write(tmp_path / "a.yaml", "optim: {lr: 0.5, momentum: 0.5}\ntrain: {max_epochs: 77}")
     second = write(tmp_path / "b.yaml", "optim: {lr: 0.25}")
-    config = resolve(COSMOFLOW, "smoke", [first, second], {"optim.momentum": "0.75"})
+    config = resolve(COSMOFLOW, "smoke", [first, second], {"optim.max_grad_norm": "0.75"})
     assert config.optim.lr == 0.25
-    assert config.optim.momentum == 0.75
+    assert config.optim.max_grad_norm == 0.75
     assert config.train.max_epochs == 77
     assert config.data.sample_size == 16
-    assert config.optim.eps == 1e-6
+    assert config.optim.eps is None
     assert config.preset == "smoke"
 
 
@@ -41,6 +41,14 @@ def test_values_get_the_type_of_their_field() -> None:
     assert config.train.target is None
 
 
+def test_another_optimizer_unsets_the_options_of_the_one_before_but_not_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "adam.yaml"
+    file.write_text("optim: {name: adamw, betas: [0.8, 0.9], lr: 0.25}\n")
+    config = resolve(COSMOFLOW, "mlperf", [file], {"optim.eps": "0.5", "optim.name": "lamb"})
+    optim = config.optim
+    assert (optim.name, optim.eps, optim.betas, optim.momentum, optim.lr) == ("lamb", 0.5, None, None, 0.25)
+
+
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
@@ -50,7 +58,11 @@ def test_values_get_the_type_of_their_field() -> None:
         ({"train.precision": "fp8"}, ["train.precision", "fp8", "bf16-mixed"]),
         ({"optim": "sgd"}, ["'optim' is a group"]),
         ({"train.max_epochs": "0"}, ["train.max_epochs (0) must be at least 1"]),
-        ({"optim.betas": "[0.9, 1.0]"}, ["optim.betas", "below 1"]),
+        ({"optim.name": "adam", "optim.betas": "[0.9, 1.0]"}, ["optim.betas", "below 1"]),
+        ({"optim.betas": "[0.9, 0.99]"}, ["optim.betas is no option of sgd, which has momentum, nesterov,"]),
+        ({"optim.name": "lamd"}, ["unknown optimizer optim.name 'lamd'; did you mean 'lamb'?"]),
+        ({"optim.name": "lars", "optim.trust_bounds": "[2, 1]"}, ["optim.trust_bounds ([2.0, 1.0]) must be two"]),
+        ({"optim.name": "lamb", "optim.max_grad_norm": "-1"}, ["optim.max_grad_norm (-1.0) must be at least 0"]),
         ({"optim.momentum": "1"}, ["optim.momentum", "below 1"]),
         ({"data.sample_size": "100"}, ["data.sample_size (100) must be a multiple of 32", "model.conv_layers"]),
         ({"simulate.universe_size": "192"}, ["simulate.universe_size (192)", "multiple of data.sample_size (128)"]),

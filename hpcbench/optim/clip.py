@@ -1,0 +1,30 @@
+"""Clipping by the global norm: all gradients divided by max(1, norm / max_norm), inside or outside an optimizer.
+
+Pascanu, Mikolov and Bengio 2013. Nothing is added to the norm, unlike ``torch.nn.utils.clip_grad_norm_``, so that a
+gradient of exactly the largest norm stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from hpcbench.optim.tensors import global_norm, gradient, local
+
+
+def clip_divisor(norm: Tensor, max_norm: float) -> Tensor:
+    """What gradients of this global norm are divided by, at least 1; a scalar on the device."""
+    return (norm / max_norm).clamp_(min=1.0)
+
+
+@torch.no_grad()
+def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
+    """Divide the gradients in place so that their global norm is at most ``max_norm``; returns the norm before."""
+    with_gradient = [parameter for parameter in parameters if parameter.grad is not None]
+    norm = global_norm(with_gradient, [gradient("clipping", parameter) for parameter in with_gradient])
+    for parameter in with_gradient:
+        assert parameter.grad is not None
+        local(parameter.grad).div_(clip_divisor(norm, max_norm).to(parameter.device))
+    return norm

@@ -1,0 +1,117 @@
+"""Parameters as the optimizers see them: what of them lies on this rank, in buckets, and their norms as whole tensors.
+
+A sharded parameter (DTensor, as FSDP2 makes them) is worked on where it lies; its norm is that of the whole tensor,
+for which the sums of squares of a bucket travel in one message per axis of its mesh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from staging.errors import InputError
+
+HOST_BUCKET = 1 << 18
+"""Elements that a processor works on at a time, so that many small tensors share what a call costs, in the cache."""
+DEVICE_BUCKET = 1 << 23
+"""Elements for which a step holds memory of its own, on an accelerator and for sharded tensors."""
+
+
+def local(tensor: Tensor) -> Tensor:
+    """What of ``tensor`` lies on this rank: itself, or the local part of a DTensor."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def check_parameter(name: str, parameter: Tensor) -> None:
+    """Raise ``InputError`` for a parameter that optimizer ``name`` cannot work on."""
+    if torch.is_complex(parameter):
+        shape = tuple(parameter.shape)
+        raise InputError(f"{name} takes real parameters, not a complex one of shape {shape}; pass its view_as_real")
+    if isinstance(parameter, DTensor) and any(placement.is_partial() for placement in parameter.placements):
+        raise InputError(f"{name} takes whole or sharded parameters, not {parameter.placements}; redistribute first")
+
+
+def gradient(name: str, parameter: Tensor) -> Tensor:
+    """The gradient on this rank, in the parameter's memory layout. Raises ``InputError`` for a sparse one."""
+    assert parameter.grad is not None
+    if parameter.grad.layout != torch.strided:
+        shape = tuple(parameter.shape)
+        raise InputError(f"{name} takes dense gradients, not a sparse one of shape {shape}; set sparse=False")
+    return aligned(local(parameter.grad), local(parameter))
+
+
+def aligned(tensor: Tensor, like: Tensor) -> Tensor:
+    """``tensor`` with the strides of ``like``, since fused kernels walk through memory and not through indices."""
+    return tensor if tensor.stride() == like.stride() else torch.empty_like(like).copy_(tensor)
+
+
+def buckets(parameters: Sequence[Tensor]) -> Iterator[slice]:
+    """Runs of parameters that a step works on together, of one kind, closed when they are full.
+
+    The sizes of whole tensors decide, so that all ranks make the same ones.
+    """
+    start = elements = 0
+    for end, parameter in enumerate(parameters):
+        room = HOST_BUCKET if kind(parameter)[:2] == ("cpu", None) else DEVICE_BUCKET
+        other = end > start and kind(parameter) != kind(parameters[start])
+        if end > start and (other or elements + parameter.numel() > room):
+            yield slice(start, end)
+            start, elements = end, 0
+        elements += parameter.numel()
+    if start < len(parameters):
+        yield slice(start, len(parameters))
+
+
+def kind(parameter: Tensor) -> tuple[Any, ...]:
+    """What parameters of one bucket share: device, mesh with the axes that shard them, and type of number."""
+    if not isinstance(parameter, DTensor):
+        return parameter.device.type, None, parameter.device, parameter.dtype
+    return parameter.device.type, parameter.device_mesh, sharding_axes(parameter), parameter.dtype
+
+
+def sharding_axes(parameter: DTensor) -> tuple[int, ...]:
+    """The axes of the mesh over which the tensor is cut."""
+    return tuple(axis for axis, placement in enumerate(parameter.placements) if not placement.is_replicate())
+
+
+def squared_norms(tensors: Sequence[Tensor]) -> Tensor:
+    """Sums of squares of local tensors, (len(tensors),), in at least float32."""
+    wide = norm_dtype(tensors[0])
+    if tensors[0].device.type == "cpu" and tensors[0].dtype == wide:
+        return torch.tensor([float(torch.dot(flat, flat)) for flat in map(flattened, tensors)], dtype=wide)
+    return torch.stack(torch._foreach_norm(list(tensors), 2, dtype=wide)).square_()
+
+
+def norm_dtype(tensor: Tensor) -> torch.dtype:
+    """The type that norms of ``tensor`` have: its own, and at least float32."""
+    return torch.promote_types(tensor.dtype, torch.float32)
+
+
+def flattened(tensor: Tensor) -> Tensor:
+    """A dense tensor as a vector, in the order in which it lies in memory."""
+    if tensor.is_contiguous():
+        return tensor.view(-1)
+    return tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset())
+
+
+def summed_over_shards(squares: Tensor, parameter: Tensor) -> Tensor:
+    """Sums of squares of the whole tensors from those of this rank's parts, all cut as ``parameter`` is."""
+    if isinstance(parameter, DTensor):
+        for axis in sharding_axes(parameter):
+            dist.all_reduce(squares, group=parameter.device_mesh.get_group(axis))
+    return squares
+
+
+def global_norm(parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
+    """The norm of all ``gradients`` (local parts) as one vector, a scalar on the device of the first; no host waits."""
+    total: Tensor | None = None
+    for part in buckets(parameters):
+        squares = squared_norms(gradients[part]).sum()
+        squares = summed_over_shards(squares, parameters[part.start]).to(local(parameters[0]).device)
+        total = squares if total is None else total + squares
+    return torch.zeros(()) if total is None else total.sqrt()

@@ -17,7 +17,7 @@ from hpcbench.train.huge_pages import use_huge_pages
 from staging.cli import said_once
 from staging.errors import InputError
 
-COMMANDS = ("demo", "apps", "app", "data", "stage", "train", "check", "report", "doctor")
+COMMANDS = ("demo", "apps", "app", "data", "stage", "train", "study", "check", "report", "doctor")
 
 HEADER = """\
 usage: hpcbench COMMAND [options]

@@ -1,0 +1,275 @@
+"""The state machine of a study, with runs that end at once: what is run, resumed, kept, and refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hpcbench.exits import Aborted
+from hpcbench.study import runner as runners
+from hpcbench.study.convergence import Ways, jobs_of, make_runs, read_outcomes
+from hpcbench.study.definition import Study
+from hpcbench.study.folder import StudyFolder, held
+from hpcbench.study.launcher import own_environment
+from hpcbench.study.outcome import Outcome, judge
+from hpcbench.study.plan import possible_names
+from hpcbench.study.runner import Runner
+from staging.errors import DataError, InputError
+from tests.hpcbench.study.conftest import Ended, FakeLauncher, settings_of, write_run
+
+WAYS = Ways(2, 1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> StudyFolder:
+    """A new study's folder."""
+    folder = StudyFolder(tmp_path / "study")
+    with held(folder):
+        pass
+    return folder
+
+
+def names(launcher: FakeLauncher) -> list[str]:
+    return [Path(settings["run-dir"]).name for settings in launcher.started]
+
+
+def test_a_study_makes_every_run_once(study: Study, folder: StudyFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    launcher = FakeLauncher(lambda settings: 5.0)
+    outcomes = make_runs(study, folder, WAYS, launcher)
+    assert len(launcher.started) == 8
+    assert {outcome.status for name, outcome in outcomes.items() if name in names(launcher)} == {"reached"}
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("[8/8] b32-adamw-x1-seed2: reached, mae ")
+    assert "none left" in last
+    again = FakeLauncher(lambda settings: 5.0)
+    make_runs(study, folder, WAYS, again)
+    assert again.started == [], "finished runs are not made again"
+
+
+def test_more_seeds_and_batches_add_runs_to_those_that_are_done(study: Study, folder: StudyFolder) -> None:
+    make_runs(study, folder, WAYS, FakeLauncher(lambda settings: 5.0))
+    launcher = FakeLauncher(lambda settings: 5.0)
+    make_runs(replace(study, seeds=3, batch_sizes=(8, 16, 32)), folder, WAYS, launcher)
+    assert len(launcher.started) == 3 * 2 * 3 - 8
+
+
+def test_a_run_that_diverges_misses_or_crashes_is_kept_as_such(study: Study, folder: StudyFolder) -> None:
+    ends = {("sgd", "1"): math.inf, ("sgd", "2"): 99.0, ("adamw", "1"): math.nan}
+    launcher = FakeLauncher(lambda settings: ends.get((settings["optim.name"], settings["train.seed"]), 5.0))
+    small = replace(study, batch_sizes=(8,))
+    outcomes = make_runs(small, folder, WAYS, launcher)
+    assert {name: outcome.status for name, outcome in outcomes.items()} == {
+        "b8-sgd-x1-seed1": "diverged", "b8-sgd-x1-seed2": "missed", "b8-adamw-x1-seed1": "crashed",
+        "b8-adamw-x1-seed2": "reached",
+    }  # fmt: skip
+    assert outcomes["b8-adamw-x1-seed1"].reason == "exit code 1: no memory"
+    assert folder.log("b8-adamw-x1-seed1").exists(), "what a crashed run printed is kept"
+    make_runs(small, folder, WAYS, again := FakeLauncher(lambda settings: 5.0))
+    assert again.started == []
+    outcomes = make_runs(small, folder, replace(WAYS, retry=True), again)
+    assert names(again) == ["b8-adamw-x1-seed1"]
+    assert outcomes["b8-adamw-x1-seed1"].status == "reached"
+
+
+def test_the_same_crash_again_and_again_stops_the_study(study: Study, folder: StudyFolder) -> None:
+    launcher = FakeLauncher(lambda settings: math.nan)
+    with pytest.raises(
+        InputError, match=r"3 runs in a row crashed, the last with: exit code 1: no memory; see .*--retry"
+    ):
+        make_runs(study, folder, WAYS, launcher)
+    assert len(launcher.started) <= 4
+
+
+def test_a_search_decides_the_rate_of_the_seeds(study: Study, folder: StudyFolder) -> None:
+    searching = replace(study, batch_sizes=(64,), optimizers=("sgd",), lr_search=(0.5, 1.0, 2.0))
+    launcher = FakeLauncher(lambda settings: {"0.005": 9.0, "0.01": 8.0, "0.02": 6.0}[settings["optim.lr"]])
+    make_runs(searching, folder, WAYS, launcher)
+    assert names(launcher)[3:] == ["b64-sgd-x2-seed1", "b64-sgd-x2-seed2"]
+
+
+def interrupted(folder: StudyFolder, name: str, settings: dict[str, str], checkpoint: bool) -> None:
+    write_run(folder.run(name), settings, math.inf)
+    path = folder.run(name) / "summary.json"
+    path.write_text(path.read_text().replace("the loss is nan at step 7", "signal SIGTERM"), encoding="utf-8")
+    if checkpoint:
+        (folder.run(name) / "checkpoints").mkdir()
+        for suffix in ("pt", "json"):
+            (folder.run(name) / "checkpoints" / f"epoch-0001-step-00000512.{suffix}").touch()
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_an_interrupted_run_goes_on_from_its_checkpoint_or_starts_anew(
+    study: Study, folder: StudyFolder, checkpoint: bool
+) -> None:
+    one = replace(study, batch_sizes=(8,), optimizers=("sgd",), seeds=1)
+    (job,) = jobs_of(one)({})
+    settings = settings_of(job.arguments(folder.run(job.name), 1))
+    interrupted(folder, job.name, settings, checkpoint)
+    assert read_outcomes(one, folder)[job.name].status == "interrupted"
+    launcher = Resuming(lambda settings: 5.0, settings)
+    outcomes = make_runs(one, folder, WAYS, launcher)
+    assert [each["resume"] for each in launcher.started] == [str(checkpoint)]
+    assert outcomes[job.name].status == "reached"
+    assert not (folder.run(job.name) / "checkpoints").exists(), "a run that is done needs none"
+
+
+class Resuming(FakeLauncher):
+    """A resumed run has its settings from its folder."""
+
+    def __init__(self, epochs_of: object, settings: dict[str, str], code: int = 0) -> None:
+        super().__init__(epochs_of)  # type: ignore[arg-type]
+        self.settings, self.code = settings, code
+
+    def start(self, arguments: Sequence[str], log: Path) -> Ended:
+        if "--resume" not in arguments:
+            return super().start(arguments, log)  # type: ignore[return-value]
+        self.started.append({"run-dir": self.settings["run-dir"], "resume": "True"})
+        if self.code:
+            return Ended(self.code)
+        folder = Path(self.settings["run-dir"])
+        for path in folder.glob("*.*"):
+            path.unlink()
+        (folder / "checkpoints").rename(folder.parent / "aside")
+        write_run(folder, self.settings, 5.0)
+        (folder.parent / "aside").rename(folder / "checkpoints")
+        return Ended(0)
+
+
+def test_a_checkpoint_that_is_refused_means_a_new_start(study: Study, folder: StudyFolder) -> None:
+    one = replace(study, batch_sizes=(8,), optimizers=("sgd",), seeds=1)
+    (job,) = jobs_of(one)({})
+    settings = settings_of(job.arguments(folder.run(job.name), 1))
+    interrupted(folder, job.name, settings, checkpoint=True)
+    launcher = Resuming(lambda settings: 5.0, settings, code=2)
+    assert make_runs(one, folder, WAYS, launcher)[job.name].status == "reached"
+    assert [each["resume"] for each in launcher.started] == ["True", "False"]
+
+
+class Endless:
+    """A process that ends when it is asked to, or, if it is stubborn, when it must."""
+
+    def __init__(self, stubborn: bool) -> None:
+        self.code: int | None = None
+        self.stubborn = stubborn
+
+    def poll(self) -> int | None:
+        return self.code
+
+    def stop(self, at_once: bool = False) -> None:
+        if at_once or not self.stubborn:
+            self.code = 137 if at_once else 143
+
+
+class EndlessLauncher:
+    """Starts endless runs and sends a signal to this process with the second of them."""
+
+    def __init__(self, stubborn: bool = False) -> None:
+        self.stubborn = stubborn
+        self.processes: list[Endless] = []
+
+    def start(self, arguments: Sequence[str], log: Path) -> Endless:
+        self.processes.append(Endless(self.stubborn))
+        if len(self.processes) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return self.processes[-1]
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_a_signal_ends_all_runs_and_leaves_a_study_to_go_on_with(
+    study: Study, folder: StudyFolder, monkeypatch: pytest.MonkeyPatch, stubborn: bool
+) -> None:
+    monkeypatch.setattr(runners, "GRACE_S", 0.1)
+    launcher = EndlessLauncher(stubborn)
+    with pytest.raises(Aborted, match="signal SIGTERM; the same command goes on from here") as caught:
+        make_runs(study, folder, WAYS, launcher)
+    assert caught.value.exit_code == 143
+    assert [process.code for process in launcher.processes] == [137 if stubborn else 143] * 2
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert not any(outcome.final for outcome in read_outcomes(study, folder).values())
+    make_runs(study, folder, WAYS, again := FakeLauncher(lambda settings: 5.0))
+    assert len(again.started) == 8
+
+
+def test_as_many_runs_at_once_as_asked_for(study: Study, folder: StudyFolder) -> None:
+    launcher = EndlessLauncher()
+    with pytest.raises(Aborted):
+        Runner(folder, launcher, 3, 1).run(possible_names(study), jobs_of(study))
+    assert len(launcher.processes) == 3
+
+
+def test_a_second_process_in_the_folder_is_refused(folder: StudyFolder) -> None:
+    with (
+        held(folder),
+        pytest.raises(InputError, match=rf"is held by pid {os.getpid()} on .*; wait for it"),
+        held(folder),
+    ):
+        pass
+    with held(folder):
+        pass
+
+
+def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with (
+        pytest.raises(InputError, match="is not empty and holds no study; give a new folder"),
+        held(StudyFolder(tmp_path)),
+    ):
+        pass
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(InputError, match=r"cannot be written \(Not a directory\)"),
+        held(StudyFolder(tmp_path / "file" / "study")),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("text", ["no json", '{"schema": 9}', "[]"])
+def test_a_damaged_definition_is_refused(folder: StudyFolder, text: str) -> None:
+    folder.definition.write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=r"study\.json"):
+        folder.read()
+
+
+def test_a_damaged_summary_counts_as_a_crash(study: Study, folder: StudyFolder) -> None:
+    make_runs(study, folder, WAYS, FakeLauncher(lambda settings: 5.0))
+    (folder.run("b8-sgd-x1-seed1") / "summary.json").write_text("{", encoding="utf-8")
+    outcome = read_outcomes(study, folder)["b8-sgd-x1-seed1"]
+    assert outcome.status == "crashed"
+    assert "is not JSON" in outcome.reason
+
+
+def test_the_words_of_a_run_that_diverges_are_known(study: Study, folder: StudyFolder) -> None:
+    make_runs(study, folder, WAYS, FakeLauncher(lambda settings: 5.0))
+    summary = Outcome("reached", summary=read_outcomes(study, folder)["b8-sgd-x1-seed1"].summary).summary
+    assert summary is not None
+    for reason, status in {
+        "the loss is inf at step 3; lower --optim.lr or start from another seed": "diverged",
+        "parameter conv.0.weight is not finite; lower --optim.lr, and resume from the last checkpoint": "diverged",
+        "signal SIGINT": "interrupted",
+        "no space left on the disk of runs; free some and resume with --resume": "crashed",
+    }.items():
+        summary.status, summary.reason = "aborted", reason
+        assert judge(summary) == status
+
+
+def test_a_finished_run_keeps_what_a_repository_can_hold(study: Study, folder: StudyFolder) -> None:
+    make_runs(study, folder, WAYS, FakeLauncher(lambda settings: 5.0))
+    kept = {path.name for path in folder.run("b8-sgd-x1-seed1").iterdir()}
+    assert {"config.yaml", "mllog.txt", "epochs.csv", "summary.json"} <= kept
+    assert not kept & {"steps.csv", "scores.npz", "examples.npz", "report.html", "checkpoints"}
+    assert json.loads((folder.run("b8-sgd-x1-seed1") / "summary.json").read_text())["epochs_to_target"] == 5
+
+
+def test_a_run_is_a_job_of_its_own_under_a_launcher() -> None:
+    environ = {"PATH": "/bin", "RANK": "1", "PMI_RANK": "1", "SLURM_PROCID": "1", "SLURM_JOB_ID": "7"}
+    assert own_environment(environ) == {"PATH": "/bin", "SLURM_JOB_ID": "7"}

@@ -154,11 +154,13 @@ COMMON = ("--train.max_epochs", "2", "--train.precision", "64-true", "--train.lo
 def test_ranks_and_micro_batches_give_the_same(train: Train, start: Callable[..., Any], tmp_path: Path) -> None:
     asked = (*COMMON, "--train.noise_scale_every", "1")
     assert train(tmp_path / "one", *asked, "--train.accumulation", "2") == 0
+    assert train(tmp_path / "simulated", *asked, "--parallel.simulated_ranks", "2") == 0
     process = start(tmp_path / "two", *asked, "--parallel.devices", "2")
     assert process.wait(120) == 0, process.stdout.read()
-    one, two = (RunFolder.open(tmp_path / name).read_noise_scale() for name in ("one", "two"))
+    one, simulated, two = (RunFolder.open(tmp_path / name).read_noise_scale() for name in ("one", "simulated", "two"))
     assert list(one["step"]) == [1, 2, 3, 4, 5, 6]
     assert set(one["big_batch"]) == {8}
+    assert one.equals(simulated)
     np.testing.assert_allclose(one, two, rtol=1e-9)
 
 

@@ -1,4 +1,4 @@
-"""One rank fails, all ranks end: every rank holds a connection to rank 0, and the kernel closes it when a process dies.
+"""One rank fails, all ranks end: what one finds goes to rank 0 and from there to the others, and so does a death.
 
 Without this the others wait in a collective operation until its time-out, or for ever. An error is announced to rank 0,
 which writes the end of the run into its log and passes the word on. A killed process announces nothing, but its
@@ -11,20 +11,17 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import resource
-import secrets
-import selectors
-import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn
 
 from staging.errors import EveryRankError, InputError
-from staging.ranks.messages import Lines, connect_first
-from staging.ranks.mpi import abort_mpi
+from staging.ranks.connections import Connections, Peers
+from staging.ranks.ending import DIED, PARENT_DIED, exit_code_of, leave, sender
+from staging.ranks.messages import Lines
 from staging.ranks.signals import Interrupted
 
 OTHERS_FIRST_S = 0.5
@@ -33,33 +30,8 @@ OTHERS_FIRST_S = 0.5
 LAST_WORDS_S = 2.0
 """How long the rank that failed may take to print its error before the others end (and a launcher kills it)."""
 
-MEETING_S = 30.0
-"""How long rank 0 waits for the connections of the others before the work begins."""
-
 ACKNOWLEDGE_S = 10.0
 """How long a failing rank waits for rank 0 to have written the end of the run."""
-
-DIED = "the process died without a word (killed, out of memory, or its node was lost)"
-PARENT_DIED = "the process that started the ranks died"
-
-
-T = TypeVar("T")
-
-
-class Peers(Protocol):
-    """The ranks that end together, and the little that they say to each other before they can."""
-
-    rank: int
-    world_size: int
-
-    def addresses(self) -> list[str]:
-        """Addresses at which the other ranks may reach this host, best first."""
-
-    def broadcast_object(self, value: T) -> T:
-        """The value of rank 0."""
-
-    def barrier(self) -> None:
-        """Wait for all ranks."""
 
 
 class AbortWatcher:
@@ -95,45 +67,9 @@ class AbortWatcher:
         self._closed = threading.Event()
         self._failing = threading.Event()
         self._parent = os.getppid() if with_parent else None
-        self._selector = selectors.DefaultSelector()
-        self._peers: list[Lines] = []
-        if self._world_size == 1:
-            return
-        if self._rank == 0:
-            self._listen(group)
-        else:
-            self._connect(group)
-        # A reader process that outlives its killed rank must not hold the connection open.
-        os.register_at_fork(after_in_child=self._forget)
-        group.barrier()
-
-    def _listen(self, group: Peers) -> None:
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard if soft < group.world_size + 256 else soft, hard))
-        self._token = secrets.token_hex(16)
-        self._listener = socket.create_server(("", 0), backlog=group.world_size)
-        self._selector.register(self._listener, selectors.EVENT_READ)
-        self._wake, wakened = socket.socketpair()
-        self._selector.register(wakened, selectors.EVENT_READ, wakened)
-        port = self._listener.getsockname()[1]
-        group.broadcast_object((group.addresses(), port, self._token, self._node))
-        # Only who is connected can be told why the run ended.
-        deadline = time.monotonic() + MEETING_S
-        while self._known() < group.world_size - 1 and time.monotonic() < deadline:
-            self._turn(1.0)
-
-    def _connect(self, group: Peers) -> None:
-        addresses, port, token, node = group.broadcast_object(([""], 0, "", ""))
-        hub = Lines(connect_first(addresses, port))
-        hub.send({"kind": "hello", "rank": self._rank, "node": self._node, "token": token})
-        hub.rank, hub.node = 0, node
-        self._add(hub)
-
-    def _forget(self) -> None:
-        if self._rank == 0:
-            self._listener.close()
-        for peer in self._peers:
-            peer.socket.close()
+        self._connections = Connections()
+        if self._world_size > 1:
+            self._connections.meet(group, node, self._hear, self._miss)
 
     def __enter__(self) -> AbortWatcher:
         if self._world_size > 1:
@@ -177,10 +113,10 @@ class AbortWatcher:
         self._announced = message | self._sender()
         atexit.register(self._leave_at_exit)
         if self._rank == 0:
-            self._wake.send(b"!")
+            self._connections.wake()
             return
         with contextlib.suppress(OSError):
-            self._peers[0].send(self._announced)
+            self._connections.hub.send(self._announced)
             self._acknowledged.wait(ACKNOWLEDGE_S)
 
     def end_all(self, error: BaseException) -> NoReturn:
@@ -199,12 +135,12 @@ class AbortWatcher:
 
     def _say_goodbye(self) -> None:
         self._closed.set()
-        self._tell_all({"kind": "bye"})
+        self._connections.tell_all({"kind": "bye"})
 
     def _watch_as_client(self) -> None:
-        hub = self._peers[0]
+        hub = self._connections.hub
         while True:
-            self._selector.select(timeout=1.0)
+            self._connections.wait(1.0)
             self._check_parent()
             for message in hub.receive():
                 if message["kind"] == "bye":
@@ -222,45 +158,28 @@ class AbortWatcher:
     def _watch_as_hub(self) -> None:
         leave_at = float("inf")
         while not self._closed.is_set():
-            if self._turn(min(1.0, max(0.0, leave_at - time.monotonic()))):
+            if self._connections.turn(min(1.0, max(0.0, leave_at - time.monotonic()))):
                 leave_at = time.monotonic() + LAST_WORDS_S
             if time.monotonic() >= leave_at:
                 self._leave_at_exit()
             self._check_parent()
 
-    def _turn(self, wait_s: float) -> bool:
-        """Handle what comes within ``wait_s`` seconds; whether the main thread said that this rank fails."""
-        failing = False
-        for key, _ in self._selector.select(timeout=wait_s):
-            if key.fileobj is self._listener:
-                self._add(Lines(self._listener.accept()[0]))
-            elif isinstance(key.data, Lines):
-                self._hear(key.data)
-            else:
-                failing = bool(key.data.recv(1))
-        return failing
-
-    def _known(self) -> int:
-        return sum(peer.rank is not None for peer in self._peers)
-
-    def _hear(self, peer: Lines) -> None:
-        for message in peer.receive():
-            if message["kind"] == "hello" and secrets.compare_digest(str(message.get("token")), self._token):
-                peer.rank, peer.node = int(message["rank"]), str(message["node"])
-            elif peer.rank is not None and message["kind"] == "bye":
+    def _hear(self, peer: Lines, message: dict[str, Any]) -> None:
+        """On rank 0, what another says."""
+        if message["kind"] == "bye":
+            peer.said_goodbye = True
+        elif message["kind"] == "abort":
+            # Bad input and signals often meet all ranks at once; then each ends by itself, with its own words.
+            if self._failing.wait(OTHERS_FIRST_S):
                 peer.said_goodbye = True
-            elif peer.rank is not None and message["kind"] == "abort":
-                # Bad input and signals often meet all ranks at once; then each ends by itself, with its own words.
-                if self._failing.wait(OTHERS_FIRST_S):
-                    peer.said_goodbye = True
-                    peer.send({**message, "said": self._said})
-                else:
-                    self._end(message, peer)
-        if peer.ended:
-            self._selector.unregister(peer.socket)
-            self._peers.remove(peer)
-            if peer.rank is not None and not peer.said_goodbye and self._announced is None:
-                self._end({"kind": "abort", "reason": DIED, "code": 1, "rank": peer.rank, "node": peer.node})
+                peer.send({**message, "said": self._said})
+            else:
+                self._end(message, peer)
+
+    def _miss(self, peer: Lines) -> None:
+        """On rank 0, another's connection has ended."""
+        if not peer.said_goodbye and self._announced is None:
+            self._end({"kind": "abort", "reason": DIED, "code": 1, "rank": peer.rank, "node": peer.node})
 
     def _end(self, message: dict[str, Any], origin: Lines | None = None, aloud: bool | None = None) -> NoReturn:
         """End this process because of another: first what must be written, then the word to others, then leave."""
@@ -289,7 +208,7 @@ class AbortWatcher:
 
     def _end_others(self, message: dict[str, Any], origin: Lines | None = None) -> None:
         """Pass the word on, and wait until all have written down why: under MPI the first to leave kills the others."""
-        others = [peer for peer in self._peers if peer is not origin]
+        others = [peer for peer in self._connections.peers if peer is not origin]
         for peer in others:
             peer.send(message)
         deadline = time.monotonic() + LAST_WORDS_S
@@ -298,47 +217,14 @@ class AbortWatcher:
 
     def _wait_for_others(self) -> None:
         """On a rank that has written down why it ends: leave after rank 0, or after the others had time to write."""
-        hub = self._peers[0]
+        hub = self._connections.hub
         if hub.ended:
             time.sleep(OTHERS_FIRST_S)
             return
         hub.send({"kind": "written"})
         hub.wait_for_end(2 * LAST_WORDS_S)
 
-    def _tell_all(self, message: dict[str, Any]) -> None:
-        for peer in list(self._peers):
-            peer.send(message)
-
-    def _add(self, peer: Lines) -> None:
-        self._peers.append(peer)
-        self._selector.register(peer.socket, selectors.EVENT_READ, peer)
-
     def _check_parent(self) -> None:
         """A rank that another process started on this machine ends when that was killed."""
         if self._parent is not None and os.getppid() != self._parent:
             self._end({"kind": "abort", "reason": PARENT_DIED, "code": 1, **self._sender()})
-
-
-def sender(message: dict[str, Any]) -> str:
-    """Who sent ``message``."""
-    return f"rank {message['rank']} on {message['node']}" if message["node"] else f"rank {message['rank']}"
-
-
-def exit_code_of(error: BaseException) -> int:
-    """The exit code with which ``error`` ends a process."""
-    if isinstance(error, InputError):
-        return 2
-    if isinstance(error, KeyboardInterrupt):
-        return 130
-    if isinstance(error, SystemExit):
-        return error.code if isinstance(error.code, int) else 1
-    return int(getattr(error, "exit_code", 1))
-
-
-def leave(exit_code: int) -> NoReturn:
-    """End this process at once, and under mpiexec all others; output is flushed, nothing else is tidied up."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    abort_mpi(exit_code)
-    os._exit(exit_code)

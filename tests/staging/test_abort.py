@@ -15,8 +15,8 @@ from types import SimpleNamespace
 import pytest
 
 from staging.errors import EveryRankError, InputError
-from staging.ranks.abort import DIED, exit_code_of
 from staging.ranks.addresses import own_addresses, resolve
+from staging.ranks.ending import DIED, exit_code_of
 from staging.ranks.messages import connect_first
 from staging.ranks.mpi import FORWARD_S, abort_mpi
 
@@ -129,7 +129,7 @@ def run_world(mpiexec: str, how: str, who: int) -> tuple[int, list[str], float]:
         ("raise", 1, "RuntimeError: the reactor leaks"),
         ("input", 2, "aborted: rank {} on {}: InputError: the file is cut short"),
         ("kill", None, None),
-        ("together", 2, "program: error: the folder is not there"),
+        ("together", 2, "program: error: {1}: the folder is not there"),
         ("nothing", 0, None),
     ],
 )

@@ -25,10 +25,10 @@ WITHOUT_MPI = textwrap.dedent("""
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         print("MPI fails:", type(error).__name__)
-    from staging.ranks.abort import AbortWatcher, abort_mpi
+    from staging.ranks.abort import AbortWatcher
     from hpcbench.parallel.group import connect
     from staging.ranks.launch import Launch, detect
-    from staging.ranks.mpi import communicator
+    from staging.ranks.mpi import abort_mpi, communicator
     group = connect(detect({}))
     with AbortWatcher(group, program="test"):
         group.barrier()

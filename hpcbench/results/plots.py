@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogFormatter, MaxNLocator
 
 from hpcbench.results import style, units
 from hpcbench.results.records import Run
@@ -240,6 +240,8 @@ def noise_scale(run: Run) -> Figure | None:
     axes = figure.subplots()
     axes.plot(measured["step"], measured["b_simple"], color=style.BLUE)
     axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(LogFormatter())
+    axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.4)))
     levels: list[Level] = [(float(run.summary.global_batch_size), "batch of the run", style.MUTED, "--")]
     if run.summary.noise_scale is not None:
         levels.append((run.summary.noise_scale, f"median {units.significant(run.summary.noise_scale)}", style.INK, "-"))

@@ -195,11 +195,16 @@ class Staging:
 
     @contextmanager
     def written_down(self, journal: Journal, begun: Start, watcher: AbortWatcher | None) -> Iterator[None]:
-        """Write into the journal how what is inside ended, also where ``watcher`` ends this process."""
+        """Write into the journal how what is inside ended, also where ``watcher`` ends this process.
+
+        The first reason counts: some launchers then send a signal to those who still write theirs down.
+        """
+        first = threading.Lock()
 
         def aborted(reason: str, keep_s: float = KEEP_BRIEFLY_S) -> None:
-            with suppress(DataError):  # a full disk, of which the first error tells
-                journal.end(begun, "aborted", reason)
+            if first.acquire(blocking=False):
+                with suppress(DataError):  # a full disk, of which the first error tells
+                    journal.end(begun, "aborted", reason)
             self.batch.commit_within(keep_s)
 
         with told_of_abort(watcher, aborted):

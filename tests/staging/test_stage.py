@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,13 @@ import numpy as np
 import pytest
 
 from staging.errors import DataError, InputError
+from staging.ledger.journal import Journal
+from staging.ledger.lines import read_lines
 from staging.ledger.manifest import load_records
 from staging.options import StageOptions
+from staging.ranks.abort import AbortWatcher
+from staging.ranks.signals import Interrupted
+from staging.ranks.together import Ranks
 from staging.ranks.world import Alone
 from staging.report import StagingReport
 from staging.source.page_cache import LOCAL_DISKS
@@ -251,6 +257,23 @@ def test_a_transform_that_fails_names_the_file_in_full(tmp_path: Path, path: Any
     options = StageOptions(source, str(tmp_path / "{node}"), path=path, transform=transform, piece_bytes=PIECE)
     with pytest.raises(DataError, match=problem.format(bad=source / "sample.tar", good=source / "sample.gz")):
         stage_all([1], options)
+
+
+def test_the_first_reason_of_an_abort_is_written_down(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watcher = AbortWatcher(Ranks(Alone()), program="test")
+
+    def end_from_elsewhere(*_: object) -> None:
+        assert watcher.on_abort is not None
+        watcher.on_abort("rank 1 on node1: the disk is gone")
+        raise Interrupted(signal.SIGTERM)
+
+    monkeypatch.setattr("staging.stage.move_directly", end_from_elsewhere)
+    with pytest.raises(Interrupted):
+        stage(StageOptions(source, str(tmp_path / "out")), Alone(), quiet=True, watcher=watcher)
+    ends = [line for line in read_lines(Journal(tmp_path / "out").path) if line.get("event") == "end"]
+    assert [(line["outcome"], line["reason"]) for line in ends] == [("aborted", "rank 1 on node1: the disk is gone")]
 
 
 def test_an_exchange_of_nothing_takes_no_buffers(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

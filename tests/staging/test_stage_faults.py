@@ -397,7 +397,9 @@ def flip(path: Path) -> None:
 
 def test_two_stagings_into_one_place(source: Path, tmp_path: Path) -> None:
     first = midway(source, tmp_path / "out")
+    first.send_signal(signal.SIGSTOP)  # or it would be done first where the machine is busy
     code, _, error = run([*PLAIN, source, tmp_path / "out"])
+    first.send_signal(signal.SIGCONT)
     assert code == 2
     assert len(said(error)) == 1
     assert f"{tmp_path}/out: another staging holds it (pid {first.pid} on node " in said(error)[0]

@@ -232,18 +232,26 @@ def write_json(path: Path, found: dict[str, Any]) -> None:
 
 
 def plan_only(args: argparse.Namespace, world: World) -> int:
-    """Print what would move."""
+    """Print what would move, and whether it fits. Raises ``InputError`` where it does not."""
     from staging.moving.counters import Counters
-    from staging.prepare import prepare, settled
+    from staging.prepare import check_room, prepare, settled
     from staging.report import human
     from staging.spans import Spans
 
-    prepared = prepare(settled(options_of(args)), world, Spans(), Counters())
-    if world.place.rank == 0:
+    options = settled(options_of(args))
+    prepared = prepare(options, world, Spans(), Counters(), must_fit=False)
+    first = world.place.rank == 0
+    if first:
         there = int((~prepared.moving).sum())
-        print(prepared.plan.summary(prepared.moving).table())
-        print(f"{there} files are there already; " if there else "", end="")
-        print(f"it fits on every node; at most {human(prepared.buffer_bytes)} of pieces in each rank's memory")
+        also = f"; {there} files are there already" if there else ""
+        print(prepared.plan.summary(prepared.moving).table() + also, flush=True)
+    need = check_room(
+        prepared.destination, prepared.listing, prepared.wanted, prepared.make_sink, options.transform, world
+    )
+    if first:
+        after = f" after {options.transform}, as estimated" if options.transform else ""
+        print(f"it fits on every node, which takes at most {human(need)}{after}")
+        print(f"at most {human(prepared.buffer_bytes)} of pieces in each rank's memory")
     return 0
 
 

@@ -89,14 +89,19 @@ class Prepared:
 
 
 def prepare(
-    options: StageOptions, world: World, spans: Spans, counters: Counters, names: Sequence[str] | None = None
+    options: StageOptions,
+    world: World,
+    spans: Spans,
+    counters: Counters,
+    names: Sequence[str] | None = None,
+    *,
+    must_fit: bool = True,
 ) -> Prepared:
     """List the source, make the plan, and check that it fits; nothing is written. Collective.
 
     ``names`` are the relative names of the files to stage, in the order in which they shall arrive, where they are
-    known; else the source is listed. Raises
-    ``InputError`` on all ranks for bad options, an unreadable source, a destination that is not ours, and too little
-    space on any node.
+    known; else the source is listed. Raises ``InputError`` on all ranks for bad options, an unreadable source, a
+    destination that is not ours, and, with ``must_fit``, too little space on any node.
     """
     places = world.all_gather(world.place)
     make_sink = together(world, lambda: sinks_of(options))
@@ -108,7 +113,8 @@ def prepare(
         wanted, moving = missing(plan, world, destination)
     with spans.span("check"):
         together(world, lambda: refuse_collisions(options, source.listing))
-        check_room(destination, source.listing, wanted, make_sink, options.transform, world)
+        if must_fit:
+            check_room(destination, source.listing, wanted, make_sink, options.transform, world)
     turns = turns_of(source.listing, names)
     piece_bytes = max(options.piece_bytes, held_bytes(options, source.listing))
     return Prepared(
@@ -289,8 +295,8 @@ def refuse_collisions(options: StageOptions, listing: Listing) -> None:
 
 def check_room(
     destination: Path, listing: Listing, wanted: NDArray[np.bool_], make_sink: SinkMaker, transform: str, world: World
-) -> None:
-    """Raise ``DataError`` on all ranks unless all nodes have room; collective."""
+) -> int:
+    """Raise ``DataError`` on all ranks unless all nodes have room; the bytes that the fullest one needs. Collective."""
     entries = np.flatnonzero(wanted)
 
     def bytes_needed() -> int:
@@ -303,6 +309,7 @@ def check_room(
 
     need = together(world, bytes_needed)
     together(world, lambda: check_space(destination, need, len(entries), world))
+    return max(world.all_gather(need))
 
 
 def identity(prepared: Prepared) -> dict[str, Any]:

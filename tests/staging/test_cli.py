@@ -232,6 +232,7 @@ def test_plan_only_touches_nothing(source: Path, tmp_path: Path, command: Comman
     assert (code, error) == (0, "")
     total = sum(len(data) for data in contents(source).values())
     assert f"12 files, {total / 1e3:.2f} kB" in output
+    assert "it fits on every node, which takes at most " in output
     assert max(map(len, output.splitlines())) <= 100
     assert hpcbench_stage(source, tmp_path / "out", "--plan-only") == (0, output, "")
     assert tree_times(tmp_path) == before
@@ -244,7 +245,30 @@ def test_plan_only_of_what_is_left(source: Path, tmp_path: Path, command: Comman
     code, output, _ = command(source, tmp_path / "out", "--plan-only")
     assert code == 0
     assert "\n8 files, " in output
+    assert "; 4 files are there already\n" in output
     assert tree_times(tmp_path) == before
+
+
+def test_plan_only_of_what_does_not_fit(
+    source: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("staging.storage.space.free_bytes", lambda folder: 1 << 10)
+    code, output, error = command(source, tmp_path / "out", "--plan-only")
+    assert code == 2
+    assert "12 files, " in output
+    assert "fits" not in output
+    assert re.match(rf"staging: error: {tmp_path}/out: node \S+ has 0.00 MiB free where staging needs \S+ MiB", error)
+    assert error.count("\n") == 1
+
+
+def test_plan_only_counts_what_a_transform_makes(tmp_path: Path, command: Command) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "a.gz").write_bytes(bytes(40_960))
+    code, output, _ = command(
+        tmp_path / "source", tmp_path / "out", "--plan-only", "--transform", "gunzip:expansion=10"
+    )
+    assert code == 0
+    assert "it fits on every node, which takes at most 409.60 kB after gunzip:expansion=10, as estimated\n" in output
 
 
 def test_figures_are_printed_and_written(

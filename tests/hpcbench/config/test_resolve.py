@@ -17,7 +17,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def test_defaults_below_preset_below_files_below_overrides(tmp_path: Path) -> None:
-    first = write(tmp_path / "a.yaml", "optim: {lr: 0.5, momentum: 0.5}\ntrain: {max_epochs: 77}")
+    first = write(tmp_path / "a.yaml", "optim: {lr: 0.5, max_grad_norm: 0.5}\ntrain: {max_epochs: 77}")
     second = write(tmp_path / "b.yaml", "optim: {lr: 0.25}")
     config = resolve(COSMOFLOW, "smoke", [first, second], {"optim.max_grad_norm": "0.75"})
     assert config.optim.lr == 0.25
@@ -180,7 +180,7 @@ def family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Application:
     configs.mkdir(parents=True)
     (tmp_path / "family" / "__init__.py").touch()
     texts = {
-        "base": "optim: {lr: 0.5, momentum: 0.5}\nschedule: {milestones: [1, 2], factors: [0.5, 0.1]}",
+        "base": "optim: {lr: 0.5, max_grad_norm: 0.5}\nschedule: {milestones: [1, 2], factors: [0.5, 0.1]}",
         "child": "extends: base\noptim: {lr: 0.25}\nschedule: {milestones: [3], factors: [0.2]}",
         "grandchild": "extends: child\ntrain: {max_epochs: 77}",
         "orphan": "extends: bass",

@@ -302,7 +302,7 @@ class Exchange:
         self.counters.bytes_received += size
         if piece is None or buffer is None:
             return None
-        self.verify(buffer.memory[:size], source)
+        self.verify(piece, buffer.memory[:size], source)
         filled = Filled(origin, piece, buffer.hold())
         buffer.hold()
         self.landing.put(filled)
@@ -315,15 +315,17 @@ class Exchange:
         assert buffer is not None
         return buffer
 
-    def verify(self, received: memoryview, source: int) -> None:
+    def verify(self, piece: Piece, received: memoryview, source: int) -> None:
         """Compare a piece with the checksum behind it."""
         if not self.checked:
             return
         expected = int.from_bytes(received[-TRAILER:], "little")
         if (found := crc32c(received[:-TRAILER])) != expected:
             where = f"from node {source} to node {self.lane.node}"
+            names = self.lane.plan.listing.names
+            first, others = names[piece.fragments[0].entry], len(piece.fragments) - 1
             raise DataError(
-                "a piece of the exchange",
+                f"{first} and {others} more files" if others else first,
                 f"was damaged on its way {where} (CRC32C {found:08x}, sent {expected:08x})",
                 "check the network, and stage again",
             )

@@ -259,6 +259,24 @@ def test_a_transform_that_fails_names_the_file_in_full(tmp_path: Path, path: Any
         stage_all([1], options)
 
 
+@pytest.mark.parametrize(("piece_bytes", "named"), [(1, "stats.h5"), (1 << 20, "stats.h5 and 7 more files")])
+def test_a_bit_that_flips_on_its_way_is_found(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece_bytes: int, named: str
+) -> None:
+    send_receive = ThreadWorld.send_receive
+
+    def damage(world: ThreadWorld, sent: Any, to: int, received: Any, source: int) -> None:
+        send_receive(world, sent, to, received, source)
+        if received is not None and world.place.node == 1:
+            received[0] ^= 1
+
+    monkeypatch.setattr(ThreadWorld, "send_receive", damage)
+    options = StageOptions(source, str(tmp_path / "{node}"), path="exchange", piece_bytes=piece_bytes)
+    words = rf"^{named}: was damaged on its way from node 0 to node 1 \(CRC32C \w+, sent \w+\); check the network"
+    with pytest.raises(DataError, match=words):
+        stage_all([1, 1], options)
+
+
 def test_the_first_reason_of_an_abort_is_written_down(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,7 +101,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--probe", action="store_true", help="measure what the parts can do here, and stop")
     parser.add_argument("--probe-first", action="store_true", help="the same, and then stage")
     parser.add_argument("--probe-seconds", type=float, default=10.0, metavar="S", help="for a probe (default: 10)")
-    parser.add_argument("--report", type=Path, metavar="FILE", help="write all figures as JSON")
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE", help="write all figures as JSON, of a plan, a probe or a staging"
+    )
     parser.add_argument("--clean", type=Path, metavar="DST", help="remove what staging put into DST, and nothing else")
 
 
@@ -147,6 +149,8 @@ def check(args: argparse.Namespace) -> None:
         raise InputError("stage needs SRC and DST; see --help")
     if args.clean is not None and args.source is not None:
         raise InputError(f"--clean takes one folder and no SRC or DST ({args.source})")
+    if args.clean is not None and args.report is not None:
+        raise InputError(f"--clean has no figures for --report {args.report}; leave it out")
     modes = {
         "--clean": args.clean,
         "--plan-only": args.plan_only,
@@ -244,7 +248,10 @@ def plan_only(args: argparse.Namespace, world: World) -> int:
     if first:
         there = int((~prepared.moving).sum())
         also = f"; {there} files are there already" if there else ""
-        print(prepared.plan.summary(prepared.moving).table() + also, flush=True)
+        summary = prepared.plan.summary(prepared.moving)
+        if args.report is not None:
+            write_json(args.report, summary.as_dict())
+        print(summary.table() + also, flush=True)
     need = check_room(
         prepared.destination, prepared.listing, prepared.wanted, prepared.make_sink, options.transform, world
     )

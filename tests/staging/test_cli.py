@@ -83,6 +83,10 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     "no destination": (["{source}"], "stage needs SRC and DST; see --help"),
     "clean and a source": (["{source}", "--clean", "{out}"], "--clean takes one folder and no SRC or DST ({source})"),
     "clean and plan": (["--clean", "{out}", "--plan-only"], "--clean and --plan-only exclude one another; give one"),
+    "clean and a report": (
+        ["--clean", "{out}", "--report", "{out}.json"],
+        "--clean has no figures for --report {out}.json; leave it out",
+    ),
     "no manifest": (["--clean", "{source}"], "{source}: has no staging manifest (.staging/manifest.jsonl); name a"),
     "no such folder": (["--clean", "{out}"], "{out}: has no staging manifest"),
     "no such field": (["--clean", "{out}/{{host}}"], "holds '{{host}}'; the fields are {{node}} and {{rank}}"),
@@ -247,6 +251,9 @@ def test_plan_only_of_what_is_left(source: Path, tmp_path: Path, command: Comman
     assert "\n8 files, " in output
     assert "; 4 files are there already\n" in output
     assert tree_times(tmp_path) == before
+    assert command(source, tmp_path / "out", "--plan-only", "--report", tmp_path / "plan.json")[0] == 0
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert (plan["files"], plan["nodes"][0]["files_landing"]) == (8, 8)
 
 
 def test_plan_only_of_what_does_not_fit(

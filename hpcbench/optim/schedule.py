@@ -36,7 +36,9 @@ def learning_rate(
         passed = epoch - 1 if schedule.reference_quirks else epoch
     else:
         passed = since = step - warmup_steps(schedule, steps_per_epoch)
-    return peak * _factor(schedule, passed) if schedule.shape == "multistep" else _descent(schedule, peak, since)
+    # Epochs of different lengths may put the end of the warm-up after the position that its length in steps tells.
+    position = max(since, 0)
+    return peak * _factor(schedule, passed) if schedule.shape == "multistep" else _descent(schedule, peak, position)
 
 
 def warmup_in_epochs(schedule: ScheduleConfig) -> bool:

@@ -187,3 +187,5 @@ def test_the_epoch_is_taken_as_told_where_epochs_differ_in_length() -> None:
     assert learning_rate(cosmoflow(), 0.008, 25, 10, epoch=1) == 0.00275
     assert learning_rate(cosmoflow(), 0.008, 3, 10, epoch=40) == 0.002
     assert learning_rate(deepcam(), 0.0055, 1200, 59, epoch=3) == pytest.approx(0.00055)
+    descent = ScheduleConfig(unit="step", shape="polynomial", warmup=2, warmup_unit="epoch", t_max=9)
+    assert learning_rate(descent, 1.0, 8, 5, epoch=2) == 1.0

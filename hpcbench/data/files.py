@@ -8,7 +8,7 @@ from pathlib import Path
 from hpcbench.application import Application
 from hpcbench.config.schema import DataConfig, RunConfig
 from staging.errors import DataError, InputError
-from staging.files import list_samples
+from staging.files import expected_files, list_samples
 from staging.ledger.manifest import load_records, staged_destination
 
 SPLITS = ("train", "validation")
@@ -37,6 +37,9 @@ def split_files(application: Application, config: RunConfig, split: str) -> list
     if hasattr(data, "split_files"):
         return list(data.split_files(config, split))
     folder = Path(config.data.root) / split
+    expected = expected_files(folder)
+    if expected is not None:
+        return sorted(expected)
     if not folder.is_dir():
         change = f"add split_files(config, split), which lists the files of a split, to {application.package}.data"
         raise DataError(folder, "no such folder", change)

@@ -30,7 +30,8 @@ class GroupWorld:
 
     def barrier(self) -> None:
         """Wait until all ranks have come here."""
-        dist.all_reduce(torch.zeros(1), group=self._processes)
+        # A run in double precision sets torch's default type for a while, also for a thread beside it.
+        dist.all_reduce(torch.zeros(1, dtype=torch.float32), group=self._processes)
 
     def all_gather(self, value: T) -> list[T]:
         """The values of all ranks, in rank order."""

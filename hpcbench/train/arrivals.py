@@ -1,75 +1,108 @@
-"""Staging under the first epoch: a thread brings the dataset, in the order in which the epoch takes it.
+"""Samples that a staging in a thread beside the training brings, and how long the training waited for them.
 
-A sample that is not there yet is waited for, in its turn, so that the order of samples is that of any other run. What
-is waited is charged to staging: the exposed part. Shared files are read from the source, which all ranks see.
+A sample that is not there yet is waited for, in its turn, so that the order of samples is that of any other run.
 """
 
 from __future__ import annotations
 
-import copy
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from torch.utils.data import Dataset
 
-from staging.options import StageOptions
-from staging.ranks.world import World
+from staging.errors import EveryRankError, InputError
+from staging.prepare import Prepared
+from staging.ranks.abort import AbortWatcher
 from staging.report import StagingReport
-from staging.stage import stage
+from staging.stage import carry_out
 
 LOOK_EVERY_S = 0.002
+NOTICE_S = 3.0
+"""How long the training may take to notice that the staging failed, before that ends all ranks."""
 
 
 class Arrivals:
-    """A staging in a thread of this process, and how long training waited for it."""
+    """A staging in a thread of this process; ``lacking`` are the files of samples that this node does not have yet.
 
-    def __init__(self, options: StageOptions, world: World, names: list[str]) -> None:
-        self.world = world
+    Making one is collective, and raises on all ranks what keeps the staging from moving anything.
+    """
+
+    def __init__(self, prepared: Prepared, lacking: Iterable[Path], watcher: AbortWatcher | None) -> None:
+        self.world, self.destination = prepared.world, prepared.destination
         self.waited_s = 0.0
         """Seconds that readers waited for samples."""
+        # What lies under such a name was left by a staging that did not end, and will be replaced.
+        self._stale = {path: inode for path in lacking if (inode := inode_of(path)) is not None}
+        self._watcher = watcher if self.world.place.size > 1 else None
         self._report: StagingReport | None = None
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._stage, args=(options, world, names), name="staging", daemon=True)
+        self._moving, self._noticed = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._stage, args=(prepared,), name="staging", daemon=True)
         self._thread.start()
+        while self._goes_on() and not self._moving.wait(LOOK_EVERY_S):
+            pass
+        self.check()
 
-    def _stage(self, options: StageOptions, world: World, names: list[str]) -> None:
+    def _stage(self, prepared: Prepared) -> None:
         try:
-            self._report = stage(options, world, names, quiet=True)
+            self._report = carry_out(prepared, quiet=True, watcher=self._watcher, on_move=self._moving.set)
         except BaseException as error:
-            self._error = error
+            # the ranks notice at different times then, so that each has to tell the others
+            late = isinstance(error, EveryRankError) and self._moving.is_set()
+            self._error = InputError(str(error)) if late else error
+            # The training may hang where another rank waits for samples that will not come.
+            if self._watcher is not None and not self._noticed.wait(NOTICE_S):
+                self._watcher.end_all(self._error)
+
+    def _goes_on(self) -> bool:
+        return self._error is None and self._thread.is_alive()
 
     def check(self) -> None:
         """Raise what ended the staging, if anything did."""
         if self._error is not None:
+            self._noticed.set()
             raise self._error
 
     def wait_for(self, path: Path) -> None:
         """Return when ``path`` has landed. Raises what ended the staging before."""
-        if path.exists():
+        if self._has_landed(path):
             return
         start = time.perf_counter()
-        while self._thread.is_alive() and not path.exists():
+        while self._goes_on() and not self._has_landed(path):
             time.sleep(LOOK_EVERY_S)
         self.check()
         self.waited_s += time.perf_counter() - start
 
+    def _has_landed(self, path: Path) -> bool:
+        inode = inode_of(path)
+        return inode is not None and inode != self._stale.get(path)
+
     def finish(self) -> StagingReport:
         """Wait for the end. Raises what ended the staging."""
-        self._thread.join()
+        while self._goes_on():
+            self._thread.join(LOOK_EVERY_S)
         self.check()
         assert self._report is not None
         return self._report
 
 
-class ArrivingSamples(Dataset[Any]):
-    """The samples of ``source``, a dataset with ``files``, read where they land; all files of one are waited for."""
+def inode_of(path: Path) -> int | None:
+    """The inode of a file; ``None`` where there is none."""
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return None
 
-    def __init__(self, source: Any, parts: list[list[str]], root: Path, destination: Path, arrivals: Arrivals) -> None:
-        self._samples = copy.copy(source)
-        self._samples.files = [destination / path.relative_to(root) for path in source.files]
-        self._parts = [[destination / name for name in names] for names in parts]
+
+class ArrivingSamples(Dataset[Any]):
+    """``samples``, each read when all its files, ``parts[index]``, have landed."""
+
+    def __init__(self, samples: Any, parts: list[list[Path]], arrivals: Arrivals) -> None:
+        self._samples = samples
+        self._parts = parts
         self._arrivals = arrivals
 
     def __len__(self) -> int:

@@ -124,7 +124,8 @@ def write_description(run: Run) -> None:
     log.seed(run.seed)
     log.samples(len(run.training), len(run.validation))
     log.geometry(run.global_batch_size, launch.nodes, accelerators, launch.world_size)
-    log.hyperparameters(run.task.log_keys(run.steps_per_epoch))
+    if config.staging.placement == "replicate":  # else once the shards are known
+        log.hyperparameters(run.task.log_keys(run.steps_per_epoch))
     if config.train.target is not None:
         log.quality_target(config.train.target)
     if not run.is_first:

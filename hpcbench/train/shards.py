@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import glob
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from staging.errors import InputError
 from staging.ledger.manifest import load_records
 from staging.moving.reshuffle import ReshuffleReport, reshuffle
 from staging.options import StageOptions
+from staging.prepare import Prepared
 from staging.ranks.together import together
 from staging.ranks.world import World
 
@@ -45,6 +46,19 @@ class NodeShard:
             run.application.module("data").staged_form(self.config.data, options.transform)
         self.moved: list[ReshuffleReport] = []
 
+    def foresee(self, run: Run, prepared: Prepared) -> None:
+        """Share epochs out by the shards that a staging will make; collective.
+
+        Raises ``InputError``, on all ranks, where they cannot be trained on.
+        """
+        entry = {name: entry for entry, name in enumerate(prepared.listing.names)}
+        home = prepared.plan.home[[entry[name] for name in self.numbers]].astype(np.int64)
+        shards = Shards(home, tuple(place.node for place in prepared.places))
+        together(self.world, lambda: check_homes(run.config, shards))
+        run.shards = shards
+        run.cut_epoch()
+        log_schedule(run)
+
     def read(self, run: Run) -> None:
         """Train on what lies on each node now; collective. Raises ``InputError`` on all ranks."""
         own, validation, numbers = together(self.world, lambda: self.open(run.application))
@@ -54,22 +68,52 @@ class NodeShard:
             home[there] = node
         assert home.min() >= 0, "staging has put every sample on a node"
         shards = Shards(home, tuple(node for node, _ in found))
-        together(self.world, lambda: check_shards(run.config, shards))
-        run.shards = shards
-        run.training, run.validation = Shard(own, numbers, len(self.numbers)), validation
-        run.open_loaders(self.config)
+        together(self.world, lambda: check_homes(run.config, shards))
+        run.validation = validation
+        self.use(run, shards, own, numbers)
 
     def open(self, application: Application) -> tuple[Any, Any, Indices]:
         """This node's training samples, the validation samples, and the numbers of the former in the whole set."""
         training, validation = open_data(application, self.config)
         records = load_records(self.folder)
-        names = [path.relative_to(self.folder).as_posix() for path in sample_files(application, self.config, training)]
-        return training, validation, np.array([self.numbers[records[name].source] for name in names], np.int64)
+        files = sample_files(application, self.config, training)
+        return training, validation, self.numbers_of(files, lambda name: records[name].source)
+
+    def numbers_of(self, files: Sequence[Path], source_of: Callable[[str], str]) -> Indices:
+        """Numbers in the whole set of the samples in ``files``; ``source_of`` tells where a staged file came from."""
+        names = (path.relative_to(self.folder).as_posix() for path in files)
+        return np.array([self.numbers[source_of(name)] for name in names], np.int64)
+
+    def use(self, run: Run, shards: Shards, own: Any, numbers: Indices) -> None:
+        """Train on ``own``, which are the samples ``numbers`` of the whole set, while others train on theirs."""
+        run.shards, run.training = shards, Shard(own, numbers, len(self.numbers))
+        run.open_loaders(self.config)
 
     def reshuffle(self, shuffle: int) -> ReshuffleReport:
         """Move samples to the homes of draw number ``shuffle``; collective."""
         self.moved.append(reshuffle(self.options, shuffle, self.world))
         return self.moved[-1]
+
+
+def check_homes(config: RunConfig, shards: Shards) -> None:
+    """Raise ``InputError`` for a node without a sample, or with fewer than a step needs."""
+    nodes = sorted(set(shards.node))
+    idle = [node for node in nodes if not len(shards.samples_on(node))]
+    if idle:
+        raise InputError(
+            f"staging.placement shard: the training set of {len(shards.home)} samples leaves {len(idle)} of "
+            f"{len(nodes)} nodes without one; use fewer nodes or more samples, or set staging.placement replicate"
+        )
+    check_shards(config, shards)
+
+
+def log_schedule(run: Run) -> None:
+    """Log what depends on the steps of an epoch: with shards their number is that of the fullest node.
+
+    A resumed run whose shards are drawn anew has logged those of its first epoch.
+    """
+    if not (run.state.epoch and run.config.staging.reshuffle):
+        run.log.hyperparameters(run.task.log_keys(run.steps_per_epoch))
 
 
 def sample_files(application: Application, config: RunConfig, training: Any) -> Sequence[Path]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import glob
-import os
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,14 +16,17 @@ from hpcbench.train import overlap
 from hpcbench.train.shards import NodeShard, shared_patterns
 from staging.errors import InputError
 from staging.landing.transforms import find_transform
+from staging.moving.counters import Counters
 from staging.options import StageOptions
+from staging.prepare import Prepared, prepare, settled
 from staging.ranks.abort import AbortWatcher
 from staging.ranks.mpi_world import one_node_per_rank
+from staging.ranks.together import together
 from staging.ranks.world import World
 from staging.report import StagingReport
 from staging.source.page_cache import drop_cache
-from staging.stage import stage
-from staging.storage.destination import expand
+from staging.spans import Spans
+from staging.stage import carry_out
 
 if TYPE_CHECKING:
     from hpcbench.train.context import Run
@@ -50,17 +51,27 @@ def stage_dataset(run: Run, watcher: AbortWatcher | None = None) -> None:
     run.log.staging_start()
     before = run.log.elapsed_s()
     with run.phases.spans.span("staging"):
-        world = world_of(run.group, staging.destination, beside=staging.overlap)
-        if staging.overlap:
-            overlap.begin(
-                run, options_of_run(run), world, own_destination(run, world), names(run.application, run.config)
-            )
+        # a re-shuffle that a resumed run begins with has to find all files
+        overlaps = staging.overlap and not (staging.reshuffle and run.state.epoch)
+        prepared = prepare_run(run, world_of(run.group, staging.destination, beside=overlaps))
+        if overlaps:
+            overlap.begin(run, prepared, watcher)
             return
-        report = stage(options_of_run(run), world, names(run.application, run.config), watcher=watcher)
+        report = carry_out(prepared, watcher=watcher)
         run.group.barrier()
     run.log.staging_stop(run.log.elapsed_s() - before if staging.timed else report.seconds)
     write_report(run, report)
-    read_staged(run, world)
+    read_staged(run, prepared.destination)
+
+
+def prepare_run(run: Run, world: World) -> Prepared:
+    """What a staging of the run will do; collective. Raises ``InputError`` on all ranks where it cannot be done."""
+    options = together(world, lambda: settled(options_of_run(run)))
+    prepared = prepare(options, world, Spans(), Counters(), names(run.application, run.config))
+    if options.placement == "shard":
+        run.shard = NodeShard(run, options, world, prepared.destination)
+        run.shard.foresee(run, prepared)
+    return prepared
 
 
 def world_of(group: Group, destination: str, *, beside: bool = False) -> World:
@@ -75,14 +86,12 @@ def finish_staging(run: Run) -> None:
         return
     spans = run.phases.spans
     with spans.span("staging"):
-        before = time.perf_counter()
         report = run.arrivals.finish()
         run.group.barrier()
-        rest = time.perf_counter() - before
     spans.move("input_wait", "staging", run.arrivals.waited_s)
     run.log.staging_stop(report.seconds)
-    write_report(run, report, exposed_s=run.arrivals.waited_s + rest)
-    read_staged(run, run.arrivals.world)
+    write_report(run, report, exposed_s=spans.totals()["staging"])
+    read_staged(run, run.arrivals.destination)
     run.arrivals = None
 
 
@@ -92,11 +101,6 @@ def write_report(run: Run, report: StagingReport, **more: float) -> None:
         run.folder.write_json("staging.json", {**report.as_dict(), "timed": run.config.staging.timed, **more})
         run.console.say(report.sentence())
         run.console.say(report.bound_sentence())
-
-
-def own_destination(run: Run, world: World) -> Path:
-    """Where the dataset lands on this rank's node."""
-    return expand(run.config.staging.destination, world.place.node_name, world.place.rank, os.environ)
 
 
 def options_of(application: Application, config: RunConfig, seed: int, shuffle: int = 0) -> StageOptions:
@@ -144,16 +148,15 @@ def shared_names(application: Application, config: RunConfig) -> tuple[str, ...]
     return tuple(glob.escape(path.relative_to(root).as_posix()) for path in data.shared_files(config))
 
 
-def read_staged(run: Run, world: World) -> None:
+def read_staged(run: Run, folder: Path) -> None:
     """Read the dataset where it landed, in the form that the transform gave it."""
-    staging = run.config.staging
-    if staging.placement == "shard":
-        run.shard = NodeShard(run, options_of_run(run), world, own_destination(run, world))
+    if run.shard is not None:
         run.shard.read(run)
         return
-    if staging.transform:
-        run.application.module("data").staged_form(run.config.data, staging.transform)
-    run.read_from(own_destination(run, world))
+    transform = run.config.staging.transform
+    if transform:
+        run.application.module("data").staged_form(run.config.data, transform)
+    run.read_from(folder)
 
 
 def check_transform(application: Application, config: RunConfig) -> None:

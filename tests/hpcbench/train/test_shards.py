@@ -18,7 +18,7 @@ from hpcbench.data.sampler import Indices, Shards, epoch_batches
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.train.build import check_shards
 from hpcbench.train.ranks import on_simulated_nodes
-from hpcbench.train.shards import sample_files, shared_patterns
+from hpcbench.train.shards import check_homes, sample_files, shared_patterns
 from staging.errors import InputError
 from staging.ledger.manifest import load_records
 from staging.ranks.launch import Launch
@@ -125,10 +125,6 @@ def test_another_placement_is_another_run(train: Train, tmp_path: Path, capsys: 
     [
         (("--staging.reshuffle", "true"), "staging.reshuffle moves shards; set staging.placement shard"),
         (("--staging.placement", "shard"), "staging.placement shard needs staging.destination"),
-        (
-            ("--staging.placement", "shard", "--staging.destination", "x", "--staging.overlap", "true"),
-            "staging.overlap brings the whole set to each node",
-        ),
         (("--parallel.simulated_nodes", "0"), "parallel.simulated_nodes (0) must be at least 1"),
         (("--parallel.simulated_nodes", "2"), "parallel.simulated_nodes (2) must be at most the number of ranks (1)"),
     ],
@@ -156,6 +152,13 @@ def test_a_shard_that_fills_no_batch_is_refused_where_batches_must_be_full() -> 
         check_shards(config, shards)
     config.data.last_batch = "keep"
     check_shards(config, shards)
+
+
+def test_a_node_without_a_sample_is_refused() -> None:
+    words = "the training set of 3 samples leaves 2 of 4 nodes without one; use fewer nodes or more samples"
+    with pytest.raises(InputError, match=words):
+        check_homes(RunConfig(), Shards(np.array([0, 2, 2]), (0, 1, 2, 3)))
+    check_homes(RunConfig(), Shards(np.array([0, 2, 1, 3]), (0, 1, 2, 3)))
 
 
 def test_ranks_are_dealt_to_simulated_nodes_in_runs() -> None:

@@ -15,6 +15,8 @@ SHOWN_NODES = 12
 """More nodes than this are shown by the slowest and the median one."""
 SETTINGS = ("source", "destination", "placement", "path", "transform", "verify", "flushed")
 COLUMNS = 100
+BEYOND = 1.1
+"""A share from which on the probe can't have seen what the part can do."""
 NO_PROBE = (
     "no ceiling was probed for this source and these nodes: add --probe-first, or run "
     "`hpcbench stage SRC DST --probe` in the same allocation before"
@@ -166,6 +168,8 @@ class StagingReport:
         on_node = f" on {bound.node}" if bound.node and len({rank.node for rank in self.ranks}) > 1 else ""
         rates = f"{rate_text(bound.part, bound.achieved)} of {rate_text(bound.part, bound.ceiling)}"
         first = f"bound by {WORDS[bound.part]}{on_node}: {rates}, {bound.share:.0%} of the probed ceiling"
+        if bound.share > BEYOND:
+            first += "; the probe saw too little, repeat it for longer (--probe-seconds)"
         others = ", ".join(f"{WORDS[share.part]} {share.share:.0%}" for share in self.shares()[1:])
         return first + (f"; others: {others}" if others else "")
 

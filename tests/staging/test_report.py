@@ -105,6 +105,13 @@ def test_writers_of_the_exchange_are_as_many_as_nodes_that_read() -> None:
     assert write.share == pytest.approx(1.8 / 3.5)
 
 
+@pytest.mark.parametrize(("ceiling", "told"), [(4e9, False), (1.9e9, False), (1e9, True)])
+def test_a_probe_that_saw_too_little_is_told(ceiling: float, told: bool) -> None:
+    found = report(rank(bytes_landed=4 * GB), ceilings=ceilings(("write", (ceiling,))))
+    assert "bound by local write: 2.00 GB/s of " in found.bound_sentence()
+    assert ("the probe saw too little, repeat it for longer" in found.bound_sentence()) is told
+
+
 def test_what_was_there_already_is_told() -> None:
     assert ", wait 0.00 s); slowest node a" in report(rank(files_landed=3)).sentence()
     found = report(rank("a", files_present=40), rank("b", files_present=7))

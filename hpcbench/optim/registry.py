@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Replicate
 from torch.optim import Optimizer
 
 from hpcbench.config.optimizers import OptimInfo, optimizer_info, options_of
@@ -42,7 +43,7 @@ def create_optimizer(
         del options["max_grad_norm"]  # the loop clips before the step
         if capturable and config.name != "sgd":
             options["capturable"] = True
-        options["fused"] = _fused_works(builder, options, device)
+        options["fused"] = _fused_works(builder, options, groups, device)
     return builder(parts, **options)
 
 
@@ -86,9 +87,14 @@ def parameter_kinds(model: nn.Module) -> dict[nn.Parameter, str]:
     }
 
 
-def _fused_works(builder: type[Optimizer], options: dict[str, Any], device: torch.device | str) -> bool:
-    """Whether torch has the fused form on ``device``, which some versions tell only in the first step."""
-    trial = nn.Parameter(torch.zeros(1, device=device))
+def _fused_works(builder: type[Optimizer], options: dict[str, Any], groups: Groups, device: torch.device | str) -> bool:
+    """Whether torch has the fused form for such parameters, which some versions tell only in the first step."""
+    first = next((parameter for group in groups for parameter in group["params"]), None)
+    value = torch.zeros(1, device=device)
+    if isinstance(first, DTensor):
+        mesh = first.device_mesh
+        value = DTensor.from_local(value, mesh, [Replicate()] * mesh.ndim, run_check=False)
+    trial = nn.Parameter(value)
     trial.grad = torch.zeros_like(trial)
     try:
         builder([trial], **{**options, "fused": True}).step()

@@ -6,7 +6,7 @@ import pytest
 
 from staging.atomic import replacing
 from staging.errors import DataError
-from staging.files import list_samples
+from staging.files import coming, expected_files, list_samples
 from staging.landing.sinks import Landed
 from staging.ledger.journal import Journal
 from staging.ledger.manifest import Manifest
@@ -110,3 +110,16 @@ def test_a_staging_that_was_killed_is_no_dataset(tmp_path: Path) -> None:
         list_samples(folder, ".npy")
     journal.end(start)
     assert len(list_samples(folder, ".npy")) == 2
+
+
+def test_a_folder_can_be_listed_before_its_files_come(tmp_path: Path) -> None:
+    names = ["train/b.npy", "train/a.npy", "train/deep/c.npy", "stats.h5"]
+    with coming(tmp_path / "local", names):
+        found = list_samples(tmp_path / "local" / "train", ".npy")
+        assert found == [tmp_path / "local" / "train" / name for name in ("a.npy", "b.npy")]
+        assert expected_files(tmp_path / "local") == [tmp_path / "local" / name for name in names]
+        assert expected_files(tmp_path) is None
+        with pytest.raises(DataError, match=r"holds no file named \*\.h5"):
+            list_samples(tmp_path / "local" / "train", ".h5")
+    with pytest.raises(DataError, match="no such folder"):
+        list_samples(tmp_path / "local" / "train", ".npy")

@@ -18,6 +18,7 @@ from tfrecord.writer import TFRecordWriter
 
 from staging.errors import DataError, InputError
 from staging.landing.file_sink import FileSinkMaker
+from staging.landing.plain import landed_names
 from staging.landing.sinks import Landed
 from staging.landing.transform import gunzip as gunzip_module
 from staging.landing.transform import whole
@@ -131,6 +132,14 @@ def test_what_is_not_there_is_told(transform: str, message: str) -> None:
 )
 def test_names_before_anything_is_moved(transform: str, name: str, made: list[str]) -> None:
     assert find_transform(transform).names(name) == made
+
+
+def test_what_stays_plain_keeps_its_name() -> None:
+    made = landed_names("tfrecord-to-npy", ("extra/*", "notes.tfrecord"))
+    assert made("train/a.tfrecord") == ["train/a_data.npy", "train/a_label.npy"]
+    assert (made("extra/b.tfrecord"), made("notes.tfrecord")) == (["extra/b.tfrecord"], ["notes.tfrecord"])
+    assert landed_names("untar")("a.tar") == []
+    assert landed_names("")("a.tar") == ["a.tar"]
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,10 @@ from hpcbench.config.schema import RunConfig
 from hpcbench.data.sampler import Shards
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.train.overlap import files_of_samples, open_ahead, order_of_shards
+from hpcbench.train.shards import NodeShard
 from staging.errors import DataError, InputError
 from staging.ledger.manifest import manifest_path
+from staging.ranks.world import Alone
 from staging.source.sources import FileReader
 from tests.hpcbench.train.conftest import FAST, arguments
 
@@ -230,6 +232,27 @@ def test_an_application_that_does_not_say_which_files_a_sample_is_in_is_refused(
 
     with pytest.raises(InputError, match=r"staging\.overlap: toy does not say which files a sample is in"):
         files_of_samples(toy, config, Samples([1, 2]))
+
+
+def test_shards_that_a_plan_foresees_decide_the_steps_that_are_logged() -> None:
+    logged: list[int] = []
+
+    class Run(SimpleNamespace):
+        def cut_epoch(self) -> None:
+            self.steps_per_epoch = -(-int(np.bincount(self.shards.home).max()) // 2)
+
+    shard = SimpleNamespace(numbers={"train/c": 0, "train/a": 1, "train/b": 2}, world=Alone())
+    names = ["stats", "train/a", "train/b", "train/c"]
+    plan = SimpleNamespace(home=np.array([-1, 1, 0, 0], np.int32))
+    places = [SimpleNamespace(node=node) for node in (0, 1)]
+    prepared = SimpleNamespace(listing=SimpleNamespace(names=names), plan=plan, places=places)
+    run = Run(config=RunConfig(), state=SimpleNamespace(epoch=0), task=SimpleNamespace(log_keys=logged.append),
+              log=SimpleNamespace(hyperparameters=lambda keys: None))  # fmt: skip
+    NodeShard.foresee(shard, run, prepared)  # type: ignore[arg-type]
+    assert (run.shards.home.tolist(), run.shards.node, logged) == ([0, 1, 0], (0, 1), [1])
+    run.state.epoch, run.config.staging.reshuffle = 2, True
+    NodeShard.foresee(shard, run, prepared)  # type: ignore[arg-type]
+    assert logged == [1], "a resumed run has logged the steps of its first epoch"
 
 
 def test_shards_arrive_by_turns_each_in_the_order_of_its_node() -> None:

@@ -55,8 +55,8 @@ def test_short_options_set_their_keys(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_negative_and_list_values(capsys: pytest.CaptureFixture[str]) -> None:
-    found = settings(capsys, "deepcam", "--data.channels", "[0, 3]", "--schedule.eta_min", "-0.5")
-    assert (found["data.channels"], found["schedule.eta_min"]) == ("[0, 3]", "-0.5")
+    found = settings(capsys, "deepcam", "--data.channels", "[0, 3]", "--train.target", "-0.5")
+    assert (found["data.channels"], found["train.target"]) == ("[0, 3]", "-0.5")
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ def family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Application:
 
 def test_a_preset_stands_on_those_that_it_extends(family: Application) -> None:
     config = resolve(family, "grandchild")
-    assert (config.optim.lr, config.optim.momentum, config.train.max_epochs) == (0.25, 0.5, 77)
+    assert (config.optim.lr, config.optim.max_grad_norm, config.train.max_epochs) == (0.25, 0.5, 77)
     assert (config.schedule.milestones, config.schedule.factors) == ([3], [0.2])
     assert config.preset == "grandchild"
 

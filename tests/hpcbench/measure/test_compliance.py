@@ -12,6 +12,8 @@ from hpcbench.application import find_application
 from hpcbench.config.resolve import resolve
 from hpcbench.measure.compliance import RULESETS, check_log, run_official
 from hpcbench.measure.mllog import RunLog
+from hpcbench.optim.recipes import RECIPES
+from hpcbench.optim.scaling import scale_to_batch
 from staging.errors import DataError, InputError
 
 LOGS = Path(__file__).parents[2] / "data" / "logs"
@@ -29,13 +31,16 @@ def drive(
     scores: tuple[float, ...] = (),
     staging: str = "timed",
     target: float | None = None,
+    batch: int | None = None,
     **overrides: str,
 ) -> Path:
     """Write the log of a run with the real logger, tasks and presets, and a metric that follows ``scores``."""
     application = find_application(name)
     config = resolve(application, preset, None, {key.replace("__", "."): value for key, value in overrides.items()})
     task = application.module("task").build_task(config)
-    train, evaluation, batch = PUBLISHED[name]
+    train, evaluation, usual = PUBLISHED[name]
+    batch = usual if batch is None else batch
+    scale_to_batch(config, batch)
     log = RunLog(path)
     log.cache_clear("dropped the dataset's pages from the page cache of each node")
     log.init_start()
@@ -73,6 +78,17 @@ TO_TARGET = {"cosmoflow": (0.4, 0.2, 0.123), "deepcam": (0.5, 0.7, 0.8201)}
 def test_closed_logs_of_both_applications_pass(tmp_path, name, ruleset):
     result = check_log(drive(tmp_path / "mllog.txt", name, scores=TO_TARGET[name]), ruleset=ruleset)
     assert (result.official, result.messages, result.division) == ("pass", [], "closed")
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: f"{recipe.application}-{recipe.preset}")
+def test_closed_logs_of_every_published_recipe_pass(tmp_path, recipe):
+    path, name, batch = tmp_path / "mllog.txt", recipe.application, recipe.global_batch_size
+    result = check_log(drive(path, name, recipe.preset, TO_TARGET[name], batch=batch))
+    assert (result.official, result.messages, result.division) == ("pass", [], "closed")
+    logged = {entry["key"]: entry["value"] for entry in lines_of(path)}
+    assert logged["global_batch_size"] == batch
+    assert logged["opt_lr" if name == "deepcam" else "opt_base_learning_rate"] == pytest.approx(recipe.peak)
+    assert logged["opt_name"] == {"SGD": "sgd", "LAMB": "LAMB"}[recipe.optimizer]
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -297,7 +313,7 @@ def test_a_division_that_would_crash_the_checker_is_a_fault(tmp_path):
 
 def test_a_scheduler_name_cannot_lead_the_checker_to_another_file(tmp_path):
     path = drive(tmp_path / "mllog.txt", "deepcam", scores=TO_TARGET["deepcam"])
-    path.write_text(path.read_text().replace('"multistep"', '"/../../elsewhere"'))
+    path.write_text(path.read_text().replace('"cosine_annealing"', '"/../../elsewhere"'))
     assert check_log(path).official_messages == ["scheduler_type is not a plain name"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from hpcbench.application import find_application
 from hpcbench.config.resolve import resolve
-from hpcbench.exits import DONE
+from hpcbench.exits import DONE, Aborted
 from hpcbench.study.definition import Study, grow
 from hpcbench.study.estimate import Speed, calibrate, speed_of_runs
 from hpcbench.study.folder import StudyFolder, held
@@ -45,18 +46,22 @@ def run_study(study: Study, path: Path, ways: Ways, *, dry_run: bool = False) ->
     Returns the exit code. Raises ``InputError`` for a folder of another study or one in use, ``Aborted`` for a signal.
     """
     folder = StudyFolder(path)
-    study = merged(study, folder)
-    samples = check_data(study)
     if dry_run:
-        show_plan(study, folder, ways, LocalLauncher(), samples)
+        study = merged(study, folder)
+        show_plan(study, folder, ways, LocalLauncher(), check_data(study))
         return DONE
     with held(folder) as lock:
+        study = merged(study, folder)
+        samples = check_data(study)
         folder.write(study.as_dict())
         show_plan(study, folder, ways, LocalLauncher(lock), samples)
         try:
             make_runs(study, folder, ways, LocalLauncher(lock))
-        finally:
-            report(folder)
+        except (InputError, Aborted):
+            with contextlib.suppress(InputError):  # why it ended is more than why there is no page
+                report(folder)
+            raise
+        report(folder)
     return DONE
 
 
@@ -104,7 +109,8 @@ def first_speed(study: Study, launcher: Launcher, ways: Ways, samples: tuple[int
 def make_runs(study: Study, folder: StudyFolder, ways: Ways, launcher: Launcher) -> Outcomes:
     """Run everything that is missing, a line for each."""
     outcomes = read_outcomes(study, folder)
-    progress = Progress(sum(outcome.final for outcome in outcomes.values()), ways.at_once)
+    done = sum(each.final and not (ways.retry and each.status == "crashed") for each in outcomes.values())
+    progress = Progress(done, ways.at_once)
     runner = Runner(folder, launcher, ways.at_once, ways.threads, ways.keep, ways.retry)
 
     def finished(done: Job, outcome: Outcome, seconds: float) -> None:

@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
 from hpcbench.results import style, units
-from hpcbench.results.plots import Figure, draw_levels, metric_label
+from hpcbench.results.plots import Figure, by_row, draw_levels, metric_label
 from hpcbench.results.records import Run
 from hpcbench.study.definition import Study
 from hpcbench.study.plots import color, line_style, series
@@ -57,7 +57,8 @@ def quality(study: Study, rows: Sequence[Row], curves: Mapping[str, Run]) -> Fig
         Line2D([], [], color=color(study, members[0]), label=label, linestyle=line_style(members[0]))
         for label, members in found.items()
     ]
-    figure.legend(handles=handles, loc="outside upper left", ncols=min(6, len(handles)))
+    columns = min(6, 90 // (8 + max(len(label) for label in found)))
+    figure.legend(handles=by_row(handles, columns), loc="outside upper left", ncols=columns)
     caption = "One line for each seed; it ends where the target is met."
     return Figure("quality", "Quality against epochs", caption, figure)
 

@@ -90,22 +90,31 @@ class StudyFolder:
 def held(folder: StudyFolder) -> Iterator[int]:
     """Make the folder and hold it for this process and those that inherit the open file, which is given.
 
-    Raises ``InputError`` where another process works in it, and for a folder that holds something else.
+    A folder in which no study began is removed in the end. Raises ``InputError`` where another process works in it,
+    and for a folder that holds something else.
     """
-    try:
-        if not folder.path.exists() or folder.definition.exists() or only_ours(folder.path):
-            folder.runs.mkdir(parents=True, exist_ok=True)
-            folder.logs.mkdir(exist_ok=True)
-        else:
-            raise InputError(f"{folder.path} is not empty and holds no study; give a new folder with --study-dir")
-        descriptor = os.open(folder.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise InputError(f"{folder.path} cannot be written ({error.strerror}); give another --study-dir") from None
+    descriptor = open_lock(folder)
     try:
         take(descriptor, folder.path)
-        yield descriptor
+        try:
+            yield descriptor
+        finally:
+            if not folder.definition.exists() and not any(folder.runs.iterdir()):
+                shutil.rmtree(folder.path)
     finally:
         os.close(descriptor)
+
+
+def open_lock(folder: StudyFolder) -> int:
+    """Make the folder, and open the file whose lock tells who works in it."""
+    try:
+        if folder.path.exists() and not folder.definition.exists() and not only_ours(folder.path):
+            raise InputError(f"{folder.path} is not empty and holds no study; give a new folder with --study-dir")
+        folder.runs.mkdir(parents=True, exist_ok=True)
+        folder.logs.mkdir(exist_ok=True)
+        return os.open(folder.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise InputError(f"{folder.path} cannot be written ({error.strerror}); give another --study-dir") from None
 
 
 def only_ours(path: Path) -> bool:

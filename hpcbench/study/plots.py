@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from hpcbench.results import style, units
-from hpcbench.results.plots import Figure
+from hpcbench.results import style
+from hpcbench.results.plots import Figure, by_row
 from hpcbench.study.definition import Study
 from hpcbench.study.fit import EpochFit
 from hpcbench.study.results import Row, spread
@@ -115,7 +115,9 @@ def shifted(found: Series) -> dict[str, float]:
 def legend(study: Study, found: Series, columns: int = 6) -> tuple[list[Line2D], int]:
     """A handle for each series."""
     handles = [Line2D([], [], label=label, markersize=5, **looks(study, rows[0])) for label, rows in found.items()]
-    return handles, min(columns, len(handles))
+    # A legend has the width of its longest label in every column.
+    columns = min(columns, 90 // (8 + max(len(label) for label in found)))
+    return by_row(handles, columns), columns
 
 
 @style.styled
@@ -129,14 +131,16 @@ def epochs(study: Study, rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> F
     shifts = shifted(found)
     for label, members in found.items():
         draw_spread(left, study, members, "epochs_to_target", shifts[label])
-        if label in fits:
-            draw_fit(left, fits[label], color(study, members[0]))
         spreads = [(row.point.batch, spread(row.epochs)) for row in members if len(row.epochs) > 1]
         right.plot(*zip(*spreads, strict=True), **looks(study, members[0]), markersize=4.5) if spreads else None
     batches = [row.point.batch for row in rows]
     for axes in (left, right):
         batch_axis(axes, batches)
     log_values(left)
+    limits = left.get_ylim()  # before the bands, which may reach to zero
+    for label, fit in fits.items():
+        draw_fit(left, fit, color(study, found[label][0]))
+    left.set_ylim(limits)
     mark_missed(left, study, found, shifts)
     left.set_ylabel("epochs to target")
     right.set_ylim(bottom=0)
@@ -206,20 +210,19 @@ def time_to_solution(study: Study, rows: Sequence[Row], speed: float, words: str
         return None
     figure = style.canvas(3.3)
     axes = figure.subplots()
+    longest = max(machine_time(study, row, speed) for members in found.values() for row in members if row.epochs)
+    unit, factor = ("h", 3600) if longest > 10800 else ("min", 60) if longest > 180 else ("s", 1)
     for members in found.values():
         known = [row for row in members if row.epochs]
-        seconds = [machine_time(study, row, speed) for row in known]
+        seconds = [machine_time(study, row, speed) / factor for row in known]
         axes.plot([row.ranks for row in known], seconds, markersize=5, **looks(study, members[0]))
         if not known[0].point.source and len(known) > 1:
             ideal = [seconds[0] * known[0].ranks / row.ranks for row in known]
             axes.plot([row.ranks for row in known], ideal, color=color(study, members[0]), linewidth=0.7, alpha=0.5,
                       linestyle=(0, (4, 3)))  # fmt: skip
     batch_axis(axes, [row.ranks for row in rows if row.epochs], "data-parallel ranks (global batch / local batch)")
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(10, (1, 2, 5)))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: units.duration(value).replace(" 00 s", "")))
-    axes.set_ylabel("time to target")
+    log_values(axes)
+    axes.set_ylabel(f"time to target ({unit})")
     handles, columns = legend(study, found)
     figure.legend(handles=handles, loc="outside upper left", ncols=columns)
     caption = (

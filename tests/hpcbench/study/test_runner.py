@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> StudyFolder:
     """A new study's folder."""
     folder = StudyFolder(tmp_path / "study")
     with held(folder):
-        pass
+        folder.write({"kind": "convergence"})
     return folder
 
 
@@ -213,6 +213,12 @@ def test_a_second_process_in_the_folder_is_refused(folder: StudyFolder) -> None:
         pass
     with held(folder):
         pass
+
+
+def test_a_folder_in_which_no_study_began_is_removed(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no dataset"), held(StudyFolder(tmp_path / "new")):
+        raise InputError("no dataset")
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Where each node has a part of the training set, a shard, it shuffles its own sam
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -37,22 +38,36 @@ def epoch_order(samples: int, seed: int, epoch: int, node: int = 0) -> Indices:
 
 
 def epoch_batches(
-    samples: int, seed: int, epoch: int, rank: int, ranks: int, local_batch: int, last_batch: str,
+    samples: int, seed: int, epoch: int, own: Sequence[int], ranks: int, local_batch: int, last_batch: str,
     shards: Shards | None = None,
-) -> list[Indices]:  # fmt: skip
-    """The micro-batches of one rank over an epoch, as many as every other rank has.
+) -> list[list[Indices]]:  # fmt: skip
+    """The micro-batches over an epoch of each rank in ``own``, as many as every other rank has.
 
     With ``shards``, each node deals a permutation of its own samples to its ranks. A node that is done before others
     has empty micro-batches then; with ``last_batch="drop"`` all end with the first one that is done.
     """
     if shards is None:
-        return rank_batches(epoch_order(samples, seed, epoch), rank, ranks, local_batch, last_batch)
-    node = shards.node[rank]
-    own, neighbours = shards.samples_on(node), shards.ranks_on(node)
-    order = own[epoch_order(len(own), seed, epoch, node)]
-    batches = rank_batches(order, neighbours.index(rank), len(neighbours), local_batch, last_batch)
+        order = epoch_order(samples, seed, epoch)
+        return [rank_batches(order, rank, ranks, local_batch, last_batch) for rank in own]
     number = len(epoch_sizes(samples, ranks, local_batch, last_batch, shards))
-    return (batches + [own[:0]] * (number - len(batches)))[:number]
+    found: dict[int, list[Indices]] = {}
+    for node in sorted({shards.node[rank] for rank in own}):
+        here, neighbours = shards.samples_on(node), shards.ranks_on(node)
+        order = here[epoch_order(len(here), seed, epoch, node)]
+        for place, rank in enumerate(neighbours):
+            if rank in own:
+                batches = rank_batches(order, place, len(neighbours), local_batch, last_batch)
+                found[rank] = (batches + [here[:0]] * (number - len(batches)))[:number]
+    return [found[rank] for rank in own]
+
+
+def in_turns(batches: list[list[Indices]], together: int) -> list[Indices]:
+    """The micro-batches of several ranks in the order in which one process does them.
+
+    For each micro-batch the ranks take turns; every ``together`` neighbouring ones are joined into one batch.
+    """
+    groups = [batches[first : first + together] for first in range(0, len(batches), together)]
+    return [np.concatenate([rank[number] for rank in group]) for number in range(len(batches[0])) for group in groups]
 
 
 def epoch_sizes(samples: int, ranks: int, local_batch: int, last_batch: str, shards: Shards | None = None) -> list[int]:
@@ -75,13 +90,12 @@ def rank_batches(order: Indices, rank: int, ranks: int, local_batch: int, last_b
     micro-batch the parts differ by at most one sample and may be empty; with ``last_batch="drop"`` it is left out.
     """
     step = ranks * local_batch
-    batches = []
-    for start in range(0, len(order), step):
-        together = order[start : start + step]
-        if len(together) < step and last_batch == "drop":
-            break
-        bounds = np.linspace(0, len(together), ranks + 1).round().astype(np.int64)
-        batches.append(together[bounds[rank] : bounds[rank + 1]])
+    full = len(order) // step
+    batches = [order[start : start + local_batch] for start in range(rank * local_batch, full * step, step)]
+    rest = order[full * step :]
+    if len(rest) and last_batch == "keep":
+        bounds = np.linspace(0, len(rest), ranks + 1).round().astype(np.int64)
+        batches.append(rest[bounds[rank] : bounds[rank + 1]])
     return batches
 
 

@@ -1,4 +1,4 @@
-"""Batch-norm statistics before evaluation: the arithmetic mean over all ranks, as the MLPerf HPC rules have it."""
+"""Batch-norm statistics of ranks, real and simulated, and their mean before evaluation (MLPerf HPC rules)."""
 
 from __future__ import annotations
 
@@ -35,3 +35,56 @@ def running_statistics(model: nn.Module) -> list[Tensor]:
         for name in ("running_mean", "running_var")
         if isinstance(tensor := getattr(module, name, None), Tensor)
     ]
+
+
+class RankStatistics:
+    """Running statistics of each simulated rank of a process, copied into the model's buffers in its turn.
+
+    The buffers stay in place, so that a captured graph finds them. ``num_batches_tracked`` is kept for each rank, too.
+    """
+
+    def __init__(self, model: nn.Module, ranks: int) -> None:
+        statistics = running_statistics(model)
+        self._averaged = len(statistics)
+        self._live = statistics + [
+            counter
+            for module in model.modules()
+            if isinstance(counter := getattr(module, "num_batches_tracked", None), Tensor)
+        ]
+        self._held = [[tensor.clone() for tensor in self._live] for _ in range(ranks)]
+        self._turn = 0
+
+    def use(self, turn: int) -> None:
+        """Put the statistics of simulated rank ``turn`` of this process, from 0, into the model."""
+        if turn == self._turn or not self._live:
+            return
+        torch._foreach_copy_(self._held[self._turn], self._live)
+        torch._foreach_copy_(self._live, self._held[turn])
+        self._turn = turn
+
+    def average(self, model: nn.Module, group: Group) -> None:
+        """Give ``model`` and every simulated rank the mean over all ranks, simulated and real."""
+        held = [each[: self._averaged] for each in self.state()]
+        live = self._live[: self._averaged]
+        for mean, *each in zip(live, *held, strict=True):
+            mean.copy_(torch.stack(each).mean(dim=0))
+        average_statistics(model, group)
+        for tensors in held:
+            for tensor, mean in zip(tensors, live, strict=True):
+                tensor.copy_(mean)
+
+    def state(self) -> list[list[Tensor]]:
+        """The statistics of each simulated rank, for a checkpoint; those of the first are in the model afterwards."""
+        self.use(0)
+        for tensor, live in zip(self._held[0], self._live, strict=True):
+            tensor.copy_(live)
+        return self._held
+
+    def load(self, state: list[list[Tensor]]) -> None:
+        """Go on from what ``state`` gave."""
+        for held, saved in zip(self._held, state, strict=True):
+            for tensor, value in zip(held, saved, strict=True):
+                tensor.copy_(value)
+        for live, first in zip(self._live, self._held[0], strict=True):
+            live.copy_(first)
+        self._turn = 0

@@ -131,7 +131,10 @@ def tiles(run: Run) -> list[dict[str, str]]:
     )
     quality = "at the end" if s.status == "success" else "best"
     rate = None if s.samples_per_s is None else s.samples_per_s * s.flops_training_per_sample
-    shape = f"{count(s.world_size, 'rank')} x {s.local_batch_size:,}"
+    ranks = count(s.world_size, "rank")
+    if s.simulated_ranks is not None:
+        ranks += f" simulating {s.world_size * s.simulated_ranks:,}"
+    shape = f"{ranks} x {s.local_batch_size:,}"
     shape += f" x {s.accumulation} accumulated" if s.accumulation > 1 else ""
     shown = [
         (

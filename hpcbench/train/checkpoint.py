@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ class Checkpoint:
     precision: dict[str, Any]
     state: dict[str, Any]
     setup: dict[str, Any]
+    statistics: list[list[Tensor]] = field(default_factory=list)
+    """Batch-norm statistics of each simulated rank, where there are several."""
 
 
 def save(checkpoint: Checkpoint, folder: Path, keep: int) -> Path:

@@ -17,6 +17,8 @@ from hpcbench.measure.mllog import RunLog
 from hpcbench.measure.phases import Phases
 from hpcbench.measure.system import system_description
 from hpcbench.optim.scaling import rate_note, scale_to_batch
+from hpcbench.parallel.batchnorm_group import share_batch_norm
+from hpcbench.parallel.data_ranks import DataRanks, data_ranks
 from hpcbench.parallel.gradients import GradientReducer, broadcast_state
 from hpcbench.results.run_folder import RunFolder, default_path
 from hpcbench.train import checkpoint as checkpoints
@@ -29,6 +31,7 @@ from hpcbench.train.ranks import Ranks
 from hpcbench.train.shards import check_placement
 from hpcbench.train.stage import check_transform
 from staging.errors import InputError
+from staging.ranks.launch import Launch
 from staging.spans import Spans
 
 
@@ -52,17 +55,20 @@ def open_run(
     training, validation = ranks.together(lambda: open_data(application, config))
     ranks.together(lambda: check_transform(application, config))
     ranks.together(lambda: check_placement(application, config, training))
-    ranks.together(lambda: check_batch(config, len(training), launch.world_size))
-    ranks.together(lambda: check_noise_scale(config, launch.world_size * config.train.accumulation))
+    shared = ranks.together(lambda: ranks_of(config, launch))
+    ranks.together(lambda: check_batch(config, len(training), shared.total))
+    ranks.together(lambda: check_noise_scale(config, launch.world_size * shared.turns * config.train.accumulation))
     task = ranks.together(lambda: application.module("task").build_task(config))
     folder, found = ranks.together(lambda: open_folder(path, launch.rank, resume=resume))
     log = start_log(folder, application, config, ranks, found)
     model = build_model(application, config, ranks.fabric, seed)
     broadcast_state(model, group)
+    if shared.processes > 1:
+        share_batch_norm(model, group, shared.processes, config.parallel.timeout_s)
     optimizer = ranks.together(lambda: build_optimizer(config, task, model, ranks.fabric))
     reset_peak_memory(ranks.fabric.device)
     run = Run(
-        application=application, config=config, launch=launch, group=group, fabric=ranks.fabric,
+        application=application, config=config, launch=launch, group=group, data_ranks=shared, fabric=ranks.fabric,
         phases=Phases(spans, ranks.fabric.device), folder=folder, log=log,
         console=Console(launch.rank == 0, config.train.max_epochs), interrupts=interrupts, seed=seed,
         threads=ranks.threads, task=task, training=training, validation=validation, model=model, optimizer=optimizer,
@@ -81,11 +87,19 @@ def open_run(
 def headline(run: Run) -> str:
     """The first line of a run: what runs where."""
     ranks = f"{run.launch.world_size} rank{'s' if run.launch.world_size > 1 else ''}"
+    if run.config.parallel.simulated_ranks is not None:
+        ranks += f" simulating {run.data_ranks.total}"
     return (
         f"{run.application.name} {run.config.preset}: {ranks} x {run.threads} threads on {run.device_name}, "
         f"{run.precision}, global batch {run.global_batch_size}, "
         f"{rate_note(run.config.optim, run.global_batch_size)}, seed {run.seed}"
     )
+
+
+def ranks_of(config: RunConfig, launch: Launch) -> DataRanks:
+    """The data-parallel ranks of the configuration. Raises ``InputError`` where they cannot be formed."""
+    simulated, group_size = config.parallel.simulated_ranks, config.train.batchnorm_group_size
+    return data_ranks(launch.rank, launch.world_size, simulated, group_size)
 
 
 def open_folder(path: Path, rank: int, *, resume: bool) -> tuple[RunFolder, checkpoints.Checkpoint | None]:
@@ -124,6 +138,8 @@ def write_description(run: Run) -> None:
     log.seed(run.seed)
     log.samples(len(run.training), len(run.validation))
     log.geometry(run.global_batch_size, launch.nodes, accelerators, launch.world_size)
+    if config.parallel.simulated_ranks is not None:
+        log.event("simulated_ranks", run.data_ranks.total)
     if config.staging.placement == "replicate":  # else once the shards are known
         log.hyperparameters(run.task.log_keys(run.steps_per_epoch))
     if config.train.target is not None:

@@ -14,6 +14,7 @@ from lightning.fabric import Fabric
 from hpcbench import __version__
 from hpcbench.config.resolve import as_tree
 from hpcbench.config.schema import RunConfig
+from hpcbench.parallel.data_ranks import deal_to_nodes
 from hpcbench.parallel.environment import make_fabric
 from hpcbench.parallel.group import Group, connect
 from hpcbench.parallel.threads import threads_per_rank
@@ -61,7 +62,9 @@ def connect_ranks(launch: Launch, found: RunConfig | InputError) -> Iterator[Ran
     try:
         with AbortWatcher(group, program="hpcbench", with_parent="HPCBENCH_SPAWNED" in os.environ) as watcher:
             if config.parallel.simulated_nodes is not None:
-                group.launch = on_simulated_nodes(group.launch, config.parallel.simulated_nodes)
+                group.launch = on_simulated_nodes(
+                    group.launch, config.parallel.simulated_nodes, config.parallel.simulated_ranks
+                )
             yield Ranks(group.launch, group, fabric, threads, watcher)
     except EveryRankError:
         group.close()
@@ -69,14 +72,19 @@ def connect_ranks(launch: Launch, found: RunConfig | InputError) -> Iterator[Ran
     group.close()
 
 
-def on_simulated_nodes(launch: Launch, nodes: int) -> Launch:
-    """The launch with the ranks dealt to pretended nodes in contiguous runs. Raises ``EveryRankError``."""
-    size = launch.world_size
+def on_simulated_nodes(launch: Launch, nodes: int, simulated_ranks: int | None = None) -> Launch:
+    """The launch with the ranks dealt to pretended nodes in contiguous runs. Raises ``EveryRankError``.
+
+    Where ranks are simulated, several nodes may be in one process: then they only decide who takes which samples.
+    """
+    size = launch.world_size * (simulated_ranks or 1)
     if nodes > size:
         raise EveryRankError(
             f"parallel.simulated_nodes ({nodes}) must be at most the number of ranks ({size})", speaks=launch.rank == 0
         )
-    node_of = [rank * nodes // size for rank in range(size)]
+    if simulated_ranks is not None:
+        return launch
+    node_of = deal_to_nodes(size, nodes)
     node = node_of[launch.rank]
     return replace(
         launch,

@@ -13,7 +13,7 @@ class State:
     epoch: int = 0
     """Finished epochs."""
     micro_batch: int = 0
-    """Finished micro-batches of the epoch under way."""
+    """Finished micro-batches of the epoch under way; those of simulated ranks count each."""
     step: int = 0
     """Optimizer steps so far."""
     samples: int = 0

@@ -72,7 +72,7 @@ def sharded(draw: st.DrawFn) -> Shards:
 @given(shards=sharded(), local=st.integers(1, 5), last=st.sampled_from(["keep", "drop"]), epoch=st.integers(1, 9))
 def test_shards_are_seen_once_each_on_their_own_node(shards: Shards, local: int, last: str, epoch: int) -> None:
     samples, ranks = len(shards.home), len(shards.node)
-    seen = [epoch_batches(samples, 7, epoch, rank, ranks, local, last, shards) for rank in range(ranks)]
+    seen = [epoch_batches(samples, 7, epoch, [rank], ranks, local, last, shards)[0] for rank in range(ranks)]
     sizes = epoch_sizes(samples, ranks, local, last, shards)
     assert {len(batches) for batches in seen} == {len(sizes)}
     assert [sum(len(batches[step]) for batches in seen) for step in range(len(sizes))] == sizes
@@ -91,7 +91,7 @@ def test_one_node_has_the_order_of_an_unsharded_set(samples: int, ranks: int, lo
     shards = Shards(np.zeros(samples, np.int64), (0,) * ranks)
     assert epoch_sizes(samples, ranks, local, last, shards) == epoch_sizes(samples, ranks, local, last)
     for rank in range(ranks):
-        one, two = (epoch_batches(samples, 3, 2, rank, ranks, local, last, each) for each in (None, shards))
+        one, two = (epoch_batches(samples, 3, 2, [rank], ranks, local, last, each)[0] for each in (None, shards))
         assert [batch.tolist() for batch in one] == [batch.tolist() for batch in two]
 
 
@@ -99,11 +99,13 @@ def test_nodes_shuffle_differently_and_each_by_seed_epoch_and_node_alone() -> No
     orders = {tuple(epoch_order(50, *key)) for key in [(1, 1), (1, 1, 1), (1, 1, 2), (1, 2, 1), (2, 1, 1)]}
     assert len(orders) == 5
     few, many = Shards(np.arange(40) % 2, (0, 1)), Shards(np.append(np.arange(40) % 2, [1] * 9), (0, 1, 1))
-    assert (epoch_batches(40, 1, 1, 0, 2, 5, "keep", few)[0] == epoch_batches(49, 1, 1, 0, 3, 5, "keep", many)[0]).all()
+    assert (
+        epoch_batches(40, 1, 1, [0], 2, 5, "keep", few)[0][0] == epoch_batches(49, 1, 1, [0], 3, 5, "keep", many)[0][0]
+    ).all()
 
 
 def test_a_node_that_is_done_waits_with_empty_batches() -> None:
     shards = Shards(np.array([0] * 5 + [1]), (0, 1))
     assert epoch_sizes(6, 2, 2, "keep", shards) == [3, 2, 1]
-    assert [len(batch) for batch in epoch_batches(6, 1, 1, 1, 2, 2, "keep", shards)] == [1, 0, 0]
+    assert [len(batch) for batch in epoch_batches(6, 1, 1, [1], 2, 2, "keep", shards)[0]] == [1, 0, 0]
     assert epoch_sizes(6, 2, 2, "drop", shards) == []

@@ -70,10 +70,10 @@ def test_shards_train_as_one_process_does_on_the_same_samples(
     shards = Shards(home[:23], (0, 1))
     seen: list[Indices] = []
 
-    def together(samples: int, seed: int, epoch: int, *_: object) -> list[Indices]:
-        parts = [epoch_batches(samples, seed, epoch, rank, 2, 4, "keep", shards) for rank in range(2)]
+    def together(samples: int, seed: int, epoch: int, *_: object) -> list[list[Indices]]:
+        parts = [epoch_batches(samples, seed, epoch, [rank], 2, 4, "keep", shards)[0] for rank in range(2)]
         seen.extend(both := [np.concatenate(pair) for pair in zip(*parts, strict=True)])
-        return both
+        return [both]
 
     monkeypatch.setattr("hpcbench.train.loop.epoch_batches", together)
     assert train(tmp_path / "one", *common, "--train.local_batch_size", "8") == 3

@@ -1,0 +1,126 @@
+"""Batch norm over the samples of neighbouring processes, on any backend; torch's SyncBatchNorm is for CUDA alone.
+
+Each process sends its count, means and sums of squared deviations, which are merged as in Chan, Golub and LeVeque
+(1983), so that parts of any size count rightly, and variances do not suffer from large means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from hpcbench.parallel.group import Group
+
+
+class GroupBatchNorm(_BatchNorm):
+    """A batch norm whose statistics in training are those of all samples of ``processes``; collective there."""
+
+    def __init__(self, layer: _BatchNorm, processes: Any) -> None:
+        super().__init__(layer.num_features, layer.eps, layer.momentum, layer.affine, layer.track_running_stats)
+        # The optimizer, and whoever else holds them, go on with the same parameters and buffers.
+        self._parameters, self._buffers = layer._parameters, layer._buffers
+        self.training = layer.training
+        self.processes = processes
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x`` (batch, features, ...), normalized. The batch may be empty; where all are, no statistics change."""
+        if not self.training:
+            return super().forward(x)
+        count, mean, deviations = merged_moments(x, self.processes)
+        self.track(count, mean, deviations / (count - 1).clamp(min=1))
+        variance = deviations / count.clamp(min=1)
+        normalize: Callable[..., Tensor] = _Normalize.apply
+        return normalize(x, self.weight, self.bias, mean, variance, count, self.eps, self.processes)
+
+    @torch.no_grad()
+    def track(self, count: Tensor, mean: Tensor, variance: Tensor) -> None:
+        """Move the running statistics towards those of a batch of ``count``, without waiting for the device."""
+        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
+            return
+        some = count > 0
+        self.num_batches_tracked.add_(some)
+        batches = self.num_batches_tracked.clamp(min=1).to(mean.dtype)
+        momentum = 1 / batches if self.momentum is None else self.momentum
+        for running, value in ((self.running_mean, mean), (self.running_var, variance)):
+            running.add_((value - running) * momentum * some)
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Any number of dimensions from two on; the layer that this one replaces fitted its model."""
+
+
+@torch.no_grad()
+def merged_moments(x: Tensor, processes: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Count (), means (features,) and sums of squared deviations (features,) over all processes; collective."""
+    wide = x if x.dtype == torch.float64 else x.float()
+    features, dims = x.shape[1], [0, *range(2, x.dim())]
+    own = wide.new_zeros(2 * features + 1)
+    if x.numel():
+        own[0] = x.numel() // features
+        variance, own[1 : features + 1] = torch.var_mean(wide, dims, correction=0)
+        own[features + 1 :] = variance * own[0]
+    parts = [torch.empty_like(own) for _ in range(dist.get_world_size(processes))]
+    dist.all_gather(parts, own, group=processes)
+    together = torch.stack(parts)
+    counts, means, deviations = together[:, :1], together[:, 1 : features + 1], together[:, features + 1 :]
+    count = counts.sum()
+    mean = (counts * means).sum(0) / count.clamp(min=1)
+    return count, mean, (deviations + counts * (means - mean).square()).sum(0)
+
+
+class _Normalize(torch.autograd.Function):
+    """``(x - mean) / sqrt(variance + eps) * weight + bias``, whose gradient goes through the moments of the group."""
+
+    @staticmethod
+    def forward(  # type: ignore[no-untyped-def]
+        ctx, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, variance: Tensor, count: Tensor,
+        eps: float, processes: Any,
+    ) -> Tensor:  # fmt: skip
+        ctx.save_for_backward(x, weight, mean, variance, count)
+        ctx.eps, ctx.processes = eps, processes
+        # The kernel of evaluation, which takes the statistics that it is given, in any precision and layout.
+        return torch.nn.functional.batch_norm(x, mean, variance, weight, bias, training=False, eps=eps)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
+        x, weight, mean, variance, count = ctx.saved_tensors
+        shape = (1, -1, *[1] * (x.dim() - 2))
+        dims = [0, *range(2, x.dim())]
+        scale = (variance + ctx.eps).rsqrt()
+        wide = gradient.to(mean.dtype)
+        normal = (x.to(mean.dtype) - mean.view(shape)) * scale.view(shape)
+        own = torch.stack([wide.sum(dims), (wide * normal).sum(dims)])
+        means = own.clone()
+        dist.all_reduce(means, group=ctx.processes)
+        along_bias, along_weight = (part.view(shape) for part in means / count.clamp(min=1))
+        factor = scale if weight is None else scale * weight
+        inner = (wide - along_bias - normal * along_weight) * factor.view(shape)
+        affine = (None, None) if weight is None else (own[1].to(weight.dtype), own[0].to(weight.dtype))
+        return inner.to(x.dtype), *affine, None, None, None, None, None
+
+
+def share_batch_norm(model: nn.Module, group: Group, processes: int, timeout_s: float) -> None:
+    """Replace each batch norm in ``model`` by one over ``processes`` neighbouring processes; collective.
+
+    Parameters, buffers and their names stay. ``processes`` divides the size of the group.
+    """
+    first = group.rank - group.rank % processes
+    members = list(range(first, first + processes))
+    # Only its members make a group, since at scale there are many.
+    made = dist.new_group(members, timedelta(seconds=timeout_s), use_local_synchronization=True)
+    for parent in list(model.modules()):
+        for name, layer in list(parent.named_children()):
+            if isinstance(layer, _BatchNorm):
+                setattr(parent, name, GroupBatchNorm(layer, made))
+
+
+def shares_batch_norm(model: nn.Module) -> bool:
+    """Whether a pass through the model in training waits for other processes."""
+    return any(isinstance(module, GroupBatchNorm) for module in model.modules())

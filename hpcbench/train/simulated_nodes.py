@@ -1,0 +1,59 @@
+"""Shards on simulated nodes: samples get the homes that a staging would give them, while all data stays at hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hpcbench.config.schema import RunConfig
+from hpcbench.data.sampler import Indices, Shards
+from hpcbench.parallel.data_ranks import deal_to_nodes
+from hpcbench.parallel.staging_world import staging_world
+from hpcbench.train.shards import check_homes, log_schedule, sample_files
+from hpcbench.train.stage import names, options_of_run
+from staging.moving.counters import Counters
+from staging.planning.plan import make_plan
+from staging.prepare import open_source, settled
+from staging.ranks.together import together
+from staging.ranks.world import World
+
+if TYPE_CHECKING:
+    from hpcbench.train.context import Run
+
+
+def places_without_moving(config: RunConfig) -> bool:
+    """Whether samples have homes on nodes only for the order in which the ranks take them."""
+    return config.staging.placement == "shard" and not config.staging.destination
+
+
+def draw_homes(run: Run) -> None:
+    """Before an epoch: where the run has simulated shards, give the samples their homes; collective.
+
+    They are those of a staging before the first epoch and, with ``staging.reshuffle``, of a new draw before each other.
+    Raises ``InputError`` on all ranks for shards that cannot be trained on.
+    """
+    if not places_without_moving(run.config) or (run.shards is not None and not run.config.staging.reshuffle):
+        return
+    world, nodes = staging_world(run.group), run.config.parallel.simulated_nodes or 1
+    shards = Shards(drawn_homes(run, world, nodes), tuple(deal_to_nodes(run.data_ranks.total, nodes)))
+    together(world, lambda: check_homes(run.config, shards))
+    first = run.shards is None
+    run.shards = shards
+    run.cut_epoch()
+    if first:
+        log_schedule(run)
+
+
+def drawn_homes(run: Run, world: World, nodes: int) -> Indices:
+    """The node of each training sample by the plan of a staging; collective."""
+    options = settled(options_of_run(run))
+    listing = open_source(options, world, Counters(), names(run.application, run.config)).listing
+    plan = make_plan(
+        listing, nodes, [1] * nodes, "shard", "direct", options.seed, shuffle=options.shuffle,
+        replicate_also=options.replicate_also,
+    )  # fmt: skip
+    entry, root = {name: number for number, name in enumerate(listing.names)}, Path(run.config.data.root)
+    files = sample_files(run.application, run.config, run.training)
+    return plan.home[[entry[path.relative_to(root).as_posix()] for path in files]].astype(np.int64)

@@ -1,5 +1,6 @@
 """A small simulated dataset and short ways to train on it."""
 
+import json
 import os
 import subprocess
 import sys
@@ -60,3 +61,13 @@ def start_fixture(cosmos: Path) -> Callable[..., "subprocess.Popen[str]"]:
         return start(cosmos, folder, *settings, before=before)
 
     return run
+
+
+def train_in_ranks(ranks: int, commands: list[list[str]]) -> None:
+    """Run commands one after the other, each in so many ranks; none may fail."""
+    program = Path(__file__).with_name("programs") / "trainings.py"
+    done = subprocess.run(
+        [sys.executable, str(program), str(ranks), json.dumps(commands)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,47 @@
+"""Runs hpcbench commands one after the other, each in N ranks, importing torch once: ``trainings.py N JSON``.
+
+A training leaves in its folder a file ``collectives`` with the number of all-reduces of gradients.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import hpcbench.train.run
+from hpcbench.cli.main import main
+from hpcbench.exits import DONE, TARGET_NOT_REACHED
+from hpcbench.parallel.spawn import rank_environments
+
+
+def close_run(run: Any, *args: Any) -> None:
+    """Count, and close."""
+    if run.is_first:
+        (run.folder.path / "collectives").write_text(str(run.reducer.collectives))
+    real_close(run, *args)
+
+
+def train(rank: int) -> int:
+    """All commands as one of the ranks; the code of the first that fails."""
+    for environments, words in zip(places, commands, strict=True):
+        os.environ.update(environments[rank])
+        code = main(words)
+        if code not in (DONE, TARGET_NOT_REACHED):
+            return code
+    return DONE
+
+
+real_close, hpcbench.train.run.close_run = hpcbench.train.run.close_run, close_run  # type: ignore[assignment]
+ranks, commands = int(sys.argv[1]), json.loads(sys.argv[2])
+places = [rank_environments(ranks, os.environ) for _ in commands]
+children = []
+for number in range(ranks):
+    child = os.fork()
+    if child == 0:
+        ended = train(number)
+        sys.stdout.flush()
+        os._exit(ended)
+    children.append(child)
+sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))

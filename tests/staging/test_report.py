@@ -160,7 +160,7 @@ def test_the_slow_reader_is_named_however_few_files_there_are(
     for number in range(files):
         (tmp_path / "source" / str(number)).write_bytes(bytes(2 << 20))
     monkeypatch.setattr(staging.ledger.batch, "sync_filesystem", lambda _: None)
-    slow(monkeypatch, FileReader, "read_into", 0.05)
+    slow(monkeypatch, FileReader, "read_into", 0.15)
     found = stage(StageOptions(tmp_path / "source", str(tmp_path / "out"), piece_bytes=1 << 20), Alone(), quiet=True)
     assert found.bound().part == "read"
     assert 0.5 < found.bound().share <= 1

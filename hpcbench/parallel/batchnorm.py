@@ -56,11 +56,10 @@ class RankStatistics:
 
     def use(self, turn: int) -> None:
         """Put the statistics of simulated rank ``turn`` of this process, from 0, into the model."""
-        if turn == self._turn or not self._live:
-            return
-        torch._foreach_copy_(self._held[self._turn], self._live)
-        torch._foreach_copy_(self._live, self._held[turn])
-        self._turn = turn
+        if turn != self._turn:
+            self._copy(self._live, to=self._held[self._turn])
+            self._copy(self._held[turn], to=self._live)
+            self._turn = turn
 
     def average(self, model: nn.Module, group: Group) -> None:
         """Give ``model`` and every simulated rank the mean over all ranks, simulated and real."""
@@ -69,15 +68,13 @@ class RankStatistics:
         for mean, *each in zip(live, *held, strict=True):
             mean.copy_(torch.stack(each).mean(dim=0))
         average_statistics(model, group)
-        for tensors in held:
-            for tensor, mean in zip(tensors, live, strict=True):
-                tensor.copy_(mean)
+        for each in held:
+            self._copy(live, to=each)
 
     def state(self) -> list[list[Tensor]]:
         """The statistics of each simulated rank, for a checkpoint; those of the first are in the model afterwards."""
         self.use(0)
-        for tensor, live in zip(self._held[0], self._live, strict=True):
-            tensor.copy_(live)
+        self._copy(self._live, to=self._held[0])
         return self._held
 
     def load(self, state: list[list[Tensor]]) -> None:
@@ -85,6 +82,11 @@ class RankStatistics:
         for held, saved in zip(self._held, state, strict=True):
             for tensor, value in zip(held, saved, strict=True):
                 tensor.copy_(value)
-        for live, first in zip(self._live, self._held[0], strict=True):
-            live.copy_(first)
+        self._copy(self._held[0], to=self._live)
         self._turn = 0
+
+    def _copy(self, tensors: list[Tensor], to: list[Tensor]) -> None:
+        # Of one type each, so that a GPU copies them in a few kernels.
+        for part in (slice(self._averaged), slice(self._averaged, None)):
+            if tensors[part]:
+                torch._foreach_copy_(to[part], tensors[part])

@@ -45,7 +45,8 @@ def group(runs: Mapping[str, Run], folder: Path) -> dict[str, Any]:
         s, f = run.summary, first.summary
         rows.append({
             "run": name, "color": color(index), "link": _link(run, folder), "preset": s.preset,
-            "ranks": units.integer(s.world_size), "batch": units.integer(s.global_batch_size), "seed": str(s.seed),
+            "ranks": units.integer(s.world_size) + s.simulating, "batch": units.integer(s.global_batch_size),
+            "seed": str(s.seed),
             "reached": verdict(s.status, s.target), "quality": units.score(run.quality),
             "epochs": units.integer(s.epochs), "rate": units.significant(s.samples_per_s),
             "time": units.duration(s.time_to_solution_s) if run.reached else units.MISSING,

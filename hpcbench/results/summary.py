@@ -96,6 +96,11 @@ class Summary:
     ruleset: str = "3.0.0"
     schema: int = SCHEMA
 
+    @property
+    def simulating(self) -> str:
+        """What follows the number of ranks where these do the work of more: `` simulating 64``; else nothing."""
+        return "" if self.simulated_ranks is None else f" simulating {self.world_size * self.simulated_ranks:,}"
+
     def to_json(self) -> str:
         """The summary as JSON text; numbers that are not finite become null."""
         return json.dumps(finite(asdict(self)), indent=2) + "\n"

@@ -52,6 +52,7 @@ def test_the_accelerator_trains_as_the_processor_does(app: str, train: Train) ->
     pytest.param(("cosmoflow", "--model.dropout", "0.5", "--train.local_batch_size", "2"), id="dropout"),
     pytest.param(("cosmoflow", "--train.local_batch_size", "2", "--train.accumulation", "5"), id="smaller last step"),
     pytest.param(("deepcam", "--train.local_batch_size", "4"), id="batch norm"),
+    pytest.param(("deepcam", "--train.local_batch_size", "2", "--parallel.simulated_ranks", "3"), id="simulated ranks"),
     pytest.param(("deepcam", "--train.local_batch_size", "2", "--data.workers", "2"), id="memory pinned meanwhile"),
 ])  # fmt: skip
 def test_a_captured_step_equals_the_eager_one(settings: tuple[str, ...], train: Train, device: torch.device) -> None:

@@ -5,7 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.data.sampler import Shards, batch_sizes, epoch_batches, epoch_order, epoch_sizes, rank_batches, rank_share
+from hpcbench.data.sampler import (
+    Shards,
+    batch_sizes,
+    epoch_batches,
+    epoch_order,
+    epoch_sizes,
+    in_turns,
+    rank_batches,
+    rank_share,
+)
 
 COUNTS = st.integers(1, 200)
 RANKS = st.integers(1, 9)
@@ -109,3 +118,19 @@ def test_a_node_that_is_done_waits_with_empty_batches() -> None:
     assert epoch_sizes(6, 2, 2, "keep", shards) == [3, 2, 1]
     assert [len(batch) for batch in epoch_batches(6, 1, 1, [1], 2, 2, "keep", shards)[0]] == [1, 0, 0]
     assert epoch_sizes(6, 2, 2, "drop", shards) == []
+
+
+@given(samples=COUNTS, ranks=st.sampled_from([6, 12]), together=st.integers(1, 3), sharded=st.booleans())
+def test_simulated_ranks_take_turns_in_each_micro_batch(samples: int, ranks: int, together: int, sharded: bool) -> None:
+    shards = Shards(np.arange(samples) % 2, tuple(2 * rank // ranks for rank in range(ranks))) if sharded else None
+    own = range(ranks // 2, ranks // 2 + together * (ranks // 2 // together))
+    parts = epoch_batches(samples, 3, 1, own, ranks, 2, "keep", shards)
+    done = in_turns(parts, together)
+    turns = len(own) // together
+    for number, batch in enumerate(done):
+        micro, turn = divmod(number, turns)
+        group = parts[turn * together : (turn + 1) * together]
+        assert batch.tolist() == [sample for rank in group for sample in rank[micro]]
+    assert len(done) == turns * len(epoch_sizes(samples, ranks, 2, "keep", shards))
+    each = [epoch_batches(samples, 3, 1, [rank], ranks, 2, "keep", shards)[0] for rank in own]
+    assert [[part.tolist() for part in rank] for rank in each] == [[part.tolist() for part in rank] for rank in parts]

@@ -164,6 +164,15 @@ def test_aborted_run_shows_its_reason_as_text(build_run: Any) -> None:
     assert page.has("time on the clock")
 
 
+def test_simulated_ranks_are_told_from_real_ones(build_run: Any, tmp_path: Path) -> None:
+    simulated = build_run("simulated", world_size=2, simulated_ranks=32, local_batch_size=1, global_batch_size=64)
+    page = report(simulated)
+    assert page.has("2 ranks simulating 64 x 1")
+    assert page.has("2 simulating 64 on 1 node")
+    both = Page(write_report([simulated, build_run("real", world_size=64)], tmp_path / "both.html")[-1])
+    assert [row[2] for row in both.rows if row[0] in ("simulated", "real")][:2] == ["2 simulating 64", "64"]
+
+
 def test_run_without_a_target(build_run: Any) -> None:
     page = report(build_run(target=None, epochs_to_target=None, metrics={"mae": 0.3512}))
     assert page.has("Trained for 9 epochs in 44.9 s")

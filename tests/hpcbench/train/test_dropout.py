@@ -107,6 +107,12 @@ def test_training_without_keys_or_with_those_of_another_batch_is_refused() -> No
         layer(torch.ones(3, 4))
 
 
+def test_an_empty_batch_passes() -> None:
+    layer = SampleDropout(0.5, stream=1)
+    set_sample_keys(layer, torch.arange(0))
+    assert layer(torch.ones(0, 4)).shape == (0, 4)
+
+
 def test_rate_outside_its_range_is_refused() -> None:
     with pytest.raises(ValueError, match=r"p \(1.0\) must be at least 0 and below 1"):
         SampleDropout(1.0, stream=1)

@@ -17,7 +17,7 @@ from hpcbench.train.huge_pages import use_huge_pages
 from staging.cli import said_once
 from staging.errors import InputError
 
-COMMANDS = ("demo", "apps", "app", "data", "stage", "train", "study", "check", "report", "doctor")
+COMMANDS = ("demo", "apps", "app", "data", "stage", "train", "study", "optimizers", "check", "report", "doctor")
 
 HEADER = """\
 usage: hpcbench COMMAND [options]
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def dispatch(tokens: list[str]) -> int:
     """Hand the command line to its command."""
     if not tokens or tokens[0] in ("-h", "--help", "help"):
-        print(HEADER + "\n".join(f"  {name:8} {command(name).HELP}" for name in COMMANDS) + "\n" + FOOTER, end="")
+        print(HEADER + "\n".join(f"  {name:10} {command(name).HELP}" for name in COMMANDS) + "\n" + FOOTER, end="")
         return 0
     if tokens[0] == "--version":
         print(f"hpcbench {__version__}")

@@ -144,6 +144,8 @@ class TrainConfig:
     """auto is bf16-mixed on an accelerator or a processor with AMX or AVX512-BF16, else 32-true."""
     channels_last: bool = True
     """Memory layout of activations and kernels."""
+    trust_ratios_every: int = 0
+    """Optimizer steps between records of the trust ratio of every layer (lars, larc, lamb); 0 records none."""
     noise_scale_every: int = 0
     """Optimizer steps between measurements of the gradient noise scale; 0 measures none."""
     compile: bool = False

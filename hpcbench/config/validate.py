@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcbench.config.optimizers import options_of
+from hpcbench.config.optimizers import OPTIMIZERS, options_of
 from hpcbench.config.schema import OptimConfig, RunConfig, ScheduleConfig
 from staging.errors import InputError
 
@@ -42,6 +42,7 @@ def validate_run(config: RunConfig) -> None:
             f"optim.scaling {config.optim.scaling} needs optim.base_batch_size, the global batch size of optim.lr"
         )
     validate_options(config.optim)
+    validate_trust_ratios(config)
     validate_schedule(config.schedule, config.optim.lr if config.optim.scaling == "none" else None)
     if config.submission.ruleset != "3.0.0" and config.staging.destination and not config.staging.timed:
         raise InputError(
@@ -111,6 +112,18 @@ def validate_options(optim: OptimConfig) -> None:
     low, high = options.get("trust_bounds", (0.0, 1.0))
     if not 0 <= low <= high:
         raise InputError(f"optim.trust_bounds ([{low}, {high}]) must be two numbers from 0 on, the smaller one first")
+
+
+def validate_trust_ratios(config: RunConfig) -> None:
+    """Refuse to record trust ratios of an optimizer that has none."""
+    every, name = config.train.trust_ratios_every, config.optim.name
+    have = [info.name for info in OPTIMIZERS.values() if "trust_bounds" in info.options]
+    at_least("train.trust_ratios_every", every, 0)
+    if every and name not in have:
+        raise InputError(
+            f"train.trust_ratios_every ({every}) needs an optimizer with trust ratios, not {name}; set optim.name "
+            f"to {', '.join(have[:-1])} or {have[-1]}, or train.trust_ratios_every to 0"
+        )
 
 
 def validate_schedule(schedule: ScheduleConfig, peak: float | None) -> None:

@@ -52,7 +52,7 @@ class LayerwiseOptimizer(Optimizer):
         self.record = False
         """Whether the next step keeps its trust ratios."""
         self.recorded: list[tuple[Sequence[Tensor], Tensor]] = []
-        """Parameters, and their trust ratios on the device, of the last step that recorded them."""
+        """Parameters, and their trust ratios on the device, of the last step, if it recorded them."""
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group, as in torch. Raises ``InputError`` for a complex or partial parameter."""
@@ -79,6 +79,7 @@ class LayerwiseOptimizer(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self.recorded = []
         found_inf: Tensor | None = getattr(self, "found_inf", None)
         if found_inf is not None and found_inf.device.type == "cpu":
             if found_inf > 0:
@@ -86,7 +87,6 @@ class LayerwiseOptimizer(Optimizer):
             found_inf = None
         groups = [self.with_gradient(group) for group in self.param_groups]
         divisors = [self.divisor(group, groups) for group in self.param_groups]
-        self.recorded = [] if self.record else self.recorded
         for group, parameters, divisor in zip(self.param_groups, groups, divisors, strict=True):
             for part in buckets(parameters):
                 self.bucket_step(group, parameters[part], divisor, found_inf)

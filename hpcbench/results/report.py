@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from hpcbench import __version__
 from hpcbench.results import compare, facts, style, units
+from hpcbench.results.layer_plots import trust_ratios
 from hpcbench.results.plots import Figure, run_figures
 from hpcbench.results.records import Run, read_run
 from hpcbench.results.run_folder import write_atomic
@@ -75,7 +76,9 @@ def run_page(run: Run, page: Path, png: bool = False) -> str:
     science = plots.figures(run.folder.path) if plots is not None else []
     drawn = {figure.name: _draw(figure, page, png) for figure in run_figures(run)}
     staged = timelines(facts.read_object(run.folder.staging))
+    ratios = trust_ratios(run)
     figures = {name: drawn.get(name) for name in ("quality", "loss", "noise_scale", "phases", "throughput")}
+    figures["trust_ratios"] = None if ratios is None else _draw(ratios, page, png)
     environment = facts.read_object(run.folder.environment)
     system = facts.read_object(run.folder.system)
     references, here = facts.reference_rows(run)

@@ -36,6 +36,7 @@ class RunFolder:
         self.steps = self.path / "steps.csv"
         self.epochs = self.path / "epochs.csv"
         self.noise_scale = self.path / "noise_scale.csv"
+        self.trust_ratios = self.path / "trust_ratios.csv"
         self.summary = self.path / "summary.json"
         self.staging = self.path / "staging.json"
         self.examples = self.path / "examples.npz"
@@ -133,6 +134,10 @@ class RunFolder:
     def read_noise_scale(self) -> pandas.DataFrame:
         """One row per measurement of the gradient noise scale. Raises ``DataError``."""
         return self._table(self.noise_scale)
+
+    def read_trust_ratios(self) -> pandas.DataFrame:
+        """One row per layer and recorded step. Raises ``DataError``."""
+        return self._table(self.trust_ratios)
 
     def read_steps(self) -> pandas.DataFrame:
         """One row per optimizer step. Raises ``DataError``."""

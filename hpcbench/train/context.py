@@ -41,6 +41,7 @@ from hpcbench.train.noise_scale import NoiseScale
 from hpcbench.train.shards import NodeShard
 from hpcbench.train.state import State
 from hpcbench.train.task import Task
+from hpcbench.train.trust_ratios import TrustRatios
 from staging.ranks.launch import Launch
 
 ROW = ("epoch", "step", "samples", "lr", "train_loss", "train_s", "eval_s", "elapsed_s", "samples_per_s")
@@ -103,6 +104,8 @@ class Run:
         self.forward_model: Any = torch.compile(self.model) if train.compile else self.model
         self.max_grad_norm = clipping_outside(self.config.optim)
         self.graph = GraphedStep(self._backward, self.device) if train.cuda_graph else None
+        every = train.trust_ratios_every
+        self.trust_ratios = TrustRatios(self.optimizer.optimizer, self.model, every) if every else None
         scaler = getattr(self.fabric._precision, "scaler", None)
         self.noise_scale = (
             NoiseScale(self.model.parameters(), self.group, train.noise_scale_every, scaler)
@@ -232,6 +235,9 @@ class Run:
         noise = self.noise_scale.flush(self.state.epoch + 1) if self.noise_scale is not None else []
         if self.is_first and noise:
             self.folder.append_rows("noise_scale.csv", noise)
+        ratios = self.trust_ratios.flush(self.state.epoch + 1) if self.trust_ratios is not None else []
+        if self.is_first and ratios:
+            self.folder.append_rows("trust_ratios.csv", ratios)
 
     def finish_epoch(self, metrics: dict[str, float], train_s: float, eval_s: float) -> None:
         """Close the epoch: history, table, log and console."""

@@ -99,7 +99,11 @@ def optimizer_step(run: Run, step_samples: int) -> None:
     with run.phase("optimizer"):
         clip_outside(run)
         set_learning_rate(run.optimizer, rate)
+        if run.trust_ratios is not None:
+            run.trust_ratios.before(state.step + 1)
         run.optimizer.step()
+        if run.trust_ratios is not None:
+            run.trust_ratios.after(state.step + 1)
         run.optimizer.zero_grad(set_to_none=run.graph is None)
     run.state.step += 1
     run.state.samples += step_samples

@@ -124,7 +124,7 @@ def start_log(
         log = RunLog.resume(folder.mllog, enabled=first, epoch=int(found.state["epoch"]))
         if first:
             folder.reserve()
-            for table in ("steps.csv", "epochs.csv", "noise_scale.csv"):
+            for table in ("steps.csv", "epochs.csv", "noise_scale.csv", "trust_ratios.csv"):
                 folder.truncate_rows(table, int(found.state["step"]))
     log.submission(config, application)
     log.init_start()

@@ -1,0 +1,40 @@
+"""``hpcbench optimizers``: which optimizers there are, and their options."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from typing import Any
+
+HELP = "list optimizers, their options and defaults"
+DESCRIPTION = """\
+List the optimizers, with their options (`--optim.OPTION VALUE`) and what these are when unset.
+
+  hpcbench optimizers
+  hpcbench train deepcam --preset laptop --data.root DIR --optim.name lamb --optim.lr 0.004
+
+Every one has optim.lr, optim.weight_decay, optim.scaling and optim.base_batch_size beside.
+`hpcbench train APP --list` says what each option means.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """This command has no options."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print a paragraph per optimizer."""
+    from hpcbench.config.optimizers import OPTIMIZERS
+
+    for info in OPTIMIZERS.values():
+        print(f"{info.name:8} {info.description}")
+        options = ", ".join(f"{name} {shown(value)}" for name, value in info.options.items())
+        print(textwrap.fill(options, 98, initial_indent=" " * 9, subsequent_indent=" " * 9, break_on_hyphens=False))
+    return 0
+
+
+def shown(value: Any) -> str:
+    """A default as it would be given on a command line."""
+    if isinstance(value, tuple):
+        return f"[{','.join(shown(part) for part in value)}]"
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,95 @@
+"""Trust ratios recorded while a run trains: those of the steps, without changing them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from hpcbench.application import find_application
+from hpcbench.cli.main import main
+from hpcbench.config.resolve import resolve
+from hpcbench.optim.lamb import LAMB
+from hpcbench.results.layer_plots import MOST_LINES, trust_ratios
+from hpcbench.results.records import read_run
+from hpcbench.results.run_folder import RunFolder
+from hpcbench.train.trust_ratios import TrustRatios
+from staging.errors import InputError
+
+SMALL = ("--samples", "8", "--train.max_epochs", "3", "--train.baselines", "false", "--train.checkpoint_every", "0")
+
+
+def test_ratios_are_norms_of_weights_over_updates_every_other_step() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2).double()
+    optimizer = LAMB(model.parameters(), lr=0.1, betas=(0.0, 0.0), eps=0.0)
+    recorder = TrustRatios(optimizer, model, 2)
+    for step in range(1, 6):
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter) * step
+        # Without averaging every element of the update is 1.
+        expected = {name: float(p.norm()) / p.numel() ** 0.5 for name, p in model.named_parameters()}
+        recorder.before(step)
+        optimizer.step()
+        recorder.after(step)
+        rows = recorder.flush(7)
+        assert {row["layer"]: row["trust_ratio"] for row in rows} == (
+            pytest.approx(expected, rel=1e-12) if step % 2 == 0 else {}
+        )
+        assert all((row["epoch"], row["step"]) == (7, step) for row in rows)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "cosmos"
+    words = ("simulate", "cosmoflow", "--preset", "smoke", "--samples", "8", "--simulate.validation_samples", "2")
+    assert main(["data", *words, "--out", str(folder)]) == 0
+    return folder
+
+
+def train(data: Path, folder: Path, *words: str) -> RunFolder:
+    arguments = ["train", "cosmoflow", "--preset", "smoke", "--data.root", str(data), "--run-dir", str(folder)]
+    options = ["--seed", "1", "--data.validation_samples", "2", "--train.target", "null", *SMALL, *words]
+    assert main([*arguments, *options]) == 0
+    return RunFolder.open(folder)
+
+
+def test_a_run_records_and_draws_them_and_trains_the_same(data: Path, tmp_path: Path) -> None:
+    words = ("--optim.name", "lars", "--optim.lr", "1", "--optim.weight_decay", "0.001")
+    plain = train(data, tmp_path / "plain", *words)
+    assert not plain.trust_ratios.exists()
+    recorded = train(data, tmp_path / "recorded", *words, "--train.trust_ratios_every", "2")
+    assert plain.read_steps()["loss"].tolist() == recorded.read_steps()["loss"].tolist()
+    table = recorded.read_trust_ratios()
+    assert sorted(set(table["step"])) == [2, 4, 6]
+    adapted = table[table["layer"].str.endswith("weight")]
+    assert (adapted["trust_ratio"] > 0).all()
+    assert adapted["trust_ratio"].nunique() == len(adapted)
+    assert (table[table["layer"].str.endswith("bias")]["trust_ratio"] == 1).all()
+    drawn = trust_ratios(read_run(recorded.path))
+    assert drawn is not None
+    layers = adapted["layer"].nunique()
+    assert layers <= MOST_LINES
+    assert f"each of {layers} layers" in drawn.caption
+    assert "Trust ratios of the layers" in recorded.report.read_text()
+
+
+def test_many_layers_are_drawn_as_bands(data: Path, tmp_path: Path) -> None:
+    folder = train(data, tmp_path / "run", "--optim.name", "lars", "--optim.lr", "1", "--train.trust_ratios_every", "2")
+    rows = [{"epoch": 1, "step": s, "layer": f"l{n}", "trust_ratio": 0.1 + n * s} for s in (1, 2) for n in range(20)]
+    pd.DataFrame(rows).to_csv(folder.trust_ratios, index=False)
+    drawn = trust_ratios(read_run(folder.path))
+    assert drawn is not None
+    assert "median, middle half and range" in drawn.caption
+
+
+def test_an_optimizer_without_them_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        resolve(find_application("cosmoflow"), "smoke", [], {"train.trust_ratios_every": "5"})
+    assert str(caught.value) == (
+        "train.trust_ratios_every (5) needs an optimizer with trust ratios, not adamw; set optim.name to lars, larc, "
+        "lamb or nvlamb, or train.trust_ratios_every to 0"
+    )

@@ -22,6 +22,7 @@ several optimizers and seeds. One process computes what the ranks of a large mac
       shows the plan with an estimate of time, then runs it; --dry-run stops before
   hpcbench study status studies/mine        what is done and what is left
   hpcbench study report studies/mine        tables, plots and page again, from its run folders
+  hpcbench study collect studies/mine --out docs/mine     a small copy without the machine's names
   hpcbench study published DIR              the fit of the published reference points
 
 Learning rates: --lr sgd=0.01,lars=1,lamb=0.002@64 gives each optimizer a base rate and the
@@ -33,7 +34,7 @@ multiples in every row, with one run each, and takes the best.
 The same command again goes on where it stopped; with more batches, optimizers, seeds,
 placements or multiples the study grows. Dotted settings hold for all runs.
 """
-KINDS = ("convergence", "report", "status", "published")
+KINDS = ("convergence", "report", "status", "collect", "published")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", action="append", default=[], type=Path, metavar="FILE", help="YAML file of settings"
     )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to collect into")
     parser.add_argument("--study-dir", type=Path, metavar="DIR", help="folder of the study, new or to go on with")
     axes = parser.add_argument_group("the matrix")
     axes.add_argument("--batch-sizes", metavar="N,N,...", help="global batches: multiples of train.local_batch_size")
@@ -130,10 +132,17 @@ def describe(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     from hpcbench.study.table import counts, plan_table, size
 
     folder = StudyFolder(Path(args.subject))
+    study = read_study(folder)
+    if args.kind == "collect":
+        from hpcbench.study.collect import collect
+
+        if args.out is None:
+            raise InputError("study collect: say where to with --out DIR")
+        print(f"{args.out}: {collect(folder, args.out)} runs")
+        return 0
     if args.kind == "report":
         report(folder)
         return 0
-    study = read_study(folder)
     outcomes = read_outcomes(study, folder)
     ends = ", ".join(f"{count} {name}" for name, count in counts(study, outcomes).items())
     print(f"{size(study)}\n\n{plan_table(study, outcomes)}\n\nruns: {ends}")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hpcbench.application import find_application
 from hpcbench.config.resolve import resolve
+from hpcbench.config.schema import RunConfig
 from hpcbench.exits import DONE, Aborted
 from hpcbench.study.definition import Study, grow
 from hpcbench.study.estimate import Speed, calibrate, speed_of_runs
@@ -20,6 +21,7 @@ from hpcbench.study.outcome import Outcome
 from hpcbench.study.page import write_study
 from hpcbench.study.plan import Outcomes, PlannedRun, Point, job, left, next_runs, possible_names
 from hpcbench.study.progress import Progress, say
+from hpcbench.study.request import beside_the_recipe
 from hpcbench.study.runner import Runner
 from hpcbench.study.table import counts, plan_table, size
 from staging.errors import InputError
@@ -75,14 +77,18 @@ def check_data(study: Study) -> tuple[int, int]:
     """Training and validation samples. Raises ``InputError`` where there is no dataset, or one that is too small."""
     from hpcbench.train.build import open_data
 
-    application = find_application(study.application)
-    training, validation = open_data(application, resolve(application, study.preset, None, study.settings))
+    training, validation = open_data(find_application(study.application), shared_config(study))
     largest = max(*study.batch_sizes, *(each.batch for each in study.borrow), 0)
     if largest > len(training):
         raise InputError(
             f"--batch-sizes: {largest} is more than the {len(training)} training samples; lower it or use more samples"
         )
     return len(training), len(validation)
+
+
+def shared_config(study: Study) -> RunConfig:
+    """What all runs have in common beside optimizer and schedule."""
+    return resolve(find_application(study.application), study.preset, None, beside_the_recipe(study.settings))
 
 
 def show_plan(study: Study, folder: StudyFolder, ways: Ways, launcher: Launcher, samples: tuple[int, int]) -> None:
@@ -100,10 +106,11 @@ def show_plan(study: Study, folder: StudyFolder, ways: Ways, launcher: Launcher,
 def first_speed(study: Study, launcher: Launcher, ways: Ways, samples: tuple[int, int]) -> Speed:
     """The speed of a short run of the study's first row."""
     say("measuring the speed with a short run")
-    config = resolve(find_application(study.application), study.preset, None, study.settings)
     first = job(study, PlannedRun(Point(study.batch_sizes[0], study.optimizers[0]), study.lr_search[0], 1))
     with tempfile.TemporaryDirectory() as temporary:
-        return calibrate(first, launcher, Path(temporary), samples, ways.at_once, ways.threads, config.train.max_epochs)
+        return calibrate(
+            first, launcher, Path(temporary), samples, ways.at_once, ways.threads, shared_config(study).train.max_epochs
+        )
 
 
 def make_runs(study: Study, folder: StudyFolder, ways: Ways, launcher: Launcher) -> Outcomes:

@@ -176,7 +176,7 @@ def tiles(
         {"label": "Batch sizes", "value": f"{batches[0]:,} to {batches[-1]:,}", "note": samples},
         {"label": "Target", "value": target, "note": f"{study.seeds} seeds in each row"},
         {"label": "Runs done", "value": str(made), "note": f"{done.get('reached', 0)} reached, {done['left']} to do"},
-        {"label": "Cost", "value": short(core_s), "note": "of core time" if core_s < 6000 else "core-hours"},
+        {"label": "Cost", "value": short(core_s), "note": "of core time, searches included"},
     ]
 
 

@@ -54,7 +54,7 @@ def define(application: Application, request: Request, dotted: Mapping[str, str]
     """The study that is asked for. Raises ``InputError`` in one line for whatever cannot run."""
     for key in dotted:
         refuse_taken(key, f"--{key}")
-    config = resolve(application, request.preset, list(request.files), dotted)
+    config = resolve(application, request.preset, list(request.files), beside_the_recipe(dotted))
     batches = tuple(sorted({positive_int("--batch-sizes", part) for part in words(request.batch_sizes)}))
     optimizers = names("--optimizers", request.optimizers, tuple(OPTIMIZERS))
     placements = names("--placements", request.placements, get_args(Placement))
@@ -92,6 +92,11 @@ def define(application: Application, request: Request, dotted: Mapping[str, str]
     )
     check(application, study)
     return study
+
+
+def beside_the_recipe(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings but for optimizer and schedule, which go with an optimizer that the preset's own may not be."""
+    return {key: value for key, value in settings.items() if not key.startswith(("optim.", "schedule."))}
 
 
 def words(text: str) -> list[str]:

@@ -72,10 +72,8 @@ def short(seconds: float | None) -> str:
     """A time in a narrow column: ``48 s``, ``3.2 min``, ``14 h``."""
     if seconds is None:
         return units.MISSING
-    value, unit = (
-        (seconds, "s") if seconds < 100 else (seconds / 60, "min") if seconds < 6000 else (seconds / 3600, "h")
-    )
-    return f"{value:.3g} {unit}"
+    unit, length = ("s", 1) if seconds < 100 else ("min", 60) if seconds < 6000 else ("h", 3600)
+    return f"{seconds / length:.2g} {unit}" if seconds < 360_000 else f"{seconds / length:.0f} {unit}"
 
 
 def notes(study: Study, rows: Sequence[Row]) -> list[str]:
@@ -94,7 +92,7 @@ def notes(study: Study, rows: Sequence[Row]) -> list[str]:
     if any(row.at_edge for row in rows):
         found.append("* the best rate is at the edge of the search, so a better one may lie outside it.")
     if any(row.epochs and not row.all_reached for row in rows):
-        found.append("Where some runs missed the target, means are over those that reached it, and so too good.")
+        found.append("Where some runs missed the target, means and fits are of those that reached it: too good.")
     found.append("sd/mean: standard deviation over mean of the epochs; n: runs whose mean is known to 5 %.")
     if any(row.point.placement != "replicate" for row in rows):
         found.append(f"Sharded, reshuffled: {study.nodes} nodes have samples of their own, for good or for an epoch.")

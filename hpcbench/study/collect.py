@@ -1,0 +1,37 @@
+"""A copy of a study that is fit for a repository: small, and without what names the machine it ran on."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from hpcbench.study.folder import StudyFolder
+from hpcbench.study.outcome import CRASH, read_outcome
+from staging.errors import InputError
+
+KEPT = ("config.yaml", "mllog.txt", "epochs.csv", "summary.json", "noise_scale.csv", CRASH)
+"""Files of a run. Not ``environment.json`` and ``system.json``, which hold paths and the host's name."""
+PAGES = ("study.json", "results.csv", "table.txt", "study.html")
+
+
+def collect(folder: StudyFolder, out: Path) -> int:
+    """Copy the definition, the pages and the runs that are done into ``out``; returns how many runs.
+
+    A study can go on in the copy. Raises ``InputError`` where ``out`` holds another thing than an earlier copy.
+    """
+    target = StudyFolder(out)
+    if out.exists() and any(out.iterdir()) and not target.definition.exists():
+        raise InputError(f"{out} is not empty and holds no study; give a new folder with --out")
+    if out.resolve() == folder.path.resolve():
+        raise InputError(f"--out {out} is the study itself; give another folder")
+    target.runs.mkdir(parents=True, exist_ok=True)
+    for path in [folder.path / name for name in PAGES] + sorted(folder.path.glob("*.png")):
+        if path.exists():
+            shutil.copyfile(path, out / path.name)
+    done = [run for run in sorted(folder.runs.iterdir()) if read_outcome(run).final]
+    for run in done:
+        target.run(run.name).mkdir(exist_ok=True)
+        for name in KEPT:
+            if (run / name).exists():
+                shutil.copyfile(run / name, target.run(run.name) / name)
+    return len(done)

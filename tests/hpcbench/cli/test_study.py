@@ -1,0 +1,120 @@
+"""The command: its errors, its plan, and a real study from beginning to end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from hpcbench.cli.main import main
+from hpcbench.cli.study import shared_cores
+from hpcbench.study.convergence import read_study
+from hpcbench.study.folder import StudyFolder, held
+from staging.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """24 training and 8 validation samples of 16^3 x 4."""
+    root = tmp_path_factory.mktemp("data") / "cosmoflow"
+    sizes = ["--simulate.train_samples", "24", "--simulate.validation_samples", "8", "--processes", "1"]
+    assert main(["data", "simulate", "cosmoflow", "--preset", "smoke", "--out", str(root), *sizes]) == 0
+    return root
+
+
+def words(data: Path, folder: Path, *more: str) -> list[str]:
+    matrix = ["--batch-sizes", "4,8", "--optimizers", "sgd", "--seeds", "1", "--study-dir", str(folder)]
+    settings = ["--data.root", str(data), "--train.max_epochs", "1", "--no-estimate", "--jobs", "2"]
+    return ["study", "convergence", "cosmoflow", *matrix, *settings, *more]
+
+
+def test_a_dry_run_shows_the_plan_and_leaves_nothing(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words(data, tmp_path / "new", "--dry-run", "--lr-search", "0.5,1")) == 0
+    shown = capsys.readouterr().out
+    assert "cosmoflow smoke: 2 rows x 1 seeds + 4 runs that choose rates = 6 runs" in shown
+    assert "2 x 4  sgd" in shown
+    assert max(map(len, shown.splitlines())) <= 100
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["strong", "cosmoflow"], "unknown kind of study 'strong'"),
+        (["convergence", "cosmoflow"], "study convergence needs --batch-sizes"),
+        (["convergence", "cosmoflw", "--batch-sizes", "4", "--optimizers", "sgd", "--study-dir", "s"],
+         "did you mean 'cosmoflow'"),
+        (["report", "nowhere"], "nowhere holds no study.json; give the --study-dir of a study"),
+        (["status", "cosmoflow"], "takes the folder of a study, not the application cosmoflow"),
+        (["collect", "nowhere", "--out", "x"], "nowhere holds no study.json"),
+        (["report", "s", "--seeds", "3"], "takes the folder of a study alone, not --seeds"),
+        (["report", "s", "--optim.eps", "3"], "takes the folder of a study alone, not --optim.eps"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", *arguments]) == 2
+    said = capsys.readouterr().err.strip()
+    assert message in said
+    assert "\n" not in said
+
+
+def test_a_batch_larger_than_the_dataset_is_refused_and_no_folder_left(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words(data, tmp_path / "new", "--batch-sizes", "4,32")) == 2
+    assert "--batch-sizes: 32 is more than the 24 training samples" in capsys.readouterr().err
+    assert main(words(data / "none", tmp_path / "new")) == 2
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_in_use_is_refused(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with held(StudyFolder(tmp_path / "used")):
+        assert main(words(data, tmp_path / "used")) == 2
+    assert "is held by pid" in capsys.readouterr().err
+
+
+def test_cores_are_shared_among_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(12)))
+    monkeypatch.setattr("hpcbench.parallel.threads.cpu_quota", lambda: None)
+    assert shared_cores(None) == (6, 2)
+    assert shared_cores(5) == (5, 2)
+    assert shared_cores(20) == (20, 1)
+    monkeypatch.setattr("hpcbench.parallel.threads.cpu_quota", lambda: 1.5)
+    assert shared_cores(None) == (1, 1)
+    with pytest.raises(InputError, match=r"--jobs \(0\) must be at least 1"):
+        shared_cores(0)
+
+
+@pytest.mark.slow
+def test_a_study_runs_goes_on_grows_and_is_reported(data: Path, tmp_path: Path) -> None:
+    folder = StudyFolder(tmp_path / "study")
+
+    def study(*more: str) -> str:
+        command = [sys.executable, "-m", "hpcbench", *words(data, folder.path, *more)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "[2/2]" in study("--train.target", "0.9")
+    frame = pd.read_csv(folder.results)
+    assert frame["status"].tolist() == ["reached", "reached"]
+    assert frame["steps_to_target"].tolist() == [6, 3]
+    assert frame["ranks"].tolist() == [1, 2]
+    assert "nothing is left to run" in study("--train.target", "0.9")
+    grown = study("--train.target", "0.9", "--placements", "shard", "--nodes", "2", "--borrow", "8:4")
+    assert "[6/6]" in grown, "to two runs four have come"
+    assert "4  sgd sharded from 8" in grown
+    assert read_study(folder).placements == ("replicate", "shard")
+    assert main(["study", "report", str(folder.path)]) == 0
+    copy = tmp_path / "copy"
+    assert main(["study", "collect", str(folder.path), "--out", str(copy)]) == 0
+    assert not list(copy.rglob("environment.json"))
+    assert "nothing is left to run" in study("--train.target", "0.9", "--study-dir", str(copy)), (
+        "a study can go on there"
+    )

@@ -1,0 +1,170 @@
+"""What a study leaves for readers: its numbers are those of the runs, and nothing that failed is left out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from hpcbench.cli.main import main
+from hpcbench.study.collect import collect
+from hpcbench.study.convergence import Ways, make_runs, read_outcomes, report
+from hpcbench.study.definition import Borrow, Study
+from hpcbench.study.findings import findings
+from hpcbench.study.folder import StudyFolder, held
+from hpcbench.study.page import fit_series, machine_of
+from hpcbench.study.plots import machine_time
+from hpcbench.study.results import read_rows, runs_needed, spread
+from hpcbench.study.table import short
+from staging.errors import InputError
+from tests.hpcbench.study.conftest import FakeLauncher
+
+EPOCHS = {8: 4, 32: 5, 128: 8}
+
+
+def epochs_of(settings: dict[str, str]) -> float:
+    """Seeds one epoch apart; adamw misses at batch 128 with seed 2, and diverges at 32."""
+    batch = int(settings["train.local_batch_size"]) * int(settings.get("parallel.simulated_ranks", 1))
+    seed = int(settings["train.seed"])
+    if settings["optim.name"] == "adamw" and batch == 32:
+        return math.inf
+    if (settings["optim.name"], batch, seed) == ("adamw", 128, 2):
+        return 99.0
+    return EPOCHS[batch] + seed - 1
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, StudyFolder]:
+    """A study that is done, and its folder with tables and page."""
+    from hpcbench.study.rates import Rate
+
+    study = Study(
+        "cosmoflow", "smoke", (8, 32, 128), ("sgd", "adamw"), 2, 4,
+        {"sgd": Rate(0.01, 64), "adamw": Rate(0.001, 64, "sqrt")}, borrow=(Borrow("8", 128),),
+        commands=("hpcbench study convergence cosmoflow <and more>",),
+    )  # fmt: skip
+    folder = StudyFolder(tmp_path_factory.mktemp("studies") / "made")
+    with held(folder):
+        folder.write(study.as_dict())
+        make_runs(study, folder, Ways(1, 1), FakeLauncher(epochs_of))
+        report(folder)
+    return study, folder
+
+
+def test_the_table_of_runs_has_each_of_them(made: tuple[Study, StudyFolder]) -> None:
+    frame = pd.read_csv(made[1].results)
+    assert len(frame) == 8 * 2
+    assert frame["status"].value_counts().to_dict() == {"reached": 12, "diverged": 2, "missed": 2}
+    row = frame.set_index("run").loc["b128-sgd-x1-seed2"]
+    assert (row["epochs_to_target"], row["samples_to_target"], row["steps_to_target"]) == (9, 9 * 4096, 9 * 32)
+    assert (row["batch"], row["ranks"], row["lr"]) == (128, 32, 0.02)
+    assert Path(made[1].path / row["folder"] / "summary.json").exists()
+
+
+def test_the_text_fits_a_page_and_says_what_was_chosen_how(made: tuple[Study, StudyFolder]) -> None:
+    text = made[1].table.read_text(encoding="utf-8")
+    assert max(map(len, text.splitlines())) <= 100
+    rows = [line.split() for line in text.splitlines()[2:] if line[:1] == " " and " of 2" in line]
+    lines = {(words[0], words[1]): words for words in rows if words[2] != "from"}
+    assert lines["128", "adamw"][4:7] == ["1", "of", "2"]
+    assert lines["32", "adamw"][4:8] == ["0", "of", "2", "-"]
+    assert lines["8", "sgd"][4:10] == ["2", "of", "2", "4.50", "0.157", "10"]
+    assert "No search: every row has the rule's rate" in text
+    assert "sgd 0.01 at batch 64, linear; adamw 0.001 at batch 64, sqrt" in text
+    assert "means and fits are of those that reached it" in text
+
+
+def test_the_page_has_everything_and_every_failure(made: tuple[Study, StudyFolder]) -> None:
+    page = made[1].page.read_text(encoding="utf-8")
+    for words in ("b32-adamw-x1-seed1", "diverged", "the loss is nan at step 7", "B_crit", "sgd from 8"):
+        assert words in page
+    assert "hpcbench study convergence cosmoflow &lt;and more&gt;" in page
+    assert page.count("<svg") == 4
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert {path.stem for path in made[1].path.glob("*.png")} == {"epochs", "samples-steps", "time", "quality"}
+
+
+def test_findings_are_ratios_of_means(made: tuple[Study, StudyFolder]) -> None:
+    rows = read_rows(made[0], read_outcomes(*made))
+    found = findings(rows)
+    assert found[0].startswith("sgd: from batch 8 to 128, 1.89 times the epochs (4.50 to 8.50) and 8.47 times fewer")
+    assert "adamw: not every run reached the target at batch 32 (0 of 2), 128 (1 of 2)." in found
+
+
+def test_fits_leave_borrowed_rates_out(made: tuple[Study, StudyFolder]) -> None:
+    fits = fit_series(read_rows(made[0], read_outcomes(*made)))
+    assert list(fits) == ["sgd"], "adamw reached its target at two batches only"
+    assert fits["sgd"].n == 6
+
+
+def test_the_spread_decides_how_many_runs_a_score_needs() -> None:
+    assert spread([9.0, 11.0]) == pytest.approx(math.sqrt(2) / 10)
+    assert runs_needed([9.0, 11.0]) == 8, "0.1414 / sqrt(8) is 0.05"
+    assert runs_needed([9.0, 9.0]) == 1
+    assert runs_needed([9.0]) is None
+
+
+def test_time_to_solution_is_samples_over_the_speed_of_all_ranks(made: tuple[Study, StudyFolder]) -> None:
+    study = replace(made[0], samples_per_s_per_rank=50.0, parallel_efficiency=0.8)
+    rows = read_rows(study, read_outcomes(study, made[1]))
+    row = next(row for row in rows if row.point.batch == 128 and row.label == "sgd")
+    assert machine_time(study, row, 50.0) == pytest.approx(8.5 * 4096 / (50 * 0.8 * 32))
+    machine = machine_of(study, rows)
+    assert machine is not None
+    assert machine.words == "50.0 samples/s per rank x 0.8 parallel efficiency"
+
+
+def test_times_are_short() -> None:
+    assert [short(value) for value in (7.1, 95, 400, 40_000, None)] == ["7.1 s", "95 s", "6.7 min", "11 h", "-"]
+
+
+def test_a_study_without_a_finished_run_has_a_page_too(study: Study, tmp_path: Path) -> None:
+    folder = StudyFolder(tmp_path / "study")
+    with held(folder):
+        folder.write(study.as_dict())
+        report(folder)
+    assert "8 runs still to do" in folder.page.read_text(encoding="utf-8")
+
+
+def test_a_search_is_drawn_and_told(study: Study, tmp_path: Path) -> None:
+    searching = replace(study, lr_search=(0.5, 1.0, 2.0))
+    folder = StudyFolder(tmp_path / "study")
+    with held(folder):
+        folder.write(searching.as_dict())
+        make_runs(searching, folder, Ways(1, 1), FakeLauncher(lambda s: 5 if float(s["optim.lr"]) > 0.002 else 6))
+        report(folder)
+    text = folder.table.read_text(encoding="utf-8")
+    assert "3 runs with a seed of its own in every row" in " ".join(text.split())
+    assert "* the best rate is at the edge of the search" in text
+    assert (folder.path / "search.png").exists()
+
+
+def test_a_collected_study_is_the_same_study(made: tuple[Study, StudyFolder], tmp_path: Path) -> None:
+    study, folder = made
+    copy = StudyFolder(tmp_path / "copy")
+    assert collect(folder, copy.path) == collect(folder, copy.path) == 16
+    assert {name: each.status for name, each in read_outcomes(study, copy).items()} == {
+        name: each.status for name, each in read_outcomes(study, folder).items()
+    }
+    assert not list(copy.path.rglob("environment.json")), "it names the host and its paths"
+    assert sum(path.stat().st_size for path in copy.runs.rglob("*")) < 16 * 8192
+    report(copy)
+    assert copy.table.read_text(encoding="utf-8") == folder.table.read_text(encoding="utf-8")
+
+
+def test_a_copy_goes_into_a_folder_of_its_own(made: tuple[Study, StudyFolder], tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(InputError, match="is not empty and holds no study; give a new folder with --out"):
+        collect(made[1], tmp_path)
+    with pytest.raises(InputError, match="is the study itself; give another folder"):
+        collect(made[1], made[1].path)
+
+
+def test_a_copy_needs_a_place(made: tuple[Study, StudyFolder], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", "collect", str(made[1].path)]) == 2
+    assert "study collect: say where to with --out DIR" in capsys.readouterr().err
+    assert main(["study", "status", str(made[1].path)]) == 0
+    assert "runs: 12 reached, 2 diverged, 2 missed, 0 left" in capsys.readouterr().out

@@ -92,17 +92,20 @@ class _Normalize(torch.autograd.Function):
     def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
         x, weight, mean, variance, count = ctx.saved_tensors
         shape = (1, -1, *[1] * (x.dim() - 2))
-        dims = [0, *range(2, x.dim())]
+        ones = torch.ones_like(mean) if weight is None else weight
+        own_weight, own_bias = torch.zeros_like(ones), torch.zeros_like(ones)
+        if x.numel():
+            # The kernel of evaluation sums along weight and bias in one pass.
+            _, own_weight, own_bias = torch.ops.aten.native_batch_norm_backward(
+                gradient, x, ones, mean, variance, None, None, False, ctx.eps, [False, True, True]
+            )
+        sums = torch.stack([own_weight, own_bias]).to(mean.dtype)
+        dist.all_reduce(sums, group=ctx.processes)
+        along_weight, along_bias = sums / count.clamp(min=1)
         scale = (variance + ctx.eps).rsqrt()
-        wide = gradient.to(mean.dtype)
-        normal = (x.to(mean.dtype) - mean.view(shape)) * scale.view(shape)
-        own = torch.stack([wide.sum(dims), (wide * normal).sum(dims)])
-        means = own.clone()
-        dist.all_reduce(means, group=ctx.processes)
-        along_bias, along_weight = (part.view(shape) for part in means / count.clamp(min=1))
-        factor = scale if weight is None else scale * weight
-        inner = (wide - along_bias - normal * along_weight) * factor.view(shape)
-        affine = (None, None) if weight is None else (own[1].to(weight.dtype), own[0].to(weight.dtype))
+        inner = (x.to(mean.dtype) - mean.view(shape)).mul_((-scale * along_weight).view(shape))
+        inner.add_(gradient).sub_(along_bias.view(shape)).mul_((scale * ones).view(shape))
+        affine = (None, None) if weight is None else (own_weight, own_bias)
         return inner.to(x.dtype), *affine, None, None, None, None, None
 
 

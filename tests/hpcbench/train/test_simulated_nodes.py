@@ -62,6 +62,17 @@ def test_simulated_shards_train_as_staged_ones(name: str, staged: Path, train: T
     assert keys - own <= {"staging_start", "staging_stop", "reshuffle"}
 
 
+@pytest.mark.slow
+def test_real_ranks_need_not_stage_either(staged: Path, cosmos: Path, tmp_path: Path) -> None:
+    commands = []
+    for name, simulated in (("shard", ()), ("reshuffle", ("--parallel.simulated_ranks", "2"))):
+        commands.append(arguments(cosmos, tmp_path / name, *COMMON, *PLACEMENTS[name], *simulated))
+    train_in_ranks(4, commands[:1])
+    train_in_ranks(2, commands[1:])
+    for name in ("shard", "reshuffle"):
+        np.testing.assert_allclose(losses(tmp_path / name), losses(staged / name), rtol=1e-9)
+
+
 def test_placement_changes_the_order(staged: Path, train: Train, tmp_path: Path) -> None:
     assert train(tmp_path / "run", *COMMON, "--parallel.simulated_ranks", "4", "--parallel.simulated_nodes", "3") == 0
     replicated = losses(tmp_path / "run")

@@ -46,9 +46,10 @@ def quality(study: Study, rows: Sequence[Row], curves: Mapping[str, Run]) -> Fig
         axes.set_title(f"batch {batch:,}")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
         if first.target is not None:
-            last = batch == batches[min(across, len(batches)) - 1]
-            text = f"{units.score(first.target)} target" if last else ""
-            draw_levels([axes], [(first.target, text, style.MUTED, "--")])
+            if batch == batches[across - 1]:
+                draw_levels([axes], [(first.target, f"{units.score(first.target)} target", style.MUTED, "--")])
+            else:
+                axes.axhline(first.target, color=style.MUTED, linestyle="--", linewidth=1.1, zorder=1.5)
     for axes in grid[:, 0]:
         axes.set_ylabel(f"validation {metric_label(first.metric)}")
     figure.supxlabel("epoch", fontsize=9, color=style.MUTED)

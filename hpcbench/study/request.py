@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, get_args
 
 from hpcbench.application import Application, suggest
-from hpcbench.cli.settings import lookup, shown
 from hpcbench.config.optimizers import OPTIMIZERS, own_settings
 from hpcbench.config.resolve import known_keys, resolve
 from hpcbench.config.schema import RunConfig
@@ -133,11 +134,8 @@ def file_settings(application: Application, request: Request) -> dict[str, str]:
         return {}
     preset = resolve(application, request.preset)
     config = resolve(application, request.preset, list(request.files))
-    changed = {
-        key: shown(lookup(config, key))
-        for key, _ in known_keys(type(config))
-        if lookup(config, key) != lookup(preset, key)
-    }
+    before, after = flat(preset), flat(config)
+    changed = {key: value for key, value in after.items() if value != before[key]}
     for key in changed:
         refuse_taken(key, f"--config {request.files[0]}")
     return changed
@@ -189,9 +187,14 @@ def parse_borrow(text: str, batches: Sequence[int], application: Application) ->
 
 def recipe(application: Application, preset: str) -> dict[str, str]:
     """Optimizer and schedule of another preset, every setting of it."""
-    config = resolve(application, preset)
-    keys = [key for key, _ in known_keys(type(config)) if key.startswith(("optim.", "schedule."))]
-    return {key: shown(lookup(config, key)) for key in keys}
+    settings = flat(resolve(application, preset))
+    return {key: value for key, value in settings.items() if key.startswith(("optim.", "schedule."))}
+
+
+def flat(config: RunConfig) -> dict[str, str]:
+    """Every dotted key with its value as a command line would give it."""
+    values = {key: attrgetter(key)(config) for key, _ in known_keys(type(config))}
+    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
 
 
 def check(application: Application, study: Study) -> None:

@@ -109,14 +109,12 @@ def read_rows(study: Study, outcomes: Mapping[str, Outcome]) -> list[Row]:
 
 def rate_words(study: Study, point: Point, chosen: Choice) -> str:
     """How the rate of a row was chosen."""
-    if point.source in study.recipes:
-        return f"preset {point.source}"
     if chosen.failed:
         return "all diverged"
     if chosen.multiplier is None:
         return "searching"
     if point.source:
-        return f"batch {point.source}"
+        return "borrowed"
     rule = {"none": "base"}.get(name := study.rates[point.optimizer].rule, name)
     return f"x {chosen.multiplier:g}" if searches(study, point) or chosen.multiplier != 1 else rule
 

@@ -50,11 +50,11 @@ def results_table(rows: Sequence[Row]) -> str:
 
 
 def reached_words(row: Row) -> str:
-    """``3 of 3``, ``1 of 3``, ``2 of 3, 1 to do``."""
+    """Runs that reached the target of those that are done, and how many are to come: ``3 of 3``, ``1 of 2 +1``."""
     if row.choice.failed:
         return "none in search"
     waiting = row.count("absent", "interrupted")
-    return f"{len(row.epochs)} of {len(row.runs)}" + (f", {waiting} to do" if waiting else "")
+    return f"{len(row.epochs)} of {len(row.runs) - waiting}" + (f" +{waiting}" if waiting else "")
 
 
 def mean(values: Sequence[float]) -> float | None:
@@ -96,8 +96,10 @@ def notes(study: Study, rows: Sequence[Row]) -> list[str]:
     found.append("sd/mean: standard deviation over mean of the epochs; n: runs whose mean is known to 5 %.")
     if any(row.point.placement != "replicate" for row in rows):
         found.append(f"Sharded, reshuffled: {study.nodes} nodes have samples of their own, for good or for an epoch.")
+    if any(row.count("absent", "interrupted") for row in rows):
+        found.append("+1: so many runs of the row are still to be made.")
     if study.borrow:
-        found.append("From 32, or from a preset: the rate chosen at that batch, or that preset's recipe, unchanged.")
+        found.append("Borrowed: the rate chosen at that batch, or that preset's optimizer and schedule, unchanged.")
     return found
 
 

@@ -25,6 +25,7 @@ import apps.cosmoflow.task
 import apps.deepcam.config
 import apps.deepcam.model
 import apps.deepcam.task
+from hpcbench.config.optimizers import options_of
 from hpcbench.measure.flops import count_flops
 from hpcbench.optim.registry import create_optimizer
 from hpcbench.parallel.precision import resolve_precision
@@ -102,9 +103,11 @@ def plain_step(problem: Problem) -> Callable[[], Tensor]:
     """A step of the peer; returns the loss."""
     model, optim = plain_model(problem), problem.config.optim
     if optim.name == "adamw":
-        optimizer: torch.optim.Optimizer = torch.optim.AdamW(model.parameters(), lr=optim.lr, eps=optim.eps)
+        optimizer: torch.optim.Optimizer = torch.optim.AdamW(
+            model.parameters(), lr=optim.lr, eps=options_of(optim)["eps"]
+        )
     else:
-        optimizer = torch.optim.SGD(model.parameters(), lr=optim.lr, momentum=optim.momentum)
+        optimizer = torch.optim.SGD(model.parameters(), lr=optim.lr, momentum=options_of(optim)["momentum"])
 
     def step() -> Tensor:
         optimizer.zero_grad()

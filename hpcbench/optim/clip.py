@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from hpcbench.optim.tensors import global_norm, gradient, local
+from hpcbench.optim.tensors import buckets, global_norm, gradient, local
 
 
 def clip_divisor(norm: Tensor, max_norm: float) -> Tensor:
@@ -23,7 +23,8 @@ def clip_divisor(norm: Tensor, max_norm: float) -> Tensor:
 def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
     """Divide the gradients in place so that their global norm is at most ``max_norm``; returns the norm before."""
     with_gradient = [parameter for parameter in parameters if parameter.grad is not None]
-    norm = global_norm(with_gradient, [gradient("clipping", parameter) for parameter in with_gradient])
+    gradients = [gradient("clipping", parameter) for parameter in with_gradient]
+    norm = global_norm((with_gradient[part.start], gradients[part]) for part in buckets(with_gradient))
     for parameter in with_gradient:
         assert parameter.grad is not None
         local(parameter.grad).div_(clip_divisor(norm, max_norm).to(parameter.device))

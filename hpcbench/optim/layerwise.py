@@ -49,6 +49,7 @@ class LayerwiseOptimizer(Optimizer):
         check_options(self.name, defaults)
         super().__init__(parameters, {"adapt": True, **defaults})
         self._room = torch.empty(0)
+        self._norm: Tensor | None = None
         self.record = False
         """Whether the next step keeps its trust ratios."""
         self.recorded: list[tuple[Sequence[Tensor], Tensor]] = []
@@ -63,7 +64,7 @@ class LayerwiseOptimizer(Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take up loaded state; its tensors come to lie as the parameters do."""
         super().__setstate__(state)
-        self._room = torch.empty(0)
+        self._room, self._norm = torch.empty(0), None
         self.record, self.recorded = False, []
         for parameter, values in self.state.items():
             for name in self.moments:
@@ -79,19 +80,37 @@ class LayerwiseOptimizer(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self.recorded = []
+        self.recorded, self._norm = [], None
         found_inf: Tensor | None = getattr(self, "found_inf", None)
         if found_inf is not None and found_inf.device.type == "cpu":
             if found_inf > 0:
                 return loss
             found_inf = None
-        groups = [self.with_gradient(group) for group in self.param_groups]
-        divisors = [self.divisor(group, groups) for group in self.param_groups]
-        for group, parameters, divisor in zip(self.param_groups, groups, divisors, strict=True):
-            for part in buckets(parameters):
-                self.bucket_step(group, parameters[part], divisor, found_inf)
+        parts = [(group, bucket) for group in self.param_groups for bucket in self.buckets(group, found_inf)]
+        for group, bucket in parts:
+            self.divide(bucket, self.divisor(group, [each for _, each in parts]))
+        for group, bucket in parts:
+            ratios = self.update(group, bucket)
+            if self.record:
+                self.recorded.append((bucket.parameters, ratios))
         self._room = torch.empty(0)
         return loss
+
+    def buckets(self, group: dict[str, Any], found_inf: Tensor | None) -> Iterator[Bucket]:
+        """The parameters of the group that have a gradient, in parts that are updated together."""
+        parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+        for parameter in parameters:
+            if not self.state[parameter]:
+                self.state[parameter] = self.new_state(parameter)
+        for part in buckets(parameters):
+            together = parameters[part]
+            yield Bucket(
+                parameters=together,
+                here=[local(parameter) for parameter in together],
+                gradients=[gradient(self.name, parameter) for parameter in together],
+                states=[self.state[parameter] for parameter in together],
+                found_inf=None if found_inf is None else found_inf.to(together[0].device),
+            )
 
     def scaled(self, tensors: list[Tensor], factor: float) -> list[Tensor]:
         """``factor`` times each tensor, in memory that lasts until the next call.
@@ -112,52 +131,36 @@ class LayerwiseOptimizer(Optimizer):
             torch.mul(tensor, factor, out=view)
         return views
 
-    def with_gradient(self, group: dict[str, Any]) -> list[Tensor]:
-        """The parameters of the group that have a gradient, with their state made."""
-        parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-        for parameter in parameters:
-            if not self.state[parameter]:
-                self.state[parameter] = self.new_state(parameter)
-        return parameters
-
     def new_state(self, parameter: Tensor) -> dict[str, Any]:
         """State of a parameter before its first step."""
         return {name: torch.zeros_like(parameter, memory_format=torch.preserve_format) for name in self.moments}
 
-    def divisor(self, group: dict[str, Any], groups: list[list[Tensor]]) -> Tensor | None:
+    def divisor(self, group: dict[str, Any], parts: Sequence[Bucket]) -> Tensor | None:
         """What the gradients are divided by: the scaler's scale, and the clipping of the norm over all groups."""
         scale: Tensor | None = getattr(self, "grad_scale", None)
-        parameters = [parameter for each in groups for parameter in each]
-        if not group["max_grad_norm"] or not parameters:
+        if not group["max_grad_norm"]:
             return scale
-        norm = global_norm(parameters, [gradient(self.name, parameter) for parameter in parameters])
+        if self._norm is None:
+            self._norm = global_norm([(bucket.parameters[0], bucket.gradients) for bucket in parts])
         if scale is None:
-            return clip_divisor(norm, group["max_grad_norm"])
-        return clip_divisor(norm / scale, group["max_grad_norm"]) * scale
+            return clip_divisor(self._norm, group["max_grad_norm"])
+        return clip_divisor(self._norm / scale, group["max_grad_norm"]) * scale
 
-    def bucket_step(
-        self, group: dict[str, Any], parameters: Sequence[Tensor], divisor: Tensor | None, found_inf: Tensor | None
-    ) -> None:
-        """Update some parameters of a group, all of one kind."""
-        here = [local(parameter) for parameter in parameters]
-        gradients = [gradient(self.name, parameter) for parameter in parameters]
-        if divisor is not None:
-            divisor = None if divisor.device.type == "cpu" and divisor == 1 else divisor.to(here[0].device)
-        if divisor is not None and not (self.kernel_divides and divisor.dtype == torch.float32):
-            torch._foreach_div_(gradients, divisor.to(here[0].dtype))
-            divisor = None
-        state = [self.state[parameter] for parameter in parameters]
-        found_inf = None if found_inf is None else found_inf.to(here[0].device)
-        ratios = self.update(group, Bucket(parameters, here, gradients, state, found_inf, divisor))
-        if self.record:
-            self.recorded.append((parameters, ratios))
+    def divide(self, bucket: Bucket, divisor: Tensor | None) -> None:
+        """Divide the gradients, or leave it to the kernel."""
+        if divisor is None or (divisor.device.type == "cpu" and divisor == 1):
+            return
+        if self.kernel_divides and divisor.dtype == torch.float32:
+            bucket.divisor = divisor.to(bucket.here[0].device)
+        else:
+            torch._foreach_div_(bucket.gradients, divisor.to(bucket.here[0]))
 
     @abstractmethod
     def update(self, group: dict[str, Any], bucket: Bucket) -> Tensor:
         """Update the parameters of ``bucket``; returns their trust ratios, (parameters,), on the device."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Bucket:
     """Parameters that are updated together, what of them and of their gradients lies on this rank, and their state."""
 
@@ -167,7 +170,7 @@ class Bucket:
     states: list[dict[str, Any]]
     found_inf: Tensor | None
     """Above 0, on the device, where the step must change nothing; ``None`` where that can't be."""
-    divisor: Tensor | None
+    divisor: Tensor | None = None
     """What the gradients are still to be divided by, float32 on the device; ``None`` where that is done."""
 
     def state(self, name: str) -> list[Tensor]:

@@ -6,7 +6,7 @@ for which the sums of squares of a bucket travel in one message per axis of its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -55,14 +55,16 @@ def buckets(parameters: Sequence[Tensor]) -> Iterator[slice]:
 
     The sizes of whole tensors decide, so that all ranks make the same ones.
     """
-    start = elements = 0
+    start = elements = room = 0
+    before: tuple[Any, ...] | None = None
     for end, parameter in enumerate(parameters):
-        room = HOST_BUCKET if kind(parameter)[:2] == ("cpu", None) else DEVICE_BUCKET
-        other = end > start and kind(parameter) != kind(parameters[start])
-        if end > start and (other or elements + parameter.numel() > room):
+        this, size = kind(parameter), parameter.numel()
+        if end > start and (this != before or elements + size > room):
             yield slice(start, end)
             start, elements = end, 0
-        elements += parameter.numel()
+        if this != before:
+            room = HOST_BUCKET if this[:2] == ("cpu", None) else DEVICE_BUCKET
+        elements, before = elements + size, this
     if start < len(parameters):
         yield slice(start, len(parameters))
 
@@ -107,11 +109,13 @@ def summed_over_shards(squares: Tensor, parameter: Tensor) -> Tensor:
     return squares
 
 
-def global_norm(parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
-    """The norm of all ``gradients`` (local parts) as one vector, a scalar on the device of the first; no host waits."""
+def global_norm(parts: Iterable[tuple[Tensor, Sequence[Tensor]]]) -> Tensor:
+    """The norm of all gradients as one vector, a scalar on the device of the first; no host waits.
+
+    ``parts`` are buckets: a parameter of each, and the gradients of all of them, what of them lies on this rank.
+    """
     total: Tensor | None = None
-    for part in buckets(parameters):
-        squares = squared_norms(gradients[part]).sum()
-        squares = summed_over_shards(squares, parameters[part.start]).to(local(parameters[0]).device)
-        total = squares if total is None else total + squares
-    return torch.zeros(()) if total is None else total.sqrt()
+    for parameter, gradients in parts:
+        squares = summed_over_shards(squared_norms(gradients).sum(), parameter)
+        total = squares if total is None else total + squares.to(total.device)
+    return torch.ones(()) if total is None else total.sqrt()

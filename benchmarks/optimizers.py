@@ -1,0 +1,226 @@
+"""A step of LAMB and LARS over DeepCAM's 301 tensors against torch's fused AdamW, and timm's and another LAMB.
+
+``python benchmarks/optimizers.py`` writes ``benchmarks/results/optimizers.json``, or ``optimizers_gpu.json`` where
+torch finds an accelerator; there every step is timed as it is and captured in a graph. All take turns in one process,
+on parameters of their own. Before each step the gradients are made anew, with a global norm above 1, so that clipping,
+which changes them, is always at work. Beside the clock there is processor time, which busy neighbours disturb less. ``timm`` is compared where it is
+installed (its module alone is loaded, without what the package imports).
+
+What limits a step: AdamW reads weight, gradient and two moments and writes three of them. LAMB reads weight and update
+once more for their norms, and needs the update's norm before it may change a weight: 11 passes over memory instead of
+7 with a kernel of its own and clipping, 1.6 times. ``passes`` gives both sides' bytes per second by that count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import psutil
+import torch
+from _common import Paired, compared, write_results
+from pytorch_optimizer import Lamb as OtherLamb
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
+
+import apps.deepcam.config
+import apps.deepcam.model
+from hpcbench.config.schema import OptimConfig
+from hpcbench.measure.memory import peak_memory_bytes, reset_peak_memory
+from hpcbench.optim.registry import create_optimizer, parameter_kinds
+
+PEER = "torch AdamW, fused"
+CPU_BOUND, GPU_BOUND, TIMM_BOUND, MEMORY_BOUND = 3.0, 1.6, 2.0, 1.10
+PASSES = {"adamw": 7, "lamb": 11}
+
+
+def shapes() -> tuple[list[torch.Size], list[str | None]]:
+    """The shapes of DeepCAM's parameters, and which are biases and norms."""
+    model = apps.deepcam.model.build_model(apps.deepcam.config.Config())
+    kinds = parameter_kinds(model)
+    return [parameter.shape for parameter in model.parameters()], [kinds.get(each) for each in model.parameters()]
+
+
+def weights(sizes: list[torch.Size], device: torch.device) -> list[nn.Parameter]:
+    """Parameters of these shapes with gradients, the same at every call."""
+    torch.manual_seed(0)
+    made = [nn.Parameter(torch.randn(size).mul_(0.05).to(device)) for size in sizes]
+    for parameter in made:
+        parameter.grad = torch.empty_like(parameter)
+    return made
+
+
+def fill_gradients(optimizer: Optimizer) -> None:
+    """Gradients of a global norm of about 75."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            assert parameter.grad is not None
+            torch.mul(parameter.detach(), 0.2, out=parameter.grad).add_(0.001)
+
+
+def timm_lamb() -> type[Optimizer] | None:
+    """timm's LAMB, if it is installed; its package is not run, since that imports torchvision."""
+    spec = importlib.util.find_spec("timm")
+    if spec is None or spec.submodule_search_locations is None:
+        return None
+    root = spec.submodule_search_locations[0]
+    for name, folder in (("timm", root), ("timm.optim", f"{root}/optim")):
+        package = ModuleType(name)
+        package.__path__ = [folder]
+        sys.modules[name] = package
+    found: type[Optimizer] = importlib.import_module("timm.optim.lamb").Lamb
+    return found
+
+
+def optimizers(device: torch.device) -> dict[str, Optimizer]:
+    """Every way of a step, on parameters of its own."""
+    return {name: build() for name, build in builders(device).items()}
+
+
+def builders(device: torch.device) -> dict[str, Callable[[], Optimizer]]:
+    """What makes each optimizer with its parameters."""
+    sizes, kinds = shapes()
+    capturable = device.type != "cpu"
+
+    def ours(name: str) -> Optimizer:
+        made = weights(sizes, device)
+        named = {parameter: kind for parameter, kind in zip(made, kinds, strict=True) if kind}
+        config = OptimConfig(name=name, lr=0.001, weight_decay=0.01)
+        return create_optimizer(config, [{"params": made}], device, capturable, named)
+
+    def adamw() -> Optimizer:
+        return AdamW(weights(sizes, device), lr=0.001, weight_decay=0.01, fused=True, capturable=capturable)
+
+    def another() -> Optimizer:
+        return OtherLamb(weights(sizes, device), lr=0.001, weight_decay=0.01, weight_decouple=False, pre_norm=True)
+
+    found: dict[str, Callable[[], Optimizer]] = {PEER: adamw}
+    found |= {name: partial(ours, name) for name in ("nvlamb", "lamb", "lars")}
+    found["pytorch-optimizer Lamb"] = another
+    if (timm := timm_lamb()) is not None:
+        found["timm Lamb"] = lambda: timm(weights(sizes, device), lr=0.001, weight_decay=0.01)  # type: ignore[call-arg]
+    return found
+
+
+def in_turns(
+    ways: dict[str, Callable[[], Any]], made: dict[str, Optimizer], rounds: int, synchronize: Callable[[], None]
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Seconds of the clock and of the processor of each way in each round, after three steps of each to warm up."""
+    clock: dict[str, list[float]] = {name: [] for name in ways}
+    processor: dict[str, list[float]] = {name: [] for name in ways}
+    names = list(ways)
+    for number in range(-3, rounds):
+        shift = number % len(names)
+        for name in names[shift:] + names[:shift]:
+            fill_gradients(made[name])
+            synchronize()
+            start, busy = time.perf_counter(), time.process_time()
+            ways[name]()
+            synchronize()
+            if number >= 0:
+                clock[name].append(time.perf_counter() - start)
+                processor[name].append(time.process_time() - busy)
+    return clock, processor
+
+
+def captured(optimizer: Optimizer) -> Callable[[], None]:
+    """A step replayed from a graph."""
+    graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    fill_gradients(optimizer)
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        optimizer.step()
+    torch.cuda.current_stream().wait_stream(side)
+    with torch.cuda.graph(graph):
+        optimizer.step()
+    return graph.replay
+
+
+def comparisons(clock: dict[str, list[float]], bound: float, tail: str = "") -> dict[str, Paired]:
+    """Each way against the fused AdamW, and nvlamb against the other LAMBs."""
+    found = {}
+    for name in ("nvlamb", "lamb", "lars"):
+        asked = None if name == "lars" else 1 / bound
+        found[f"{name}_against_adamw{tail}"] = compared(name, PEER, clock[name], clock[PEER], asked)
+    for name, asked in (("timm Lamb", TIMM_BOUND), ("pytorch-optimizer Lamb", None)):
+        if name in clock:
+            key = f"nvlamb_against_{name.split()[0]}{tail}"
+            found[key] = compared("nvlamb", name, clock["nvlamb"], clock[name], asked)
+    return found
+
+
+def state_bytes(optimizer: Optimizer) -> int:
+    """Bytes of the state of all parameters."""
+    tensors = [value for values in optimizer.state.values() for value in values.values() if isinstance(value, Tensor)]
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+def peak_bytes_of(name: str) -> int:
+    """Peak memory of three steps with all that they need, over what the process had before, in a process of its own."""
+    command = [sys.executable, str(Path(__file__).resolve()), "--peak-of", name]
+    return int(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()[-1])
+
+
+def measure_peak(name: str, device: torch.device) -> int:
+    """The same in this process."""
+    build = builders(device)[name]
+    AdamW([nn.Parameter(torch.ones(8, device=device))], fused=True).step()
+    reset_peak_memory(device)
+    before = psutil.Process().memory_info().rss if device.type == "cpu" else torch.cuda.memory_allocated()
+    optimizer = build()
+    for _ in range(3):
+        fill_gradients(optimizer)
+        optimizer.step()
+    return peak_memory_bytes(device) - before
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--peak-of", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if options.peak_of:
+        print(measure_peak(options.peak_of, device))
+        return
+    synchronize: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    made = optimizers(device)
+    results: dict[str, Any] = {"device": str(device), "threads": torch.get_num_threads()}
+    clock, processor = in_turns({name: each.step for name, each in made.items()}, made, options.rounds, synchronize)
+    results |= comparisons(clock, CPU_BOUND if device.type == "cpu" else GPU_BOUND)
+    if device.type == "cuda":
+        replays = {name: captured(made[name]) for name in (PEER, "nvlamb", "lamb", "lars")}
+        results |= comparisons(in_turns(replays, made, options.rounds, synchronize)[0], GPU_BOUND, "_captured")
+    else:
+        results["processor_time_over_adamw"] = {
+            name: statistics.median(mine / peer for mine, peer in zip(times, processor[PEER], strict=True))
+            for name, times in processor.items()
+        }
+    size = sum(parameter.nbytes for parameter in made[PEER].param_groups[0]["params"])
+    results["bytes_per_s"] = {
+        "adamw": PASSES["adamw"] * size / statistics.median(clock[PEER]),
+        "nvlamb, if it took 11 passes": PASSES["lamb"] * size / statistics.median(clock["nvlamb"]),
+    }
+    states = {name: state_bytes(made[name]) for name in (PEER, "nvlamb")}
+    peaks = {name: peak_bytes_of(name) for name in states}
+    results |= {"state_bytes": states, "peak_bytes": peaks, "peak_ratio": peaks["nvlamb"] / peaks[PEER]}
+    for name, value in results.items():
+        print(f"{name}: {value}")
+    path = write_results("optimizers" if device.type == "cpu" else "optimizers_gpu", results)
+    print(f"written to {path}")
+    missed = [name for name, value in results.items() if isinstance(value, Paired) and not value.met]
+    missed += ["peak_ratio"] if results["peak_ratio"] > MEMORY_BOUND else []
+    raise SystemExit(f"missed: {', '.join(missed)}" if missed else 0)
+
+
+if __name__ == "__main__":
+    main()

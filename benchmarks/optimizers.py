@@ -3,12 +3,12 @@
 ``python benchmarks/optimizers.py`` writes ``benchmarks/results/optimizers.json``, or ``optimizers_gpu.json`` where
 torch finds an accelerator; there every step is timed as it is and captured in a graph. All take turns in one process,
 on parameters of their own. Before each step the gradients are made anew, with a global norm above 1, so that clipping,
-which changes them, is always at work. Beside the clock there is processor time, which busy neighbours disturb less. ``timm`` is compared where it is
-installed (its module alone is loaded, without what the package imports).
+which changes them, is always at work. Beside the clock there is processor time, which busy neighbours disturb less.
+``timm`` is compared where it is installed (its module alone is loaded, without what the package imports).
 
-What limits a step: AdamW reads weight, gradient and two moments and writes three of them. LAMB reads weight and update
-once more for their norms, and needs the update's norm before it may change a weight: 11 passes over memory instead of
-7 with a kernel of its own and clipping, 1.6 times. ``passes`` gives both sides' bytes per second by that count.
+What limits a step: AdamW reads weight, gradient and two moments and writes three of them, 7 passes over memory. LAMB with
+clipping would take 11 with a kernel of its own: the gradients' norm first, and the update's before it may change a
+weight. Without one the update, its norm and that of the weights are passes of their own, partly in the cache. ``passes`` gives both sides' bytes per second by that count.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 
 from staging.errors import InputError
 
-HOST_BUCKET = 1 << 18
+HOST_BUCKET = 1 << 20
 """Elements that a processor works on at a time, so that many small tensors share what a call costs, in the cache."""
 DEVICE_BUCKET = 1 << 23
 """Elements for which a step holds memory of its own, on an accelerator and for sharded tensors."""

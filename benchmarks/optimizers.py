@@ -6,9 +6,9 @@ on parameters of their own. Before each step the gradients are made anew, with a
 which changes them, is always at work. Beside the clock there is processor time, which busy neighbours disturb less.
 ``timm`` is compared where it is installed (its module alone is loaded, without what the package imports).
 
-What limits a step: AdamW reads weight, gradient and two moments and writes three of them, 7 passes over memory. LAMB with
-clipping would take 11 with a kernel of its own: the gradients' norm first, and the update's before it may change a
-weight. Without one the update, its norm and that of the weights are passes of their own, partly in the cache. ``passes`` gives both sides' bytes per second by that count.
+What limits a step: AdamW reads weight, gradient and two moments and writes three of them, 7 passes over memory. LAMB
+with clipping would take 11 with a kernel of its own: the gradients' norm first, and the update's before it may change
+a weight. Without one, the update, its norm and that of the weights are passes of their own, partly in the cache.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from staging.errors import InputError
+from staging.ranks.launch import is_first_rank
 
 if TYPE_CHECKING:
     from hpcbench.measure.diagnose import Diagnosis, Row, State
@@ -48,21 +49,12 @@ def run(args: argparse.Namespace) -> int:
     from hpcbench.measure.diagnose import diagnose
 
     found = diagnose(os.environ, args.run_dir, args.data_root, args.ranks)
-    if is_first_rank() and args.json:
+    first = is_first_rank(os.environ)
+    if first and args.json:
         print(json.dumps(asdict(found) | {"ok": found.ok}, indent=2))
-    elif is_first_rank():
+    elif first:
         show(found)
     return 0 if found.ok else 1
-
-
-def is_first_rank() -> bool:
-    """Whether this process is rank 0, or does not know its rank and so had better speak."""
-    from staging.ranks.launch import detect
-
-    try:
-        return detect(os.environ).rank == 0
-    except InputError:
-        return True
 
 
 def show(found: Diagnosis) -> None:

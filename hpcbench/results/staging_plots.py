@@ -208,10 +208,7 @@ def _frame(figure: Canvas, upper: Axes, lower: Axes, longest: float) -> None:
     seconds_axis(lower, longest)
     lower.set_xlabel(lower.get_xlabel().replace("of the run", "of the staging"))
     upper.tick_params(axis="x", length=0)
-    # curves rise, so what is below them is free, unless all rise at the end
-    begins = [np.asarray(line.get_xdata(), np.float64)[0] for line in upper.lines if line.get_gid() == "node"]
-    late = min(begins) > 0.5 * longest
-    upper.legend(loc="upper left" if late else "lower right", handlelength=2.2)
+    upper.legend(loc="best", handlelength=2.2)
     bars = [bar for bar in lower.patches if isinstance(bar, Rectangle) and bar.get_width() > 2e-3 * longest]
     shown = {str(bar.get_gid()): bar for bar in bars}
     named = by_row([name for name in (*BEFORE, *AFTER) if name in shown], 4)

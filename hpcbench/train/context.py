@@ -38,7 +38,7 @@ from hpcbench.train.graph import GraphedStep
 from hpcbench.train.interrupt import Interrupts
 from hpcbench.train.losses import LossBuffer
 from hpcbench.train.noise_scale import NoiseScale
-from hpcbench.train.shards import NodeShard
+from hpcbench.train.node_shard import NodeShard
 from hpcbench.train.state import State
 from hpcbench.train.task import Task
 from hpcbench.train.trust_ratios import TrustRatios

@@ -21,6 +21,7 @@ from hpcbench.data.loader import BatchLoader
 from hpcbench.data.sampler import Shards, epoch_order
 from hpcbench.train.arrivals import Arrivals, ArrivingSamples
 from hpcbench.train.build import open_data
+from hpcbench.train.shards import use_shards
 from staging.errors import InputError
 from staging.files import coming
 from staging.prepare import Prepared, turns_of
@@ -45,7 +46,7 @@ def begin(run: Run, prepared: Prepared, watcher: AbortWatcher | None) -> None:
     samples: Any = ArrivingSamples(training, paths, run.arrivals)
     if run.shard is not None and run.shards is not None:
         numbers = run.shard.numbers_of(training.files, lambda name: source_of[name])
-        run.shard.use(run, run.shards, samples, numbers)
+        use_shards(run, run.shards, samples, numbers)
         samples = run.training
     # Without worker processes, so that what is waited for can be measured; an epoch that waits for data has no use
     # for more readers.

@@ -11,7 +11,8 @@ from hpcbench.config.schema import RunConfig
 from hpcbench.data.sampler import Indices, Shards
 from hpcbench.parallel.data_ranks import deal_to_nodes
 from hpcbench.parallel.staging_world import staging_world
-from hpcbench.train.shards import check_homes, log_schedule, sample_files
+from hpcbench.train.node_shard import sample_files
+from hpcbench.train.shards import check_homes, log_schedule
 from hpcbench.train.stage import names, options_of_run
 from staging.moving.counters import Counters
 from staging.planning.plan import make_plan

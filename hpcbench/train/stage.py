@@ -13,7 +13,8 @@ from hpcbench.data.files import dataset_files, split_files
 from hpcbench.parallel.group import Group
 from hpcbench.parallel.staging_world import staging_world
 from hpcbench.train import overlap
-from hpcbench.train.shards import NodeShard, shared_patterns
+from hpcbench.train.node_shard import NodeShard
+from hpcbench.train.shards import foresee_shards, read_shards, shared_patterns
 from staging.errors import InputError
 from staging.landing.transforms import find_transform
 from staging.moving.counters import Counters
@@ -69,8 +70,8 @@ def prepare_run(run: Run, world: World) -> Prepared:
     options = together(world, lambda: settled(options_of_run(run)))
     prepared = prepare(options, world, Spans(), Counters(), names(run.application, run.config))
     if options.placement == "shard":
-        run.shard = NodeShard(run, options, world, prepared.destination)
-        run.shard.foresee(run, prepared)
+        run.shard = NodeShard(run.application, run.config, run.training, options, world, prepared.destination)
+        foresee_shards(run, prepared)
     return prepared
 
 
@@ -151,7 +152,7 @@ def shared_names(application: Application, config: RunConfig) -> tuple[str, ...]
 def read_staged(run: Run, folder: Path) -> None:
     """Read the dataset where it landed, in the form that the transform gave it."""
     if run.shard is not None:
-        run.shard.read(run)
+        read_shards(run)
         return
     transform = run.config.staging.transform
     if transform:

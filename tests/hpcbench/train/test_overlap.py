@@ -17,8 +17,9 @@ from hpcbench.cli.main import main
 from hpcbench.config.schema import RunConfig
 from hpcbench.data.sampler import Shards
 from hpcbench.results.run_folder import RunFolder
+from hpcbench.train.node_shard import NodeShard
 from hpcbench.train.overlap import files_of_samples, open_ahead, order_of_shards
-from hpcbench.train.shards import NodeShard
+from hpcbench.train.shards import foresee_shards
 from staging.errors import DataError, InputError
 from staging.ledger.manifest import manifest_path
 from staging.ranks.world import Alone
@@ -241,17 +242,18 @@ def test_shards_that_a_plan_foresees_decide_the_steps_that_are_logged() -> None:
         def cut_epoch(self) -> None:
             self.steps_per_epoch = -(-int(np.bincount(self.shards.home).max()) // 2)
 
-    shard = SimpleNamespace(numbers={"train/c": 0, "train/a": 1, "train/b": 2}, world=Alone())
+    shard = NodeShard.__new__(NodeShard)
+    shard.numbers, shard.world = {"train/c": 0, "train/a": 1, "train/b": 2}, Alone()
     names = ["stats", "train/a", "train/b", "train/c"]
     plan = SimpleNamespace(home=np.array([-1, 1, 0, 0], np.int32))
     places = [SimpleNamespace(node=node) for node in (0, 1)]
     prepared = SimpleNamespace(listing=SimpleNamespace(names=names), plan=plan, places=places)
-    run = Run(config=RunConfig(), state=SimpleNamespace(epoch=0), task=SimpleNamespace(log_keys=logged.append),
-              log=SimpleNamespace(hyperparameters=lambda keys: None))  # fmt: skip
-    NodeShard.foresee(shard, run, prepared)  # type: ignore[arg-type]
+    log, task = SimpleNamespace(hyperparameters=lambda keys: None), SimpleNamespace(log_keys=logged.append)
+    run: Any = Run(shard=shard, config=RunConfig(), state=SimpleNamespace(epoch=0), task=task, log=log)
+    foresee_shards(run, prepared)
     assert (run.shards.home.tolist(), run.shards.node, logged) == ([0, 1, 0], (0, 1), [1])
     run.state.epoch, run.config.staging.reshuffle = 2, True
-    NodeShard.foresee(shard, run, prepared)  # type: ignore[arg-type]
+    foresee_shards(run, prepared)
     assert logged == [1], "a resumed run has logged the steps of its first epoch"
 
 

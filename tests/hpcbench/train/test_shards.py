@@ -17,8 +17,9 @@ from hpcbench.config.schema import RunConfig
 from hpcbench.data.sampler import Indices, Shards, epoch_batches
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.train.build import check_shards
+from hpcbench.train.node_shard import sample_files
 from hpcbench.train.ranks import on_simulated_nodes
-from hpcbench.train.shards import check_homes, sample_files, shared_patterns
+from hpcbench.train.shards import check_homes, shared_patterns
 from staging.errors import InputError
 from staging.ledger.manifest import load_records
 from staging.ranks.launch import Launch

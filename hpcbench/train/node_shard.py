@@ -1,0 +1,87 @@
+"""What a node has of the training set: its files, their numbers in the whole set, and their moves to other nodes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hpcbench.application import Application
+from hpcbench.config.schema import RunConfig
+from hpcbench.data.files import split_files
+from hpcbench.data.sampler import Indices, Shards
+from hpcbench.train.build import open_data
+from staging.errors import InputError
+from staging.ledger.manifest import load_records
+from staging.moving.reshuffle import ReshuffleReport, reshuffle
+from staging.options import StageOptions
+from staging.prepare import Prepared
+from staging.ranks.world import World
+
+
+class NodeShard:
+    """What this node has of ``training``, in ``folder``; samples keep their numbers in the whole set.
+
+    ``config`` is the run's, which goes on naming the source, from which what needs the whole set is read; the shard
+    has one of its own that names ``folder``.
+    """
+
+    def __init__(
+        self, application: Application, config: RunConfig, training: Any, options: StageOptions, world: World,
+        folder: Path,
+    ) -> None:  # fmt: skip
+        root = Path(config.data.root)
+        files = sample_files(application, config, training)
+        self.application, self.options, self.world, self.folder = application, options, world, folder
+        self.numbers = {path.relative_to(root).as_posix(): number for number, path in enumerate(files)}
+        self.config = copy.deepcopy(config)
+        self.config.data.root, self.config.data.train_samples = str(folder), None
+        if options.transform:
+            application.module("data").staged_form(self.config.data, options.transform)
+        self.moved: list[ReshuffleReport] = []
+
+    def foreseen(self, prepared: Prepared) -> Shards:
+        """The shards that a staging will make."""
+        entry = {name: entry for entry, name in enumerate(prepared.listing.names)}
+        home = prepared.plan.home[[entry[name] for name in self.numbers]].astype(np.int64)
+        return Shards(home, tuple(place.node for place in prepared.places))
+
+    def present(self, numbers: Indices) -> Shards:
+        """The shards of all nodes, from the samples that each has; collective."""
+        found = self.world.all_gather((self.world.place.node, numbers))
+        home = np.full(len(self.numbers), -1, np.int64)
+        for node, there in found:
+            home[there] = node
+        assert home.min() >= 0, "staging has put every sample on a node"
+        return Shards(home, tuple(node for node, _ in found))
+
+    def open(self) -> tuple[Any, Any, Indices]:
+        """This node's training samples, the validation samples, and the numbers of the former in the whole set."""
+        training, validation = open_data(self.application, self.config)
+        records = load_records(self.folder)
+        files = sample_files(self.application, self.config, training)
+        return training, validation, self.numbers_of(files, lambda name: records[name].source)
+
+    def numbers_of(self, files: Sequence[Path], source_of: Callable[[str], str]) -> Indices:
+        """Numbers in the whole set of the samples in ``files``; ``source_of`` tells where a staged file came from."""
+        names = (path.relative_to(self.folder).as_posix() for path in files)
+        return np.array([self.numbers[source_of(name)] for name in names], np.int64)
+
+    def reshuffle(self, shuffle: int) -> ReshuffleReport:
+        """Move samples to the homes of draw number ``shuffle``; collective."""
+        self.moved.append(reshuffle(self.options, shuffle, self.world))
+        return self.moved[-1]
+
+
+def sample_files(application: Application, config: RunConfig, training: Any) -> Sequence[Path]:
+    """A file for each training sample. Raises ``InputError`` where the application does not say which."""
+    files: Sequence[Path] = getattr(training, "files", None) or split_files(application, config, "train")
+    if len(files) != len(training):
+        raise InputError(
+            f"staging.placement shard: {application.name} does not say which file a sample is in; give its dataset a "
+            "list `files`, one per sample, or set staging.placement replicate"
+        )
+    return files

@@ -2,7 +2,7 @@
 
 ``python benchmarks/loop.py [--rounds 9] [--only cosmoflow|deepcam]`` writes ``benchmarks/results/loop.json``.
 
-The loop is ``hpcbench.train.loop.train_epoch`` on the run that ``hpcbench train`` opens, on simulated data in the
+The loop is ``hpcbench.train.loop.train_part`` on the run that ``hpcbench train`` opens, on simulated data in the
 published format: shuffling, reading (gzip TFRecords with checksums, HDF5), preparing and stacking the batch, dropout
 keys, forward, loss, backward, gradient reducer, schedule, optimizer, spans, progress, and the losses of the epoch in
 ``steps.csv``. Evaluation and checkpoints, which bare steps have no counterpart of, are outside. A bare step has its
@@ -34,8 +34,9 @@ from hpcbench.train.context import Run
 from hpcbench.train.dropout import set_sample_keys
 from hpcbench.train.huge_pages import SWITCH, use_huge_pages
 from hpcbench.train.interrupt import Interrupts
-from hpcbench.train.loop import train_epoch, training_batches
+from hpcbench.train.loop import start_epoch, train_part, training_batches
 from hpcbench.train.open import open_run
+from hpcbench.train.parts import Part
 from hpcbench.train.randomness import sample_keys
 from hpcbench.train.ranks import connect_ranks
 from staging.ranks.launch import detect
@@ -78,7 +79,8 @@ def loop_epoch(run: Run) -> Step:
     """One epoch of the training loop."""
 
     def epoch() -> None:
-        train_epoch(run, run.state.epoch + 1)
+        number = run.state.epoch + 1
+        train_part(run, number, start_epoch(run, number), Part(number, None))
         run.state.epoch += 1
         run.state.micro_batch, run.state.epoch_losses = 0, []
 

@@ -132,6 +132,8 @@ class TrainConfig:
     """Give up (exit code 3) after this many epochs."""
     target: float | None = None
     """Validation metric at which training stops; unset trains for ``max_epochs``."""
+    evaluations_per_epoch: int = 1
+    """Evaluate so often in an epoch, in equal parts of its steps; the target may then be met within one."""
     local_batch_size: int = 2
     """Samples per rank and micro-batch."""
     accumulation: int = 1

@@ -8,6 +8,7 @@ from staging.errors import InputError
 
 DESCENTS = ("cosine", "polynomial")
 """Shapes that fall to ``eta_min`` in ``t_max``."""
+MOST_EVALUATIONS = 1000
 
 
 def validate_run(config: RunConfig) -> None:
@@ -19,6 +20,7 @@ def validate_run(config: RunConfig) -> None:
     at_least("train.local_batch_size", config.train.local_batch_size, 1)
     at_least("train.eval_batch_size", config.train.eval_batch_size, 1)
     at_least("train.accumulation", config.train.accumulation, 1)
+    validate_evaluations(config)
     at_least("train.batchnorm_group_size", config.train.batchnorm_group_size, 1)
     at_least("train.noise_scale_every", config.train.noise_scale_every, 0)
     at_least("train.checkpoint_every", config.train.checkpoint_every, 0)
@@ -57,6 +59,22 @@ def validate_run(config: RunConfig) -> None:
         raise InputError(
             f"train.cuda_graph captures no messages, which batch norm over train.batchnorm_group_size "
             f"({config.train.batchnorm_group_size}) ranks needs; set it to 1, or cuda_graph false"
+        )
+
+
+def validate_evaluations(config: RunConfig) -> None:
+    """Check how often an epoch is evaluated; how many steps it has is not known yet."""
+    number = config.train.evaluations_per_epoch
+    at_least("train.evaluations_per_epoch", number, 1)
+    if number > MOST_EVALUATIONS:
+        raise InputError(
+            f"train.evaluations_per_epoch ({number}) must be at most {MOST_EVALUATIONS}, since epochs are logged to "
+            "three digits"
+        )
+    if number > 1 and config.staging.overlap:
+        raise InputError(
+            f"train.evaluations_per_epoch ({number}) needs the validation samples while staging.overlap still stages; "
+            "set it to 1, or staging.overlap false"
         )
 
 

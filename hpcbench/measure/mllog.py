@@ -57,8 +57,8 @@ class RunLog:
             self.event("resumed", old.part, epoch_num=old.epoch, lines_dropped=old.dropped)
 
     @classmethod
-    def resume(cls, path: Path, enabled: bool = True, epoch: int | None = None) -> RunLog:
-        """Continue the log at ``path`` after ``epoch``, the last epoch of the checkpoint; ``None`` keeps all epochs.
+    def resume(cls, path: Path, enabled: bool = True, epoch: float | None = None) -> RunLog:
+        """Continue the log at ``path`` after ``epoch``, that of the checkpoint's last evaluation; ``None`` keeps all.
 
         The old log stays as ``mllog-part<k>.txt``. The new one holds its lines without an aborted run's ``run_stop``
         and without later epochs, which are done again: the clock has kept running, and there is one ``run_start``.
@@ -132,15 +132,15 @@ class RunLog:
         """The epoch's training is over, and its evaluation if it has one."""
         self._end("epoch_stop", epoch_num=epoch)
 
-    def eval_start(self, epoch: int) -> None:
-        """Evaluation over the whole validation set begins."""
+    def eval_start(self, epoch: float) -> None:
+        """Evaluation over the whole validation set begins; within an epoch ``epoch`` is a fraction."""
         self._start("eval_start", epoch_num=epoch)
 
-    def eval_stop(self, epoch: int) -> None:
+    def eval_stop(self, epoch: float) -> None:
         """Evaluation is over."""
         self._end("eval_stop", epoch_num=epoch)
 
-    def quality(self, key: Literal["eval_error", "eval_accuracy"], value: float, epoch: int) -> None:
+    def quality(self, key: Literal["eval_error", "eval_accuracy"], value: float, epoch: float) -> None:
         """The metric that the target is compared with."""
         self._log("POINT_IN_TIME", key, float(value), {"epoch_num": epoch})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,15 +23,15 @@ class OldLog:
     """When the last line was written."""
     values: dict[str, Any]
     """Values of the lines without an epoch, by key."""
-    epoch: int
-    """Last epoch that was kept."""
+    epoch: float
+    """Last epoch that was kept, or the part of one at its last evaluation."""
     dropped: int
     """Lines that were not kept: ``run_stop``, later epochs, a line cut off."""
     part: str
     """File name under which the old log was kept."""
 
 
-def open_resumed(path: Path, epoch: int | None, write: bool = True) -> OldLog:
+def open_resumed(path: Path, epoch: float | None, write: bool = True) -> OldLog:
     """Rewrite the log at ``path`` for a run that goes on after ``epoch``, keeping the old one beside it.
 
     With ``write=False`` (ranks other than 0) nothing is changed. Raises ``InputError`` for a missing or finished log.
@@ -51,16 +52,19 @@ def open_resumed(path: Path, epoch: int | None, write: bool = True) -> OldLog:
         run_start_ms=None if start is None else int(start.time_ms),
         last_ms=int(max((e.time_ms for e in events), default=0)),
         values={e.key: e.value for e in kept if e.epoch is None},
-        epoch=int(max((e.epoch or 0 for e in kept), default=0)),
+        epoch=min(max((e.epoch or 0 for e in kept), default=0), math.inf if epoch is None else epoch),
         dropped=len([line for line in lines if line.strip()]) - len(kept),
         part=part.name,
     )
 
 
-def _is_kept(event: Event, epoch: int | None) -> bool:
+def _is_kept(event: Event, epoch: float | None) -> bool:
     if event.key == "run_stop":
         return False
-    return epoch is None or event.epoch is None or event.epoch <= epoch
+    if epoch is None or event.epoch is None:
+        return True
+    # An epoch starts where the one before it ends, and may have evaluations before its own end.
+    return event.epoch - 1 < epoch if event.key == "epoch_start" else event.epoch <= epoch
 
 
 def _free_part(path: Path) -> Path:

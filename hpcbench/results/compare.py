@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.ticker import MaxNLocator
-
 from hpcbench.results import style, units
-from hpcbench.results.plots import Figure, draw_levels, metric_label, seconds_axis, words
+from hpcbench.results.plots import Figure, draw_levels, epoch_axis, metric_label, seconds_axis, words
 from hpcbench.results.records import Run
 from hpcbench.results.tables import verdict
 
@@ -48,7 +46,7 @@ def group(runs: Mapping[str, Run], folder: Path) -> dict[str, Any]:
             "ranks": units.integer(s.world_size) + s.simulating, "batch": units.integer(s.global_batch_size),
             "seed": str(s.seed),
             "reached": verdict(s.status, s.target), "quality": units.score(run.quality),
-            "epochs": units.integer(s.epochs), "rate": units.significant(s.samples_per_s),
+            "epochs": units.epochs(s.epochs), "rate": units.significant(s.samples_per_s),
             "time": units.duration(s.time_to_solution_s) if run.reached else units.MISSING,
         })  # fmt: skip
         per_rank = [None if x.samples_per_s is None else x.samples_per_s / x.world_size for x in (s, f)]
@@ -94,7 +92,7 @@ def quality(runs: Mapping[str, Run]) -> Figure | None:
     draw_levels(panels, [(target, f"{units.score(target)} target", style.MUTED, "--") for target in targets])
     panels[0].set_ylabel(f"validation {metric_label(first.metric)}")
     panels[0].set_xlabel("epoch")
-    panels[0].xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    epoch_axis(panels[0], [number for run in drawn.values() for number in run.epochs["epoch"]], 8)
     panels[1].set_xlim(left=0)
     seconds_axis(panels[1], max(float(run.epochs["elapsed_s"].max()) for run in drawn.values()))
     handles, labels = panels[0].get_legend_handles_labels()

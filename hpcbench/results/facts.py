@@ -118,8 +118,8 @@ def against_baselines(run: Run) -> str:
     return " ".join(parts)
 
 
-def count(number: int, thing: str) -> str:
-    """``1 epoch``, ``9 epochs``."""
+def count(number: float, thing: str) -> str:
+    """``1 epoch``, ``9 epochs``, ``2.25 epochs``."""
     return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
 
@@ -140,7 +140,7 @@ def tiles(run: Run) -> list[dict[str, str]]:
             f"of {units.duration(s.wall_s)} wall time",
         ),
         (f"validation {metric_label(s.metric)}", units.score(run.quality), f"{quality}; {target}"),
-        ("epochs to target" if run.reached else "epochs", units.integer(s.epochs), count(s.steps, "optimizer step")),
+        ("epochs to target" if run.reached else "epochs", units.epochs(s.epochs), count(s.steps, "optimizer step")),
         ("throughput", f"{units.significant(s.samples_per_s)}", "training samples/s"),
         (
             "compute rate",
@@ -173,10 +173,11 @@ def phase_rows(run: Run) -> list[dict[str, str]]:
     """Seconds and share of each phase."""
     seconds = run.phase_seconds()
     total = sum(seconds.values()) or math.nan
+    spoken = PHASE_WORDS | ({"evaluation": "the whole validation set, within epochs, too"} if run.within_epochs else {})
     return [
         {
             "name": words(name), "color": style.PHASE_COLORS.get(name, style.FAINT), "seconds": f"{value:,.3f}",
-            "share": units.percent(value / total), "words": PHASE_WORDS.get(name, ""),
+            "share": units.percent(value / total), "words": spoken.get(name, ""),
         }
         for name, value in seconds.items()
         if value > 0 or name == "other"
@@ -246,7 +247,7 @@ def reference_rows(run: Run) -> tuple[list[dict[str, str]], dict[str, str]]:
         for point in points
     ]  # fmt: skip
     seconds = units.significant(s.time_to_solution_s) if run.reached else units.MISSING
-    here = {"batch": units.integer(s.global_batch_size), "epochs": units.integer(s.epochs_to_target)}
+    here = {"batch": units.integer(s.global_batch_size), "epochs": units.epochs(s.epochs_to_target)}
     return rows, here | {"seconds": seconds}
 
 

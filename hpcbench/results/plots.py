@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from textwrap import fill
 from typing import TypeVar
@@ -100,6 +100,13 @@ def draw_levels(panels: Sequence[Axes], levels: Sequence[Level]) -> None:
         )  # fmt: skip
 
 
+def epoch_axis(axes: Axes, epochs: Iterable[float], bins: int) -> None:
+    """At most so many marks at whole epochs; at parts of them where ``epochs`` have parts and span only a few."""
+    found = list(epochs)
+    few = max(found) - min(found) < 3 and any(number % 1 for number in found)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=not few, nbins=bins))
+
+
 @style.styled
 def quality(run: Run) -> Figure | None:
     """The validation metric against epochs and against time, with the target and the baselines as labelled lines."""
@@ -121,12 +128,13 @@ def quality(run: Run) -> Figure | None:
     draw_levels((left, right), levels)
     left.set_ylabel(f"validation {metric_label(metric)}")
     left.set_xlabel("epoch")
-    left.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    epoch_axis(left, run.epochs["epoch"], 8)
     right.set_xlim(left=0)
     seconds_axis(right, float(run.epochs["elapsed_s"].max()))
     direction = "Lower" if run.lower_is_better else "Higher"
+    often = "after parts of every epoch" if run.within_epochs else "after every epoch"
     caption = (
-        f"{direction} is better. The metric over the whole validation set after every epoch, against epochs (left) and "
+        f"{direction} is better. The metric over the whole validation set {often}, against epochs (left) and "
         "against the clock that starts when the data are first touched (right). Dashed: what the baselines score."
     )
     return Figure("quality", f"Validation {metric_label(metric)}", caption, figure)
@@ -212,7 +220,8 @@ def throughput(run: Run) -> Figure | None:
     figure = style.canvas(2.3)
     axes = figure.subplots()
     colors = [style.FAINT, *[style.BLUE] * (len(rate) - 1)] if len(rate) > 1 else [style.BLUE]
-    axes.bar(epoch, rate, width=0.72, color=colors)
+    apart = float(min([*epoch.diff().dropna(), epoch.iloc[0]]))
+    axes.bar(epoch, rate, width=0.72 * apart, color=colors)
     median = run.summary.samples_per_s
     if median is not None:
         axes.axhline(median, color=style.INK, linewidth=1.1)
@@ -220,10 +229,11 @@ def throughput(run: Run) -> Figure | None:
                       textcoords="offset points", va="center", fontsize=8.5, annotation_clip=False)  # fmt: skip
     axes.set_xlabel("epoch")
     axes.set_ylabel("training samples/s")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=12))
+    epoch_axis(axes, epoch, 12)
     axes.grid(visible=False, axis="x")
-    axes.set_xlim(float(epoch.min()) - 0.6, float(epoch.max()) + 0.6)
-    caption = "The first epoch (grey) holds warm-up and is left out of the median." if len(rate) > 1 else ""
+    axes.set_xlim(float(epoch.min()) - 0.6 * apart, float(epoch.max()) + 0.6 * apart)
+    first = "first part of an epoch" if run.within_epochs else "first epoch"
+    caption = f"The {first} (grey) holds warm-up and is left out of the median." if len(rate) > 1 else ""
     return Figure("throughput", "Throughput of training", caption, figure)
 
 

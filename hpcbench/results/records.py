@@ -33,6 +33,11 @@ class Run:
         return self.summary.status == "success" and self.summary.target is not None
 
     @property
+    def within_epochs(self) -> bool:
+        """Whether the run was evaluated within epochs, too."""
+        return not self.epochs.empty and bool((self.epochs["epoch"] % 1 != 0).any())
+
+    @property
     def quality(self) -> float | None:
         """The metric at the end of a run that succeeded; of one that missed its target or was aborted, the best."""
         last = self.summary.metrics.get(self.summary.metric)

@@ -44,12 +44,13 @@ class Summary:
     target: float | None = None
     best: float | None = None
     """Best value of the metric over all evaluations."""
-    epochs: int = 0
+    epochs: float = 0
+    """Until the last evaluation; whole but where ``train.evaluations_per_epoch`` is above 1, as the next."""
     steps: int = 0
     """Optimizer steps."""
     samples: int = 0
     """Training samples seen, over all epochs and ranks."""
-    epochs_to_target: int | None = None
+    epochs_to_target: float | None = None
     time_to_solution_s: float = 0.0
     """From run_start to run_stop."""
     wall_s: float = 0.0

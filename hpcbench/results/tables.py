@@ -68,7 +68,7 @@ def runs_table(frame: pd.DataFrame) -> str:
             _text(row["seed"]),
             _target(row),
             verdict(str(row["status"]), row.get("target")),
-            _text(row["epochs"]),
+            _text(row["epochs"]) if pd.isna(row["epochs"]) else f"{row['epochs']:.7g}",
             units.duration(row.get("time_to_solution_s")),
             units.significant(row.get("samples_per_s")),
             units.score(row["quality"]),

@@ -40,6 +40,13 @@ def integer(value: float | None) -> str:
     return f"{round(value):,}" if value is not None and math.isfinite(value) else MISSING
 
 
+def epochs(value: float | None) -> str:
+    """Epochs, whole or up to an evaluation within one: 12, 2.25, 0.333."""
+    if value is None or not math.isfinite(value) or value == round(value):
+        return integer(value)
+    return f"{value:,.3f}".rstrip("0")
+
+
 def percent(fraction: float | None) -> str:
     """A share: 0.0731 is 7.3 %."""
     return f"{100 * fraction:.1f} %" if fraction is not None and math.isfinite(fraction) else MISSING

@@ -77,11 +77,18 @@ def check_data(study: Study) -> tuple[int, int]:
     """Training and validation samples. Raises ``InputError`` where there is no dataset, or one that is too small."""
     from hpcbench.train.build import open_data
 
-    training, validation = open_data(find_application(study.application), shared_config(study))
+    config = shared_config(study)
+    training, validation = open_data(find_application(study.application), config)
     largest = max(*study.batch_sizes, *(each.batch for each in study.borrow), 0)
     if largest > len(training):
         raise InputError(
             f"--batch-sizes: {largest} is more than the {len(training)} training samples; lower it or use more samples"
+        )
+    evaluations, steps = config.train.evaluations_per_epoch, -(-len(training) // largest)
+    if evaluations > steps:
+        raise InputError(
+            f"train.evaluations_per_epoch ({evaluations}) is more than the {steps} optimizer steps of an epoch at "
+            f"batch {largest}; lower it or --batch-sizes, or use more samples"
         )
     return len(training), len(validation)
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from hpcbench.results import style, units
-from hpcbench.results.plots import Figure, by_row, draw_levels, metric_label
+from hpcbench.results.plots import Figure, by_row, draw_levels, epoch_axis, metric_label
 from hpcbench.results.records import Run
 from hpcbench.study.definition import Study
 from hpcbench.study.plots import color, line_style, series
@@ -44,7 +44,7 @@ def quality(study: Study, rows: Sequence[Row], curves: Mapping[str, Run]) -> Fig
         spare.set_visible(False)
     for batch, axes in panels.items():
         axes.set_title(f"batch {batch:,}")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
+        epoch_axis(axes, [number for run in curves.values() for number in run.epochs["epoch"]], 5)
         if first.target is not None:
             if batch == batches[across - 1]:
                 draw_levels([axes], [(first.target, f"{units.score(first.target)} target", style.MUTED, "--")])

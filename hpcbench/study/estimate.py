@@ -20,6 +20,8 @@ from staging.errors import InputError
 CALIBRATION_BATCHES = 16
 """Micro-batches of an epoch of a calibration."""
 
+EVALUATIONS = "train.evaluations_per_epoch"
+
 ONE_RANK = ("parallel.simulated_ranks", "train.noise_scale_every")
 """Settings that a calibration leaves out: it has a batch of one rank."""
 
@@ -51,7 +53,7 @@ def speed_of_runs(outcomes: Mapping[str, Outcome], folder: StudyFolder) -> Speed
         if outcome.status not in ("reached", "missed") or summary is None or not summary.epochs or summary.resumed:
             continue
         table = read_run(folder.run(name)).epochs
-        per_epoch = float((table["train_s"] + table["eval_s"]).mean())
+        per_epoch = float((table["train_s"] + table["eval_s"]).sum()) / summary.epochs
         epoch.append(per_epoch)
         start.append(max(0.0, summary.wall_s - summary.epochs * per_epoch))
         epochs.append(summary.epochs)
@@ -73,9 +75,10 @@ def calibrate(
     few = [min(count, max(64, CALIBRATION_BATCHES * local)) for count in samples]
     settings = {
         **job.settings, "train.max_epochs": "2", "train.target": "null", "data.train_samples": str(few[0]),
-        "data.validation_samples": str(few[1]), "train.checkpoint_every": "0",
+        "data.validation_samples": str(few[1]), "train.checkpoint_every": "0", EVALUATIONS: "1",
     }  # fmt: skip
     settings = {key: value for key, value in settings.items() if key not in ONE_RANK}
+    evaluations = int(job.settings.get(EVALUATIONS, 1))
     short = Job("calibration", job.application, job.preset, settings)
     runs = [folder / f"run{number}" for number in range(at_once)]
     for run, code in zip(runs, run_side_by_side(short, launcher, runs, threads), strict=True):
@@ -84,7 +87,8 @@ def calibrate(
     tables = [read_run(run) for run in runs]
     epochs = [table.epochs.iloc[-1] for table in tables]
     per_epoch = [
-        float(row["train_s"]) * samples[0] / few[0] + float(row["eval_s"]) * samples[1] / few[1] for row in epochs
+        float(row["train_s"]) * samples[0] / few[0] + evaluations * float(row["eval_s"]) * samples[1] / few[1]
+        for row in epochs
     ]
     start = [max(0.0, t.summary.wall_s - float((t.epochs["train_s"] + t.epochs["eval_s"]).sum())) for t in tables]
     return Speed(statistics.fmean(per_epoch), statistics.fmean(start), max_epochs, "at most, as a short run has shown")

@@ -145,7 +145,11 @@ def results_frame(study: Study, outcomes: Mapping[str, Outcome]) -> pd.DataFrame
     """Every planned run, those included that have not been made."""
     records = [run_record(study, run, outcomes.get(run.name, Outcome("absent"))) for run in all_runs(study, outcomes)]
     whole = ("epochs_to_target", "samples_to_target", "steps_to_target", "epochs", "threads")
-    return pd.DataFrame(records).astype(dict.fromkeys(whole, "Int64"))
+    # Epochs of runs that were evaluated within them may be both, 3 and 2.25.
+    types = {name: "object" if any((record[name] or 0) % 1 for record in records) else "Int64" for name in whole}
+    return pd.DataFrame(
+        {name: pd.Series([record[name] for record in records], dtype=types.get(name)) for name in records[0]}
+    )
 
 
 def read_curves(folder: StudyFolder, rows: list[Row]) -> dict[str, Run]:

@@ -13,6 +13,7 @@ from hpcbench.config.schema import RunConfig
 from hpcbench.data.loader import first_samples
 from hpcbench.data.sampler import Shards, epoch_sizes
 from hpcbench.optim.registry import create_optimizer, parameter_kinds
+from hpcbench.train.parts import check_evaluations
 from hpcbench.train.task import Task
 from staging.errors import InputError
 
@@ -36,7 +37,7 @@ def open_data(application: Application, config: RunConfig) -> tuple[Any, Any]:
 
 
 def check_batch(config: RunConfig, samples: int, ranks: int) -> None:
-    """Refuse a batch of ``ranks``, real or simulated, that the training set cannot fill once."""
+    """Refuse a batch of ``ranks``, real or simulated, that the training set cannot fill once, or as often as asked."""
     batch = config.train.local_batch_size * config.train.accumulation * ranks
     if batch > samples:
         raise InputError(
@@ -44,12 +45,18 @@ def check_batch(config: RunConfig, samples: int, ranks: int) -> None:
             f"{config.train.accumulation} x {ranks} ranks) is larger than the training set of {samples} samples; "
             "lower train.local_batch_size or use more samples"
         )
+    if config.staging.placement == "replicate":  # else once the shards are known
+        sizes = epoch_sizes(samples, ranks, config.train.local_batch_size, config.data.last_batch)
+        check_evaluations(config, len(sizes))
 
 
 def check_shards(config: RunConfig, shards: Shards) -> None:
-    """Refuse shards of which one is too small for a step, where every batch must be full."""
+    """Refuse shards with too few steps, and where every batch must be full, one that is too small for any."""
     batch = config.train.local_batch_size
-    if not epoch_sizes(len(shards.home), len(shards.node), batch, config.data.last_batch, shards):
+    micro_batches = epoch_sizes(len(shards.home), len(shards.node), batch, config.data.last_batch, shards)
+    if micro_batches:
+        check_evaluations(config, len(micro_batches))
+    else:
         sizes = [
             (len(shards.samples_on(node)), len(shards.ranks_on(node)) * batch) for node in sorted(set(shards.node))
         ]

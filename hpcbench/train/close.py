@@ -62,10 +62,10 @@ def summarize(run: Run, status: Status, reason: str) -> Summary:
         better=run.task.better,
         target=config.train.target,
         best=state.best,
-        epochs=state.epoch,
+        epochs=state.evaluated,
         steps=state.step,
         samples=state.samples,
-        epochs_to_target=state.epoch if status == "success" and config.train.target is not None else None,
+        epochs_to_target=state.evaluated if status == "success" and config.train.target is not None else None,
         time_to_solution_s=run.log.elapsed_s(),
         wall_s=wall,
         phases_s={name: spans.get(name, 0.0) for name in PHASES},
@@ -100,7 +100,7 @@ def summarize(run: Run, status: Status, reason: str) -> Summary:
 
 
 def throughput(history: list[dict[str, float]]) -> float | None:
-    """Median training throughput over the epochs after the first, in samples per second."""
+    """Median training throughput over the rows of ``epochs.csv`` after the first, in samples per second."""
     rates = [row["samples_per_s"] for row in history[1:]]
     return statistics.median(rates) if rates else None
 

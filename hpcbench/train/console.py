@@ -9,7 +9,7 @@ from staging.progress import Progress
 
 
 class Console:
-    """A line per epoch; on a terminal, a live bar within the epoch too."""
+    """A line per evaluation; on a terminal, a live bar up to it too."""
 
     def __init__(self, enabled: bool, max_epochs: int) -> None:
         self.enabled = enabled
@@ -24,7 +24,7 @@ class Console:
             print(text, flush=True)
 
     def start_epoch(self, epoch: int, steps: int) -> None:
-        """Open the bar of an epoch."""
+        """Open the bar of an epoch, with the steps up to its next evaluation."""
         self.stop_epoch()
         if self.enabled and sys.stderr.isatty():
             self._bar = Progress(steps, f"epoch {epoch}", "steps")
@@ -46,10 +46,10 @@ class Console:
             self._bar = None
 
     def epoch(self, row: dict[str, float], metric: str) -> None:
-        """The line of a finished epoch."""
+        """The line of an evaluation."""
         self.stop_epoch()
         self.say(
-            f"epoch {int(row['epoch']):3d}/{self.max_epochs}  loss {row['train_loss']:.4f}  "
+            f"epoch {row['epoch']:3}/{self.max_epochs}  loss {row['train_loss']:.4f}  "
             f"{metric} {row[metric]:.4f}  lr {row['lr']:.2e}  {row['samples_per_s']:.1f} samples/s  "
             f"{row['train_s']:.1f} s + {row['eval_s']:.1f} s evaluation"
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,8 +36,8 @@ from hpcbench.train.console import Console
 from hpcbench.train.graph import GraphedStep
 from hpcbench.train.interrupt import Interrupts
 from hpcbench.train.losses import LossBuffer
-from hpcbench.train.noise_scale import NoiseScale
 from hpcbench.train.node_shard import NodeShard
+from hpcbench.train.noise_scale import NoiseScale
 from hpcbench.train.state import State
 from hpcbench.train.task import Task
 from hpcbench.train.trust_ratios import TrustRatios
@@ -239,38 +238,18 @@ class Run:
         if self.is_first and ratios:
             self.folder.append_rows("trust_ratios.csv", ratios)
 
-    def finish_epoch(self, metrics: dict[str, float], train_s: float, eval_s: float) -> None:
-        """Close the epoch: history, table, log and console."""
-        state, losses = self.state, self.state.epoch_losses
-        state.epoch += 1
-        before = state.history[-1]["samples"] if state.history else 0
-        row: dict[str, float] = {
-            "epoch": state.epoch, "step": state.step, "samples": state.samples, "lr": losses[-1][3],
-            "train_loss": statistics.fmean(row[4] for row in losses), **metrics, "train_s": train_s, "eval_s": eval_s,
-            "elapsed_s": self.log.elapsed_s(), "samples_per_s": (state.samples - before) / train_s,
-        }  # fmt: skip
-        state.history.append(row)
-        state.micro_batch, state.epoch_losses = 0, []
-        self.metrics = metrics
-        value = metrics[self.task.metric]
-        if state.best is None or self.is_better(value, state.best):
-            state.best = value
-        self.log.quality(self.task.metric_key, value, state.epoch)
-        self.log.event("train_loss", row["train_loss"], epoch_num=state.epoch)
-        self.log.event("throughput", row["samples_per_s"], epoch_num=state.epoch)
-        if self.is_first:
-            self.folder.append_rows("epochs.csv", [row])
-            self.console.epoch(row, self.task.metric)
-
     def is_better(self, value: float, other: float) -> bool:
         """Whether a value of the metric is better than another."""
         return value < other if self.task.better == "lower" else value > other
 
     def already_reached(self) -> bool:
-        """Whether a resumed run had reached its target, or its last epoch, before."""
+        """Whether a resumed run had reached its target before; where that was within an epoch, this ends it."""
         if self.state.history:
             self.metrics = {key: value for key, value in self.state.history[-1].items() if key not in ROW}
-        return bool(self.state.history) and self.reached_target()
+        reached = bool(self.state.history) and self.reached_target()
+        if reached and self.state.evaluated > self.state.epoch:
+            self.log.epoch_stop(self.state.epoch + 1)
+        return reached
 
     def reached_target(self) -> bool:
         """Whether the last evaluation meets the target."""

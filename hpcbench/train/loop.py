@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,6 +16,7 @@ from hpcbench.optim.registry import set_learning_rate
 from hpcbench.optim.schedule import learning_rate
 from hpcbench.train.dropout import set_sample_keys
 from hpcbench.train.evaluate import evaluate
+from hpcbench.train.parts import Part, parts_left, record_part
 from hpcbench.train.randomness import sample_keys
 from hpcbench.train.shards import reshuffle_shards
 from hpcbench.train.simulated_nodes import draw_homes
@@ -26,27 +28,16 @@ if TYPE_CHECKING:
 FLUSH_EVERY = 50
 """Steps between two looks at the losses: each look waits for the device."""
 
+Batches = Iterator[tuple[Tensor, Tensor, Tensor]]
+"""Micro-batches on the device: inputs, targets and sample numbers."""
+
 
 def train(run: Run) -> bool:
     """Train until the target is reached, or for ``max_epochs``; returns whether it was reached."""
     while run.state.epoch < run.config.train.max_epochs:
-        epoch = run.state.epoch + 1
         draw_homes(run)
         reshuffle_shards(run)
-        started = time.perf_counter()
-        run.log.epoch_start(epoch)
-        train_epoch(run, epoch)
-        finish_staging(run)
-        run.log.epoch_stop(epoch)
-        trained = time.perf_counter()
-        run.log.eval_start(epoch)
-        with run.phase("evaluation"):
-            metrics = evaluate(run)
-        run.log.eval_stop(epoch)
-        run.finish_epoch(metrics, trained - started, time.perf_counter() - trained)
-        reached = run.reached_target()
-        if reached:
-            run.stop_clock("success")
+        reached = train_and_evaluate(run, run.state.epoch + 1)
         with run.phase("checkpoint"):
             run.save_checkpoint(last=reached)
         if reached:
@@ -54,14 +45,48 @@ def train(run: Run) -> bool:
     return False
 
 
-def train_epoch(run: Run, epoch: int) -> None:
-    """One pass over the training set, from where the state stands."""
+def train_and_evaluate(run: Run, epoch: int) -> bool:
+    """An epoch from where the state stands; returns whether an evaluation met the target, which ends the training."""
+    started = time.perf_counter()
+    if run.state.evaluated <= run.state.epoch:  # else the log of a resumed run has it
+        run.log.epoch_start(epoch)
+    batches = start_epoch(run, epoch)
+    for part in parts_left(run):
+        train_part(run, epoch, batches, part)
+        if part.last:
+            finish_staging(run)
+            run.log.epoch_stop(epoch)
+        trained = time.perf_counter()
+        run.log.eval_start(part.end)
+        # Loaders may draw random numbers, and the training that follows has its own.
+        with run.phase("evaluation"), torch.random.fork_rng(devices=[], enabled=not part.last):
+            metrics = evaluate(run)
+        run.log.eval_stop(part.end)
+        record_part(run, part, metrics, trained - started, time.perf_counter() - trained)
+        started = time.perf_counter()
+        if run.reached_target():
+            if not part.last:
+                run.log.epoch_stop(epoch)
+            run.stop_clock("success")
+            return True
+    return False
+
+
+def start_epoch(run: Run, epoch: int) -> Batches:
+    """Seed an epoch; returns the micro-batches of it that this rank still has to do."""
     torch.manual_seed(run.seed * 1_000_003 + epoch * 1009 + run.launch.rank)
+    return training_batches(run, epoch)
+
+
+def train_part(run: Run, epoch: int, batches: Batches, part: Part) -> None:
+    """Go on with an epoch up to the end of ``part``."""
     turns = run.data_ranks.turns
     per_step = run.config.train.accumulation * turns
-    run.console.start_epoch(epoch, run.steps_per_epoch)
+    left = (part.micro_batches or run.micro_batches) - run.state.micro_batch
+    run.console.start_epoch(epoch, -(-left // per_step))
     sizes = step_sizes(run)
-    for inputs, targets, indices in training_batches(run, epoch):
+    # The last part asks the loader until it has no more, so that it knows its end.
+    for inputs, targets, indices in islice(batches, None if part.last else left):
         micro = run.state.micro_batch
         last = (micro + 1) % per_step == 0 or micro + 1 == run.micro_batches
         run.statistics.use(micro % turns)
@@ -129,7 +154,7 @@ def step_sizes(run: Run) -> list[int]:
     return [sum(micro[start : start + accumulation]) for start in range(0, len(micro), accumulation)]
 
 
-def training_batches(run: Run, epoch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+def training_batches(run: Run, epoch: int) -> Batches:
     """The micro-batches that this rank still has to do in the epoch, on the device, with their sample numbers.
 
     Simulated ranks, or groups of them that share batch-norm statistics, take turns in each.

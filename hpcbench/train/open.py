@@ -30,6 +30,7 @@ from hpcbench.train.noise_scale import check_noise_scale
 from hpcbench.train.ranks import Ranks
 from hpcbench.train.shards import check_placement
 from hpcbench.train.stage import check_transform
+from hpcbench.train.state import State
 from staging.errors import InputError
 from staging.ranks.launch import Launch
 from staging.spans import Spans
@@ -121,7 +122,7 @@ def start_log(
     if found is None:
         log = RunLog(folder.mllog, enabled=first)
     else:
-        log = RunLog.resume(folder.mllog, enabled=first, epoch=int(found.state["epoch"]))
+        log = RunLog.resume(folder.mllog, enabled=first, epoch=State.from_dict(found.state).evaluated)
         if first:
             folder.reserve()
             for table in ("steps.csv", "epochs.csv", "noise_scale.csv", "trust_ratios.csv"):

@@ -23,9 +23,14 @@ class State:
     best: float | None = None
     """Best validation metric so far."""
     history: list[dict[str, float]] = field(default_factory=list)
-    """One row per finished epoch, as in ``epochs.csv``."""
+    """One row per evaluation, as in ``epochs.csv``."""
     epoch_losses: list[list[float]] = field(default_factory=list)
-    """Rows of ``steps.csv`` of the epoch under way."""
+    """Rows of ``steps.csv`` since the last evaluation."""
+
+    @property
+    def evaluated(self) -> float:
+        """Epochs at the last evaluation, a whole number at the end of one; 0 before the first."""
+        return self.history[-1]["epoch"] if self.history else 0
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for a checkpoint."""

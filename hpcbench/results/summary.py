@@ -77,7 +77,7 @@ class Summary:
     train_samples: int = 0
     validation_samples: int = 0
     samples_per_s: float | None = None
-    """Median of training over the epochs after the first; unset for a single epoch."""
+    """Median of training over the rows of ``epochs.csv`` after the first; unset for a single one."""
     parameters: int = 0
     flops_forward_per_sample: int = 0
     flops_training_per_sample: int = 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
+from dataclasses import asdict
+from io import StringIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,17 @@ import torch
 
 from hpcbench.cli.main import main
 from hpcbench.measure.compliance import check_log
+from hpcbench.results import units
+from hpcbench.results.plots import quality, throughput
+from hpcbench.results.records import read_run
 from hpcbench.results.run_folder import RunFolder
+from hpcbench.results.summary import Summary
+from hpcbench.results.tables import runs_table
+from hpcbench.study.definition import Study
+from hpcbench.study.outcome import Outcome
+from hpcbench.study.plan import all_runs
+from hpcbench.study.rates import Rate
+from hpcbench.study.results import results_frame
 from hpcbench.train import loop
 from hpcbench.train.checkpoint import load_newest
 from hpcbench.train.context import Run
@@ -262,3 +274,36 @@ def test_a_study_counts_parts_of_epochs(cosmos: Path, tmp_path: Path, capsys: py
     assert found["epochs_to_target"].tolist() == found["epochs"].tolist() == ["0.5", "0.5"]
     assert found["steps_to_target"].tolist() == ["3", "2"]
     assert "0.500" in (tmp_path / "study" / "table.txt").read_text()
+
+
+def test_whole_and_partial_epochs_stand_beside_each_other_as_they_are() -> None:
+    study = Study(
+        application="cosmoflow", preset="smoke", batch_sizes=(8, 16), optimizers=("sgd",), seeds=2, local_batch_size=8,
+        rates={"sgd": Rate(0.01, 8)}, lr_search=(1.0,),
+    )  # fmt: skip
+    first, second, third = all_runs(study, {})[:3]
+    found = {
+        run.name: Outcome(
+            "reached", "", Summary("", "", "", "success", target=1.0, epochs=value, epochs_to_target=value)
+        )
+        for run, value in ((first, 3), (second, 2.25))
+    }
+    table = pd.read_csv(StringIO(results_frame(study, found).to_csv(index=False)), dtype=str).set_index("run")
+    assert table.loc[[first.name, second.name], "epochs_to_target"].tolist() == ["3", "2.25"]
+    assert pd.isna(table.loc[third.name, "epochs"])
+    assert [units.epochs(value) for value in (3, 2.25, 0.333, 1234, None)] == ["3", "2.25", "0.333", "1,234", "-"]
+    frame = pd.DataFrame([asdict(outcome.summary) | {"quality": 0.1} for outcome in found.values() if outcome.summary])
+    cells = [line.split() for line in runs_table(frame).splitlines()[2:]]
+    assert ["3" in cells[0], "2.25" in cells[1]] == [True, True]
+
+
+def test_pages_and_plots_of_parts(train: Train, tmp_path: Path) -> None:
+    for name, more in {"whole": (), "parts": FIFTHS}.items():
+        assert train(tmp_path / name, *NEVER, "--train.max_epochs", "2", *more) == 3
+    whole, parts = (read_run(tmp_path / name) for name in ("whole", "parts"))
+    bars = {run.folder.path.name: throughput(run).figure.axes[0].patches for run in (whole, parts)}
+    assert bars["whole"][0].get_width() == pytest.approx(0.72)
+    assert bars["parts"][0].get_width() == pytest.approx(0.72 * 0.2)
+    assert "after every epoch, against" in quality(whole).caption
+    assert "after parts of every epoch, against" in quality(parts).caption
+    assert main(["report", str(tmp_path / "whole"), str(tmp_path / "parts"), "--out", str(tmp_path / "both.html")]) == 0

@@ -13,7 +13,6 @@ from hpcbench.config.schema import RunConfig
 from hpcbench.data.loader import first_samples
 from hpcbench.data.sampler import Shards, epoch_sizes
 from hpcbench.optim.registry import create_optimizer, parameter_kinds
-from hpcbench.train.parts import check_evaluations
 from hpcbench.train.task import Task
 from staging.errors import InputError
 
@@ -64,6 +63,16 @@ def check_shards(config: RunConfig, shards: Shards) -> None:
         raise InputError(
             f"a node has {samples} training samples where its ranks take {needed} at a time; "
             "lower train.local_batch_size, or set data.last_batch keep"
+        )
+
+
+def check_evaluations(config: RunConfig, micro_batches: int) -> None:
+    """Refuse more evaluations of an epoch than it has optimizer steps. Raises ``InputError``."""
+    wanted, steps = config.train.evaluations_per_epoch, -(-micro_batches // config.train.accumulation)
+    if wanted > steps:
+        raise InputError(
+            f"train.evaluations_per_epoch ({wanted}) is more than the {steps} optimizer step"
+            f"{'' if steps == 1 else 's'} of an epoch; lower it, or use smaller batches or more samples"
         )
 
 

@@ -6,9 +6,6 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hpcbench.config.schema import RunConfig
-from staging.errors import InputError
-
 if TYPE_CHECKING:
     from hpcbench.train.context import Run
 
@@ -37,16 +34,6 @@ def parts_left(run: Run) -> list[Part]:
         for number in range(1, count)
     )
     return [*(part for part in within if part.end > state.evaluated), Part(state.epoch + 1, None)]
-
-
-def check_evaluations(config: RunConfig, micro_batches: int) -> None:
-    """Refuse more evaluations of an epoch than it has optimizer steps. Raises ``InputError``."""
-    wanted, steps = config.train.evaluations_per_epoch, -(-micro_batches // config.train.accumulation)
-    if wanted > steps:
-        raise InputError(
-            f"train.evaluations_per_epoch ({wanted}) is more than the {steps} optimizer step"
-            f"{'' if steps == 1 else 's'} of an epoch; lower it, or use smaller batches or more samples"
-        )
 
 
 def record_part(run: Run, part: Part, metrics: dict[str, float], train_s: float, eval_s: float) -> None:

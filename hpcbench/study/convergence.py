@@ -116,7 +116,7 @@ def first_speed(study: Study, launcher: Launcher, ways: Ways, samples: tuple[int
     first = job(study, PlannedRun(Point(study.batch_sizes[0], study.optimizers[0]), study.lr_search[0], 1))
     with tempfile.TemporaryDirectory() as temporary:
         return calibrate(
-            first, launcher, Path(temporary), samples, ways.at_once, ways.threads, shared_config(study).train.max_epochs
+            first, launcher, Path(temporary), samples, ways.at_once, ways.threads, shared_config(study).train
         )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpcbench.config.schema import TrainConfig
 from hpcbench.results.records import read_run
 from hpcbench.results.units import duration
 from hpcbench.study.folder import StudyFolder
@@ -22,8 +23,8 @@ CALIBRATION_BATCHES = 16
 
 EVALUATIONS = "train.evaluations_per_epoch"
 
-ONE_RANK = ("parallel.simulated_ranks", "train.noise_scale_every")
-"""Settings that a calibration leaves out: it has a batch of one rank."""
+ONE_RANK = {"parallel.simulated_ranks": "1", "train.noise_scale_every": "0"}
+"""A calibration has a batch of one rank, in which nothing is to be compared."""
 
 
 @dataclass(frozen=True)
@@ -64,21 +65,19 @@ def speed_of_runs(outcomes: Mapping[str, Outcome], folder: StudyFolder) -> Speed
 
 
 def calibrate(
-    job: Job, launcher: Launcher, folder: Path, samples: tuple[int, int], at_once: int, threads: int, max_epochs: int
+    job: Job, launcher: Launcher, folder: Path, samples: tuple[int, int], at_once: int, threads: int, train: TrainConfig
 ) -> Speed:
     """Measure: as many short runs of ``job`` side by side as the study will have, two epochs on a few samples.
 
-    ``samples`` are those of the training and validation sets. Raises ``InputError`` with the reason where it fails,
-    since the study's runs would, too.
+    ``samples`` are those of the training and validation sets, ``train`` the settings of the study's runs. Raises
+    ``InputError`` with the reason where it fails, since the study's runs would, too.
     """
     local = int(job.settings["train.local_batch_size"])
     few = [min(count, max(64, CALIBRATION_BATCHES * local)) for count in samples]
     settings = {
         **job.settings, "train.max_epochs": "2", "train.target": "null", "data.train_samples": str(few[0]),
-        "data.validation_samples": str(few[1]), "train.checkpoint_every": "0", EVALUATIONS: "1",
+        "data.validation_samples": str(few[1]), "train.checkpoint_every": "0", EVALUATIONS: "1", **ONE_RANK,
     }  # fmt: skip
-    settings = {key: value for key, value in settings.items() if key not in ONE_RANK}
-    evaluations = int(job.settings.get(EVALUATIONS, 1))
     short = Job("calibration", job.application, job.preset, settings)
     runs = [folder / f"run{number}" for number in range(at_once)]
     for run, code in zip(runs, run_side_by_side(short, launcher, runs, threads), strict=True):
@@ -87,11 +86,14 @@ def calibrate(
     tables = [read_run(run) for run in runs]
     epochs = [table.epochs.iloc[-1] for table in tables]
     per_epoch = [
-        float(row["train_s"]) * samples[0] / few[0] + evaluations * float(row["eval_s"]) * samples[1] / few[1]
+        float(row["train_s"]) * samples[0] / few[0]
+        + train.evaluations_per_epoch * float(row["eval_s"]) * samples[1] / few[1]
         for row in epochs
     ]
     start = [max(0.0, t.summary.wall_s - float((t.epochs["train_s"] + t.epochs["eval_s"]).sum())) for t in tables]
-    return Speed(statistics.fmean(per_epoch), statistics.fmean(start), max_epochs, "at most, as a short run has shown")
+    return Speed(
+        statistics.fmean(per_epoch), statistics.fmean(start), train.max_epochs, "at most, as a short run has shown"
+    )
 
 
 def run_side_by_side(job: Job, launcher: Launcher, runs: Iterable[Path], threads: int) -> list[int]:

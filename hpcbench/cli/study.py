@@ -25,9 +25,9 @@ several optimizers and seeds. One process computes what the ranks of a large mac
   hpcbench study collect studies/mine --out docs/mine     a small copy without the machine's names
   hpcbench study published DIR              the fit of the published reference points
 
-Learning rates: --lr sgd=0.01,lars=1,lamb=0.002@64 gives each optimizer a base rate and the
+Learning rates: --lr sgd=0.01,lars=0.2,lamb=0.002@64 gives each optimizer a base rate and the
 batch it is meant for (default: the preset's for its own optimizer; else, at batch 64, sgd
-0.01, adam and adamw 0.001, lars 1, larc 0.01, lamb and nvlamb 0.002). --lr-rule brings it to
+0.01, adam and adamw 0.001, lars 0.2, larc 0.01, lamb and nvlamb 0.002). --lr-rule brings it to
 every batch: linear, sqrt, none, or linear,lamb=sqrt. --lr-search 0.5,1,2 tries these
 multiples in every row, with one run each, and takes the best.
 

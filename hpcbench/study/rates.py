@@ -13,7 +13,7 @@ from staging.errors import InputError
 
 Rule = Literal["linear", "sqrt", "none"]
 
-BASE_RATES = {"sgd": 0.01, "adam": 0.001, "adamw": 0.001, "lars": 1.0, "larc": 0.01, "lamb": 0.002, "nvlamb": 0.002}
+BASE_RATES = {"sgd": 0.01, "adam": 0.001, "adamw": 0.001, "lars": 0.2, "larc": 0.01, "lamb": 0.002, "nvlamb": 0.002}
 """Rates to begin with at ``BASE_BATCH``, for optimizers that neither the command nor the preset gives one."""
 BASE_BATCH = 64
 

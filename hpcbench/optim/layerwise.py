@@ -87,8 +87,10 @@ class LayerwiseOptimizer(Optimizer):
                 return loss
             found_inf = None
         parts = [(group, bucket) for group in self.param_groups for bucket in self.buckets(group, found_inf)]
-        for group, bucket in parts:
-            self.divide(bucket, self.divisor(group, [each for _, each in parts]))
+        everything = [bucket for _, bucket in parts]
+        divisors = [self.divisor(group, everything) for group, _ in parts]  # all before any gradient changes
+        for bucket, divisor in zip(everything, divisors, strict=True):
+            self.divide(bucket, divisor)
         for group, bucket in parts:
             ratios = self.update(group, bucket)
             if self.record:

@@ -352,6 +352,24 @@ def test_clipping_outside_or_inside_gives_the_same_numbers(kind: Any, scale: flo
     assert all(torch.equal(one, other) for one, other in zip(inside, outside, strict=True))
 
 
+@pytest.mark.parametrize("kind", BOTH)
+def test_the_norm_is_of_all_groups_before_any_of_them_is_divided(kind: Any) -> None:
+    """One group is clipped and one is not; the gradients of both come scaled."""
+    scaled, plain = parameters(tensors(dtype=torch.float32)), parameters(tensors(dtype=torch.float32))
+    made = []
+    for weights in (scaled, plain):
+        groups = [{"params": weights[:2]}, {"params": weights[2:], "max_grad_norm": 0.5}]
+        made.append(kind(groups, lr=0.1))
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+    for weight, other, gradient in zip(scaled, plain, tensors(100), strict=True):
+        scaler.scale((weight * gradient.float()).sum()).backward()
+        other.grad = gradient.float()
+    scaler.step(made[0])
+    made[1].step()
+    for one, other in zip(scaled, plain, strict=True):
+        assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.integers(1, 20))
 def test_every_parameter_is_in_one_bucket_and_buckets_hold_no_more_than_they_should(
     sizes: list[int], room: int

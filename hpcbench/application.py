@@ -83,7 +83,7 @@ class Application:
 
     def presets(self) -> dict[str, Path]:
         """Preset names with their files, smallest first where the usual names are used, or numbers end a name."""
-        usual = ["smoke", "laptop", "node", "mlperf"]
+        usual = ["smoke", "laptop", "study", "node", "mlperf"]
         found = {path.stem: path for path in (self.folder() / "configs").glob("*.yaml")}
 
         def place(name: str) -> tuple[int, list[tuple[int, str]]]:

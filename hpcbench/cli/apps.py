@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 
 from hpcbench.application import applications
 
@@ -29,5 +30,6 @@ def run(args: argparse.Namespace) -> int:
         width = max([10, *map(len, presets)])
         for name, path in presets.items():
             first = path.read_text(encoding="utf-8").splitlines()[0]
-            print(f"  {name:{width}} {first.removeprefix('#').strip()}")
+            text = f"  {name:{width}} {first.removeprefix('#').strip()}"
+            print(textwrap.fill(text, 100, subsequent_indent=" " * (width + 3), break_on_hyphens=False))
     return 0

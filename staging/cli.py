@@ -76,6 +76,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plain", action="append", default=[], metavar="PATTERN", help="names that the transform leaves; repeatable"
     )
+    add_ways(parser)
+    add_modes(parser)
+
+
+def add_ways(parser: argparse.ArgumentParser) -> None:
+    """Options of how data are moved, checked and chosen."""
     parser.add_argument("--threads", type=int, default=4, help="streams of each rank (default: 4)")
     parser.add_argument(
         "--piece-bytes",
@@ -97,6 +103,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the placement (default: 0)")
     parser.add_argument("--cold", action="store_true", help="drop the source's cached pages first, where allowed")
     parser.add_argument("--simulated-nodes", type=int, metavar="N", help="pretend that the ranks are on N nodes")
+
+
+def add_modes(parser: argparse.ArgumentParser) -> None:
+    """Options of what is done, and what is left of it."""
     parser.add_argument("--plan-only", action="store_true", help="say what would move, and stop")
     parser.add_argument("--probe", action="store_true", help="measure what the parts can do here, and stop")
     parser.add_argument("--probe-first", action="store_true", help="the same, and then stage")

@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 
 from hpcbench.exits import BAD_INPUT, Aborted
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.job import Job
 from hpcbench.study.launcher import Launcher, Process
 from hpcbench.study.outcome import Outcome, record_crash
+from hpcbench.train.interrupt import Handlers
 from staging.errors import InputError
 
 Outcomes = Mapping[str, Outcome]
@@ -160,24 +161,15 @@ def crash_reason(code: int, log: Path) -> str:
     return f"{how}: {last.removeprefix('hpcbench: error: ').removeprefix('hpcbench: aborted: ')}" if last else how
 
 
-class Signals:
+class Signals(Handlers):
     """While entered, SIGINT and SIGTERM are counted, and raise ``Aborted`` at the next ``check``."""
 
+    numbers = (signal.SIGINT, signal.SIGTERM)
+
     def __init__(self) -> None:
+        super().__init__()
         self.count = 0
         self._first: signal.Signals | None = None
-        self._before: dict[signal.Signals, object] = {}
-
-    def __enter__(self) -> Signals:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._remember)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         self.count += 1

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import signal
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
+from typing import Self
 
 from hpcbench.exits import Aborted
 
 CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
-class Interrupts:
-    """While entered, a signal raises ``Aborted`` (exit code 128+n).
+class Handlers(ABC):
+    """While entered, the signals ``numbers`` go to ``_remember``; afterwards to whom they went before."""
 
-    Inside ``with interrupts.deferred()`` it waits for the next ``check()``, where stopping is safe; a second signal
-    does not wait.
-    """
+    numbers: tuple[signal.Signals, ...]
 
     def __init__(self) -> None:
-        self.received: signal.Signals | None = None
-        self._deferring = False
         self._before: dict[signal.Signals, object] = {}
 
-    def __enter__(self) -> Interrupts:
-        for number in CAUGHT:
+    def __enter__(self) -> Self:
+        for number in self.numbers:
             self._before[number] = signal.signal(number, self._remember)
         return self
 
@@ -34,6 +32,24 @@ class Interrupts:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
+
+    @abstractmethod
+    def _remember(self, number: int, frame: FrameType | None) -> None: ...
+
+
+class Interrupts(Handlers):
+    """While entered, a signal raises ``Aborted`` (exit code 128+n).
+
+    Inside ``with interrupts.deferred()`` it waits for the next ``check()``, where stopping is safe; a second signal
+    does not wait.
+    """
+
+    numbers = CAUGHT
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.received: signal.Signals | None = None
+        self._deferring = False
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         at_once = self.received is not None or not self._deferring

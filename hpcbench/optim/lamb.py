@@ -9,22 +9,24 @@ With ``max_grad_norm`` 1 it is the variant with pre-normalisation that DeepCAM's
 ``FusedLAMB``); the paper has none. Unlike timm and pytorch-optimizer, nothing is added to a norm before dividing by it.
 The paper's bounds are on |w|; ``trust_bounds`` are on the ratio. Where a norm is zero the ratio is 1.
 
-The moments and u come from torch's fused kernel of Adam: of a tensor that holds ``weight_decay * w``, a step with rate
--1 makes u. So the bytes that move are those of AdamW, and about as many again for w, u and their norms.
+How the bytes move is in ``lamb_host`` (processors), ``lamb_triton`` (accelerators) and ``lamb_foreach`` (the rest).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import importlib.util
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from hpcbench.optim.layerwise import Bucket, LayerwiseOptimizer, add_scaled
+from hpcbench.optim import lamb_foreach, lamb_host
+from hpcbench.optim.bucket import Bucket
+from hpcbench.optim.layerwise import LayerwiseOptimizer
 
-LATE = 1e9
-"""A step at which no bias is left to be corrected: beta^LATE is 0."""
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+"""Whether kernels can be written for an accelerator; torch's builds for them bring it along."""
 
 
 class LAMB(LayerwiseOptimizer):
@@ -62,39 +64,37 @@ class LAMB(LayerwiseOptimizer):
         step = torch.zeros((), dtype=torch.float32, device=parameter.device)
         return {"step": step, **super().new_state(parameter)}
 
-    def update(self, group: dict[str, Any], bucket: Bucket) -> Tensor:
+    def update(self, bucket: Bucket) -> Tensor:
         """The formula at the top."""
-        updates = self.directions(group, bucket)
-        ratios = self.ratios(group, bucket, updates)
-        factors = ratios * -group["lr"]
-        if bucket.found_inf is not None:
-            factors = torch.where(bucket.found_inf > 0, 0.0, factors)
-        add_scaled(bucket.here, updates, factors)
-        return ratios
-
-    def directions(self, group: dict[str, Any], bucket: Bucket) -> list[Tensor]:
-        """New moments, and u of each layer in memory of its own."""
-        updates = self.scaled(bucket.here, group["weight_decay"])
         steps = [state["step"] for state in bucket.states]
         torch._foreach_add_(steps, 1)
         if bucket.found_inf is not None:
-            torch._foreach_sub_(steps, [bucket.found_inf] * len(steps))
-        if not group["bias_correction"]:
-            steps = [torch.full_like(steps[0], LATE)] * len(steps)
-        beta1, beta2 = group["betas"]
-        # The kernel averages; the sum is the average over 1 - beta1.
-        rate = 1.0 if group["grad_averaging"] else 1 / (1 - beta1)
-        torch._fused_adam_(
-            updates, bucket.gradients, bucket.state("exp_avg"), bucket.state("exp_avg_sq"), [], steps, lr=-rate,
-            beta1=beta1, beta2=beta2, weight_decay=0.0, eps=group["eps"], amsgrad=False, maximize=False,
-            grad_scale=bucket.divisor, found_inf=bucket.found_inf,
-        )  # fmt: skip
-        return updates
+            torch._foreach_sub_(steps, [(bucket.found_inf > 0).to(steps[0].dtype)] * len(steps))
+        squares, apply = self.directions(bucket)
+        ratios = self.ratios(bucket, squares)
+        factors = ratios * -bucket.group["lr"]
+        if bucket.found_inf is not None:
+            factors = torch.where(bucket.found_inf > 0, 0.0, factors)
+        apply(factors)
+        return ratios
 
-    def ratios(self, group: dict[str, Any], bucket: Bucket, updates: list[Tensor]) -> Tensor:
+    def directions(self, bucket: Bucket) -> tuple[Tensor, Callable[[Tensor], None]]:
+        """New moments; squared norms of w and u, (2, parameters), and what adds each layer's factor times u to w."""
+        if bucket.on_host:
+            room = self.room(bucket)
+            return lamb_host.directions(bucket, room), lambda factors: lamb_host.apply(bucket, room, factors)
+        if HAS_TRITON:
+            from hpcbench.optim import lamb_triton
+
+            if lamb_triton.works(bucket):
+                return lamb_triton.directions(bucket), lambda factors: lamb_triton.apply(bucket, factors)
+        updates, squares = lamb_foreach.directions(bucket)
+        return squares, lambda factors: lamb_foreach.apply(bucket, updates, factors)
+
+    def ratios(self, bucket: Bucket, squares: Tensor) -> Tensor:
         """The trust ratio of each layer, (parameters,)."""
-        ones = bucket.ones()
+        group, ones = bucket.group, bucket.ones()
         if not group["adapt"] or not (group["weight_decay"] or group["always_adapt"]):
             return ones
-        weights, norms = bucket.norms(bucket.here, updates)
+        weights, norms = bucket.norms(squares)
         return torch.where((weights > 0) & (norms > 0), (weights / norms).clamp_(*group["trust_bounds"]), ones)

@@ -18,7 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hpcbench.optim.layerwise import Bucket, LayerwiseOptimizer, add_scaled
+from hpcbench.optim.bucket import Bucket
+from hpcbench.optim.layerwise import LayerwiseOptimizer
+from hpcbench.optim.tensors import add_scaled
 
 
 class LARS(LayerwiseOptimizer):
@@ -49,16 +51,44 @@ class LARS(LayerwiseOptimizer):
             "max_grad_norm": max_grad_norm,
         })  # fmt: skip
 
-    def update(self, group: dict[str, Any], bucket: Bucket) -> Tensor:
-        """The formula at the top; where a gradient is infinite, momentum 1 and rate 0 leave everything as it was."""
-        momentum, gradients, found_inf = group["momentum"], bucket.gradients, bucket.found_inf
-        locals_, rates = self.rates(group, bucket)
+    def update(self, bucket: Bucket) -> Tensor:
+        """The formula at the top."""
+        locals_, rates = self.rates(bucket)
+        if bucket.on_host:
+            self.move_on_host(bucket, rates.tolist())
+        else:
+            self.move(bucket, rates)
+        return locals_
+
+    def move_on_host(self, bucket: Bucket, rates: list[float]) -> None:
+        """New momentum and weights, a piece at a time, so that what it needs is read from memory once."""
+        momentum, decay = bucket.group["momentum"], bucket.group["weight_decay"]
+        parts = zip(
+            bucket.pieces(), bucket.cut("weights", bucket.weights), bucket.cut_gradients(),
+            bucket.cut("momentum_buffer", bucket.moments[0]), strict=True,
+        )  # fmt: skip
+        for piece, weights, gradients, velocities in parts:
+            decayed = torch._foreach_add(gradients, weights, alpha=decay)
+            torch._foreach_mul_(velocities, momentum)
+            for (layer, _, _), velocity, gradient in zip(piece, velocities, decayed, strict=True):
+                velocity.add_(gradient, alpha=rates[layer])
+            if not bucket.group["nesterov"]:
+                torch._foreach_sub_(weights, velocities)
+                continue
+            torch._foreach_sub_(weights, velocities, alpha=momentum)
+            for (layer, _, _), weight, gradient in zip(piece, weights, decayed, strict=True):
+                weight.sub_(gradient, alpha=rates[layer])
+
+    def move(self, bucket: Bucket, rates: Tensor) -> None:
+        """The same on any device; where a gradient is infinite, momentum 1 and rate 0 leave all as it was."""
+        group, gradients, found_inf = bucket.group, bucket.gradients, bucket.found_inf
+        momentum = group["momentum"]
         if found_inf is not None:
             fine = found_inf == 0
             gradients = [torch.where(fine, gradient, 0.0) for gradient in gradients]
             momentum, rates = torch.where(fine, momentum, 1.0), torch.where(fine, rates, 0.0)
-        decayed = list(torch._foreach_add(gradients, bucket.here, alpha=group["weight_decay"]))
-        velocities = bucket.state("momentum_buffer")
+        decayed = list(torch._foreach_add(gradients, bucket.weights, alpha=group["weight_decay"]))
+        velocities = bucket.moments[0]
         torch._foreach_mul_(velocities, momentum)
         steps = velocities
         if group["nesterov"]:
@@ -69,15 +99,15 @@ class LARS(LayerwiseOptimizer):
             add_scaled(velocities, decayed, rates)
         if found_inf is not None:
             steps = list(torch._foreach_mul(steps, fine.to(steps[0].dtype)))
-        torch._foreach_sub_(bucket.here, steps)
-        return locals_
+        torch._foreach_sub_(bucket.weights, steps)
 
-    def rates(self, group: dict[str, Any], bucket: Bucket) -> tuple[Tensor, Tensor]:
+    def rates(self, bucket: Bucket) -> tuple[Tensor, Tensor]:
         """The trust ratio ``local`` and the rate of each layer, both (parameters,)."""
-        ones, lr = bucket.ones(), group["lr"]
+        group, ones = bucket.group, bucket.ones()
+        lr = group["lr"]
         if not group["adapt"]:
             return ones, ones * lr
-        weights, slopes = bucket.norms(bucket.here, bucket.gradients)
+        weights, slopes = bucket.norms(bucket.squared_norms(bucket.weights, bucket.gradients))
         known = (weights > 0) & (slopes > 0)
         ratios = weights * group["trust_coefficient"] / (slopes + group["weight_decay"] * weights + group["eps"])
         ratios = torch.where(known, ratios.clamp_(*group["trust_bounds"]), ones)

@@ -7,32 +7,23 @@ captured in a graph. Groups may set ``adapt`` false (trust ratio 1). Each parame
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from hpcbench.optim.bucket import Bucket
 from hpcbench.optim.clip import clip_divisor
-from hpcbench.optim.tensors import (
-    buckets,
-    check_parameter,
-    global_norm,
-    gradient,
-    local,
-    norm_dtype,
-    squared_norms,
-    summed_over_shards,
-)
+from hpcbench.optim.tensors import buckets, check_parameter, global_norm, local
 from staging.errors import InputError
 
 
 class LayerwiseOptimizer(Optimizer):
     """Base of the optimizers with trust ratios; a subclass names its state and updates a bucket of parameters.
 
-    Clipping divides the gradients in place, as ``clip_grad_norm_`` does.
+    Clipping may divide the gradients in place, as ``clip_grad_norm_`` does, or leave them as they are.
 
     Raises ``InputError`` for complex parameters and sparse gradients. A ``torch.amp.GradScaler`` is understood: the
     gradients are divided by its scale, and a step with infinite ones changes nothing, without asking the device.
@@ -48,6 +39,8 @@ class LayerwiseOptimizer(Optimizer):
         self.name = type(self).__name__
         check_options(self.name, defaults)
         super().__init__(parameters, {"adapt": True, **defaults})
+        self._key: list[tuple[int, int, int]] = []
+        self._buckets: list[Bucket] = []
         self._room = torch.empty(0)
         self._norm: Tensor | None = None
         self.record = False
@@ -64,7 +57,7 @@ class LayerwiseOptimizer(Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take up loaded state; its tensors come to lie as the parameters do."""
         super().__setstate__(state)
-        self._room, self._norm = torch.empty(0), None
+        self._key, self._buckets, self._room, self._norm = [], [], torch.empty(0), None
         self.record, self.recorded = False, []
         for parameter, values in self.state.items():
             for name in self.moments:
@@ -86,52 +79,46 @@ class LayerwiseOptimizer(Optimizer):
             if found_inf > 0:
                 return loss
             found_inf = None
-        parts = [(group, bucket) for group in self.param_groups for bucket in self.buckets(group, found_inf)]
-        everything = [bucket for _, bucket in parts]
-        divisors = [self.divisor(group, everything) for group, _ in parts]  # all before any gradient changes
-        for bucket, divisor in zip(everything, divisors, strict=True):
+        parts = self.buckets(found_inf)
+        divisors = [self.divisor(bucket.group, parts) for bucket in parts]  # all before any gradient changes
+        for bucket, divisor in zip(parts, divisors, strict=True):
             self.divide(bucket, divisor)
-        for group, bucket in parts:
-            ratios = self.update(group, bucket)
+        for bucket in parts:
+            ratios = self.update(bucket)
             if self.record:
                 self.recorded.append((bucket.parameters, ratios))
-        self._room = torch.empty(0)
         return loss
 
-    def buckets(self, group: dict[str, Any], found_inf: Tensor | None) -> Iterator[Bucket]:
-        """The parameters of the group that have a gradient, in parts that are updated together."""
-        parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-        for parameter in parameters:
-            if not self.state[parameter]:
-                self.state[parameter] = self.new_state(parameter)
-        for part in buckets(parameters):
-            together = parameters[part]
-            yield Bucket(
-                parameters=together,
-                here=[local(parameter) for parameter in together],
-                gradients=[gradient(self.name, parameter) for parameter in together],
-                states=[self.state[parameter] for parameter in together],
-                found_inf=None if found_inf is None else found_inf.to(together[0].device),
-            )
-
-    def scaled(self, tensors: list[Tensor], factor: float) -> list[Tensor]:
-        """``factor`` times each tensor, in memory that lasts until the next call.
-
-        A processor writes faster into memory that it has just used, so all buckets of a step share one piece.
-        """
-        if tensors[0].device.type != "cpu":
-            return list(torch._foreach_mul(tensors, factor))
-        needed = sum(tensor.numel() for tensor in tensors)
-        if self._room.numel() < needed or self._room.dtype != tensors[0].dtype:
-            self._room = torch.empty(needed, dtype=tensors[0].dtype)
-        parts = torch.split(self._room[:needed], [tensor.numel() for tensor in tensors])
-        views = [
-            part.as_strided(like.shape, like.stride(), part.storage_offset())
-            for part, like in zip(parts, tensors, strict=True)
+    def buckets(self, found_inf: Tensor | None = None) -> list[Bucket]:
+        """The parameters that have a gradient, in parts that are updated together, ready for a step."""
+        grouped = [
+            (group, [parameter for parameter in group["params"] if parameter.grad is not None])
+            for group in self.param_groups
         ]
-        for view, tensor in zip(views, tensors, strict=True):
-            torch.mul(tensor, factor, out=view)
-        return views
+        for _, parameters in grouped:
+            for parameter in parameters:
+                if not self.state[parameter]:
+                    self.state[parameter] = self.new_state(parameter)
+        key = [(id(group), id(each), id(self.state[each])) for group, parameters in grouped for each in parameters]
+        if key != self._key:
+            self._key = key
+            self._buckets = [
+                Bucket(group, each, [self.state[parameter] for parameter in each], self.moments)
+                for group, parameters in grouped
+                for each in (parameters[part] for part in buckets(parameters))
+            ]
+        for bucket in self._buckets:
+            bucket.prepare(self.name, found_inf)
+        return self._buckets
+
+    def room(self, bucket: Bucket) -> Tensor:
+        """A vector of at least the bucket's elements, whose content lasts until the next bucket's.
+
+        A processor writes faster into memory that it has just used, so all buckets of all steps share one piece.
+        """
+        if self._room.numel() < bucket.elements or self._room.dtype != bucket.weights[0].dtype:
+            self._room = torch.empty(max(part.elements for part in self._buckets), dtype=bucket.weights[0].dtype)
+        return self._room
 
     def new_state(self, parameter: Tensor) -> dict[str, Any]:
         """State of a parameter before its first step."""
@@ -153,50 +140,13 @@ class LayerwiseOptimizer(Optimizer):
         if divisor is None or (divisor.device.type == "cpu" and divisor == 1):
             return
         if self.kernel_divides and divisor.dtype == torch.float32:
-            bucket.divisor = divisor.to(bucket.here[0].device)
+            bucket.divisor = divisor.to(bucket.weights[0].device)
         else:
-            torch._foreach_div_(bucket.gradients, divisor.to(bucket.here[0]))
+            torch._foreach_div_(bucket.gradients, divisor.to(bucket.weights[0]))
 
     @abstractmethod
-    def update(self, group: dict[str, Any], bucket: Bucket) -> Tensor:
+    def update(self, bucket: Bucket) -> Tensor:
         """Update the parameters of ``bucket``; returns their trust ratios, (parameters,), on the device."""
-
-
-@dataclass
-class Bucket:
-    """Parameters that are updated together, what of them and of their gradients lies on this rank, and their state."""
-
-    parameters: Sequence[Tensor]
-    here: list[Tensor]
-    gradients: list[Tensor]
-    states: list[dict[str, Any]]
-    found_inf: Tensor | None
-    """Above 0, on the device, where the step must change nothing; ``None`` where that can't be."""
-    divisor: Tensor | None = None
-    """What the gradients are still to be divided by, float32 on the device; ``None`` where that is done."""
-
-    def state(self, name: str) -> list[Tensor]:
-        """State ``name`` of each parameter, the part on this rank."""
-        return [local(state[name]) for state in self.states]
-
-    def norms(self, *parts: Sequence[Tensor]) -> Iterator[Tensor]:
-        """Norms of whole tensors from the parts on this rank, one (parameters,) for each of ``parts``."""
-        squares = torch.stack([squared_norms(tensors) for tensors in parts])
-        return iter(summed_over_shards(squares, self.parameters[0]).sqrt_().unbind())
-
-    def ones(self) -> Tensor:
-        """A one for each parameter, on the device."""
-        return torch.ones(len(self.here), dtype=norm_dtype(self.here[0]), device=self.here[0].device)
-
-
-def add_scaled(targets: list[Tensor], tensors: list[Tensor], factors: Tensor) -> None:
-    """Add ``factors[i] * tensors[i]`` to each of ``targets``; ``tensors`` are the caller's to lose."""
-    if targets[0].device.type == "cpu":
-        for target, tensor, factor in zip(targets, tensors, factors.tolist(), strict=True):
-            target.add_(tensor, alpha=factor)
-        return
-    torch._foreach_mul_(tensors, list(factors.to(tensors[0].dtype).unbind()))
-    torch._foreach_add_(targets, tensors)
 
 
 def check_options(name: str, options: dict[str, Any]) -> None:

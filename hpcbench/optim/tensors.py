@@ -84,9 +84,17 @@ def sharding_axes(parameter: DTensor) -> tuple[int, ...]:
 def squared_norms(tensors: Sequence[Tensor]) -> Tensor:
     """Sums of squares of local tensors, (len(tensors),), in at least float32."""
     wide = norm_dtype(tensors[0])
-    if tensors[0].device.type == "cpu" and tensors[0].dtype == wide:
-        return torch.tensor([float(torch.dot(flat, flat)) for flat in map(flattened, tensors)], dtype=wide)
+    if tensors[0].device.type == "cpu":
+        return torch.tensor(sums_of_squares([flattened(tensor) for tensor in tensors]), dtype=wide)
     return torch.stack(torch._foreach_norm(list(tensors), 2, dtype=wide)).square_()
+
+
+def sums_of_squares(vectors: Sequence[Tensor]) -> list[float]:
+    """Sums of squares of vectors of one type on the host, in at least float32."""
+    wide = norm_dtype(vectors[0])
+    if vectors[0].dtype != wide:
+        vectors = [vector.to(wide) for vector in vectors]
+    return [torch.dot(vector, vector).item() for vector in vectors]
 
 
 def norm_dtype(tensor: Tensor) -> torch.dtype:
@@ -119,3 +127,13 @@ def global_norm(parts: Iterable[tuple[Tensor, Sequence[Tensor]]]) -> Tensor:
         squares = summed_over_shards(squared_norms(gradients).sum(), parameter)
         total = squares if total is None else total + squares.to(total.device)
     return torch.ones(()) if total is None else total.sqrt()
+
+
+def add_scaled(targets: list[Tensor], tensors: list[Tensor], factors: Tensor) -> None:
+    """Add ``factors[i] * tensors[i]`` to each of ``targets``; ``tensors`` are the caller's to lose."""
+    if targets[0].device.type == "cpu":
+        for target, tensor, factor in zip(targets, tensors, factors.tolist(), strict=True):
+            target.add_(tensor, alpha=factor)
+        return
+    torch._foreach_mul_(tensors, list(factors.to(tensors[0].dtype).unbind()))
+    torch._foreach_add_(targets, tensors)

@@ -1,0 +1,132 @@
+"""Parameters that an optimizer updates together, with their gradients and state, as one step after another sees them.
+
+Buckets last from step to step, since to gather three hundred small tensors takes longer than to update them; what may
+have moved in memory is looked up anew. Each parameter is one layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hpcbench.optim.tensors import flattened, gradient, local, norm_dtype, squared_norms, summed_over_shards
+
+PIECE = 1 << 17
+"""Elements that a processor works on at a time: weights, moments, gradient and update stay in its cache."""
+
+
+class Bucket:
+    """Parameters of one group, device, type and sharding, and what of them lies on this rank."""
+
+    def __init__(
+        self,
+        group: dict[str, Any],
+        parameters: Sequence[Tensor],
+        states: Sequence[dict[str, Any]],
+        moments: Sequence[str],
+    ) -> None:
+        self.group, self.parameters, self.states = group, list(parameters), list(states)
+        self.names = tuple(moments)
+        self.weights: list[Tensor] = []
+        self.gradients: list[Tensor] = []
+        self.moments: list[list[Tensor]] = []
+        """For each kind of moment (``exp_avg``, ...) one tensor per parameter."""
+        self.pointers: list[int] = []
+        """Addresses of weights and moments."""
+        self.found_inf: Tensor | None = None
+        """Above 0, on the device, where the step must change nothing; ``None`` where that can't be."""
+        self.divisor: Tensor | None = None
+        """What the gradients are still to be divided by, on the device; ``None`` where that is done."""
+        self.kept: dict[str, Any] = {}
+        """What implementations keep between steps; emptied when weights or moments have moved."""
+
+    def prepare(self, name: str, found_inf: Tensor | None) -> None:
+        """Take up the gradients of a new step of optimizer ``name``."""
+        self.weights = [local(parameter) for parameter in self.parameters]
+        self.moments = [[local(state[key]) for state in self.states] for key in self.names]
+        pointers = [tensor.data_ptr() for tensors in (self.weights, *self.moments) for tensor in tensors]
+        if pointers != self.pointers:
+            self.pointers, self.kept = pointers, {}
+        self.gradients = [gradient(name, parameter) for parameter in self.parameters]
+        self.found_inf = None if found_inf is None else found_inf.to(self.weights[0].device)
+        self.divisor = None
+
+    @property
+    def on_host(self) -> bool:
+        """Whether a processor does the work, with no verdict to wait for."""
+        return self.weights[0].device.type == "cpu" and self.found_inf is None
+
+    @property
+    def elements(self) -> int:
+        """Elements of all weights on this rank."""
+        return sum(weight.numel() for weight in self.weights)
+
+    def pieces(self) -> list[list[tuple[int, int, int]]]:
+        """Layer, first element and the one after the last, of all weights: in order, ``PIECE`` elements together."""
+        if "pieces" not in self.kept:
+            self.kept["pieces"] = list(pieces([weight.numel() for weight in self.weights]))
+        found: list[list[tuple[int, int, int]]] = self.kept["pieces"]
+        return found
+
+    def cut(self, what: str, tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+        """Flat views of ``tensors``, one per layer, for each of ``pieces``; kept as ``what`` while nothing moves."""
+        if what not in self.kept:
+            flat = [flattened(tensor) for tensor in tensors]
+            self.kept[what] = [[flat[layer][start:stop] for layer, start, stop in piece] for piece in self.pieces()]
+        views: list[list[Tensor]] = self.kept[what]
+        return views
+
+    def cut_gradients(self) -> list[list[Tensor]]:
+        """The same of the gradients, which have a place of their own in each step, if they are not kept."""
+        pointers = [tensor.data_ptr() for tensor in self.gradients]
+        if self.kept.get("gradient pointers") != pointers:
+            self.kept.pop("gradients", None)
+            self.kept["gradient pointers"] = pointers
+        return self.cut("gradients", self.gradients)
+
+    def cut_room(self, room: Tensor) -> list[list[Tensor]]:
+        """Views of ``room``, a vector of at least ``elements``, of the same sizes and in the same order."""
+        if self.kept.get("room pointer") != room.data_ptr():
+            sizes = [[stop - start for _, start, stop in piece] for piece in self.pieces()]
+            parts = torch.split(room[: self.elements], [sum(piece) for piece in sizes])
+            self.kept["room"] = [list(torch.split(part, piece)) for part, piece in zip(parts, sizes, strict=True)]
+            self.kept["room pointer"] = room.data_ptr()
+        views: list[list[Tensor]] = self.kept["room"]
+        return views
+
+    def squared_norms(self, *parts: Sequence[Tensor]) -> Tensor:
+        """Sums of squares of what lies on this rank, (parts, parameters)."""
+        return torch.stack([squared_norms(tensors) for tensors in parts])
+
+    def norms(self, squares: Tensor) -> Iterator[Tensor]:
+        """Norms of whole tensors from the sums of squares on this rank, (kinds, parameters); one after another."""
+        return iter(summed_over_shards(squares, self.parameters[0]).sqrt_().unbind())
+
+    def ones(self) -> Tensor:
+        """A one for each parameter, on the device."""
+        return torch.ones(len(self.weights), dtype=norm_dtype(self.weights[0]), device=self.weights[0].device)
+
+
+def pieces(sizes: Sequence[int]) -> Iterator[list[tuple[int, int, int]]]:
+    """All elements of tensors of these sizes as (tensor, start, stop), together at most ``PIECE`` elements.
+
+    A tensor that fits into a piece is not cut. Empty tensors are left out.
+    """
+    piece: list[tuple[int, int, int]] = []
+    room = PIECE
+    for layer, size in enumerate(sizes):
+        if piece and size > room:
+            yield piece
+            piece, room = [], PIECE
+        for start in range(0, size, PIECE):
+            stop = min(start + PIECE, size)
+            if stop - start > room:
+                yield piece
+                piece, room = [], PIECE
+            piece.append((layer, start, stop))
+            room -= stop - start
+    if piece:
+        yield piece

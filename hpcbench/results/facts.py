@@ -262,6 +262,10 @@ def setup_pairs(run: Run) -> list[tuple[str, str]]:
         ("forward pass", f"{units.prefixed(s.flops_forward_per_sample, 'FLOP')}/sample"),
         ("division and rules", f"{s.division}, MLPerf HPC {s.ruleset}"),
     ]
+    if s.peak_lr is not None:
+        pairs.insert(2, ("peak learning rate", units.significant(s.peak_lr)))
+    if s.noise_scale is not None:
+        pairs.append(("gradient noise scale", f"{units.significant(s.noise_scale)} samples"))
     return pairs + ([("resumed", count(s.resumed, "time"))] if s.resumed else [])
 
 

@@ -81,18 +81,19 @@ def fit_cells(rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> list[dict[st
     found = []
     for label, fit in fits.items():
         scales = [value for row in rows if row.label == label for value in noise_scales(row)]
+        known = [value for value in scales if value is not None]
+        scale = f"{units.significant(median(known))} ({len(known)} of {len(scales)} runs)" if known else units.MISSING
         found.append({
             "series": label, "e_min": interval(fit.e_min, fit.e_min_interval),
             "b_crit": interval(fit.b_crit, fit.b_crit_interval), "runs": str(fit.n),
-            "noise_scale": units.significant(median(scales)) if scales else units.MISSING, "note": fit.note,
+            "noise_scale": scale, "note": fit.note,
         })  # fmt: skip
     return found
 
 
-def noise_scales(row: Row) -> list[float]:
-    """The gradient noise scale of every run that measured it."""
-    found = [outcome.summary.noise_scale for _, outcome in row.runs if outcome.summary is not None]
-    return [value for value in found if value is not None]
+def noise_scales(row: Row) -> list[float | None]:
+    """The gradient noise scale of every run that is done; ``None`` where it was not measured, or not resolved."""
+    return [outcome.summary.noise_scale for _, outcome in row.runs if outcome.summary is not None]
 
 
 def interval(value: float, bounds: tuple[float, float]) -> str:

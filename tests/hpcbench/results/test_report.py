@@ -123,6 +123,13 @@ def test_numbers_of_the_page_are_those_of_the_summary(build_run: Any) -> None:
     assert page.has("local_batch_size: 8")
 
 
+def test_the_page_says_the_peak_rate_and_the_noise_scale_where_they_are_known(build_run: Any) -> None:
+    page = report(build_run("known", peak_lr=0.0125, noise_scale=231.4))
+    assert page.row("peak learning rate")[1] == "0.0125"
+    assert page.row("gradient noise scale")[1] == "231 samples"
+    assert not report(build_run("unknown", peak_lr=None, noise_scale=None)).has("noise scale")
+
+
 def test_phases_of_the_page_add_up_to_its_wall_time(build_run: Any) -> None:
     page = report(build_run())
     names = ("init", "input wait", "compute", "optimizer", "evaluation", "checkpoint", "other")

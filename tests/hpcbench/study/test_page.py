@@ -87,6 +87,11 @@ def test_the_page_has_everything_and_every_failure(made: tuple[Study, StudyFolde
     assert {path.stem for path in made[1].path.glob("*.png")} == {"epochs", "samples-steps", "time", "quality"}
 
 
+def test_noise_scales_say_how_many_runs_resolved_one(made: tuple[Study, StudyFolder]) -> None:
+    assert "190 (5 of 6 runs)" in made[1].page.read_text(encoding="utf-8")
+    assert "noise scale 190 (5 of 6 runs)" in made[1].table.read_text(encoding="utf-8")
+
+
 def test_findings_are_ratios_of_means(made: tuple[Study, StudyFolder]) -> None:
     rows = read_rows(made[0], read_outcomes(*made))
     found = findings(rows)

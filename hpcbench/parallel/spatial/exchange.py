@@ -1,0 +1,151 @@
+"""Parts of a tensor travel between the ranks along one axis of the mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hpcbench.parallel.spatial.spans import Plan, Span
+
+Message = tuple[int, Tensor]
+"""The other rank of the axis, and what is sent to it or filled by it: contiguous."""
+
+
+class Axis(Protocol):
+    """The ranks along one axis of the mesh, which split one dimension of their samples."""
+
+    rank: int
+    size: int
+
+    def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Callable[[], None]:
+        """Start an exchange that all ranks of the axis take part in; the result waits for it."""
+        ...
+
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        """Replace ``tensor``, contiguous, by its sum over the axis; returns it."""
+        ...
+
+
+class ProcessAxis:
+    """The processes of a group of ``torch.distributed``."""
+
+    def __init__(self, processes: Any) -> None:
+        self.processes = processes
+        self.rank = dist.get_rank(processes)
+        self.size = dist.get_world_size(processes)
+        self.ranks = dist.get_process_group_ranks(processes)
+
+    def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Callable[[], None]:
+        """As of ``Axis``."""
+        operations = [dist.P2POp(dist.isend, part, self.ranks[other], self.processes) for other, part in sends]
+        operations += [dist.P2POp(dist.irecv, part, self.ranks[other], self.processes) for other, part in receives]
+        works = dist.batch_isend_irecv(operations) if operations else []
+        kept = [part for _, part in sends]
+
+        def wait() -> None:
+            for work in works:
+                work.wait()
+            kept.clear()
+
+        return wait
+
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        """As of ``Axis``."""
+        dist.all_reduce(tensor, group=self.processes)
+        return tensor
+
+
+class Widening:
+    """Brings to each rank what a ``plan`` says that it needs of dimension ``dim``, and gradients back to the owners."""
+
+    def __init__(self, dim: int, axis: Axis, plan: Plan) -> None:
+        self.dim, self.axis, self.plan = dim, axis, plan
+        self.have, self.need = plan.have[axis.rank], plan.need[axis.rank]
+        self.sends, self.receives = plan.sends(axis.rank), plan.receives(axis.rank)
+        inside = self.need.common(Span(0, plan.size))
+        self.kept = self.need.common(self.have)
+        before = min(inside.start - self.need.start, self.need.length)
+        self.padding = (before, max(0, min(self.need.stop - inside.stop, self.need.length - before)))
+        """Places of padding before and after."""
+
+    def fetch(self, x: Tensor) -> list[Tensor]:
+        """What this rank lacks of ``x``, (..., part, ...), from the ranks that have it; in the order of its places."""
+        pieces = [_packed(x, self.dim, span.moved(-self.have.start)) for _, span in self.sends]
+        room = [_room(x, self.dim, span.length) for _, span in self.receives]
+        self.axis.start(
+            [(other, piece) for (other, _), piece in zip(self.sends, pieces, strict=True)],
+            [(other, piece) for (other, _), piece in zip(self.receives, room, strict=True)],
+        )()
+        return room
+
+    def join(self, x: Tensor, fetched: Sequence[Tensor], fill: float = 0.0) -> Tensor:
+        """``x`` (..., have, ...) with what was fetched and ``fill`` where there is nothing: (..., need, ...)."""
+        if self.need == self.have:
+            return x
+        wide = _empty_like(x, self.dim, self.need.length)
+        low, high = self.padding
+        for span in (Span(0, low), Span(self.need.length - high, self.need.length)):
+            if span.length:
+                _part(wide, self.dim, span).fill_(fill)
+        if self.kept.length:
+            own = _part(x, self.dim, self.kept.moved(-self.have.start))
+            _part(wide, self.dim, self.kept.moved(-self.need.start)).copy_(own)
+        for (_, span), piece in zip(self.receives, fetched, strict=True):
+            _part(wide, self.dim, span.moved(-self.need.start)).copy_(piece.movedim(-1, 1))
+        return wide
+
+    def start_back(self, wide: Tensor) -> Callable[[], Tensor]:
+        """Start to send gradients (..., need, ...) to the owners; the result waits, and gives (..., have, ...)."""
+        if self.plan.local:
+            return lambda: wide
+        pieces = [_packed(wide, self.dim, span.moved(-self.need.start)) for _, span in self.receives]
+        room = [_room(wide, self.dim, span.length) for _, span in self.sends]
+        wait = self.axis.start(
+            [(other, piece) for (other, _), piece in zip(self.receives, pieces, strict=True)],
+            [(other, piece) for (other, _), piece in zip(self.sends, room, strict=True)],
+        )
+
+        def finish() -> Tensor:
+            if self.kept == self.have:  # then the rest of ``wide`` was only fetched
+                own = _part(wide, self.dim, self.kept.moved(-self.need.start))
+            else:
+                own = _empty_like(wide, self.dim, self.have.length).zero_()
+                if self.kept.length:
+                    mine = _part(wide, self.dim, self.kept.moved(-self.need.start))
+                    _part(own, self.dim, self.kept.moved(-self.have.start)).copy_(mine)
+            wait()
+            for (_, span), piece in zip(self.sends, room, strict=True):
+                _part(own, self.dim, span.moved(-self.have.start)).add_(piece.movedim(-1, 1))
+            return own
+
+        return finish
+
+
+def _part(tensor: Tensor, dim: int, span: Span) -> Tensor:
+    return tensor.narrow(dim, span.start, span.length)
+
+
+def _packed(tensor: Tensor, dim: int, span: Span) -> Tensor:
+    """A part as it travels: channels last, whatever the layout, so that both sides mean the same."""
+    return _part(tensor, dim, span).movedim(1, -1).contiguous()
+
+
+def _room(like: Tensor, dim: int, length: int) -> Tensor:
+    shape = list(like.shape)
+    shape[dim] = length
+    batch, channels, *places = shape
+    return like.new_empty((batch, *places, channels))
+
+
+def _empty_like(like: Tensor, dim: int, length: int) -> Tensor:
+    """An empty tensor of another length, in the same memory layout."""
+    shape = list(like.shape)
+    shape[dim] = length
+    for layout, dims in ((torch.channels_last, 4), (torch.channels_last_3d, 5)):
+        if like.dim() == dims and like.is_contiguous(memory_format=layout) and not like.is_contiguous():
+            return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=layout)
+    return like.new_empty(shape)

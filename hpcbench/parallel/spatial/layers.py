@@ -1,0 +1,142 @@
+"""Replaces the layers of a model by forms whose samples are split over ranks, beside the model's own code.
+
+``split_layers`` runs the model once on shapes alone to learn the size of every layer's input as a whole. A layer
+without a split form stops it with its name; ``split_form`` adds one.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.pooling import _AdaptiveAvgPoolNd, _AvgPoolNd, _MaxPoolNd
+
+from hpcbench.parallel.spatial.convolution import Axes, SplitConvolution
+from hpcbench.parallel.spatial.pooling import SplitGlobalMean, SplitPool
+from hpcbench.parallel.spatial.resize import SplitUpsample
+from hpcbench.parallel.spatial.spans import cut
+from staging.errors import InputError
+
+Form = Callable[[Any, Sequence[int], Axes], nn.Module]
+"""Makes the split form of a layer from the layer, the sizes of its input as a whole, and the axes."""
+
+ELEMENTWISE = (
+    nn.Identity, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.PReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish,
+    nn.Hardswish, nn.Hardsigmoid, nn.Hardtanh, nn.Sigmoid, nn.Tanh, nn.Softplus,
+)  # fmt: skip
+"""Layers that look at one element at a time and stay as they are."""
+
+
+def global_mean(layer: _AdaptiveAvgPoolNd, sizes: Sequence[int], axes: Axes) -> nn.Module:
+    """The split form of an adaptive pooling to one place."""
+    wanted = layer.output_size if isinstance(layer.output_size, tuple) else (layer.output_size,)
+    if any(size != 1 for size in wanted):
+        raise InputError(f"a split adaptive pooling gives one place, not {layer.output_size}")
+    return SplitGlobalMean(sizes, axes)
+
+
+FORMS: dict[type[nn.Module], Form] = {
+    _ConvNd: SplitConvolution,
+    _MaxPoolNd: SplitPool,
+    _AvgPoolNd: SplitPool,
+    _AdaptiveAvgPoolNd: global_mean,
+    nn.Upsample: SplitUpsample,
+}
+"""Split forms by type of layer; the first that a layer is an instance of counts."""
+
+
+def split_layers(
+    model: nn.Module,
+    sample: Sequence[int],
+    axes: Axes,
+    *,
+    whole: Collection[str] = (),
+    normalize: Form | None = None,
+    forms: dict[type[nn.Module], Form] | None = None,
+    unchanged: tuple[type[nn.Module], ...] = (),
+) -> None:
+    """Replace the layers of ``model`` in place; parameters and their names stay.
+
+    ``sample`` is the shape (channels, ...) of a whole sample. Modules named in ``whole``, and what is in them, work on
+    whole samples and stay, as do those of the types in ``unchanged``, which look at one element at a time. ``forms``
+    adds to ``FORMS``; ``normalize`` makes the form of a batch norm. Raises ``InputError`` for a layer without a form,
+    and for one whose input, or whose output, has fewer places than there are ranks.
+    """
+    known = {**(forms or {}), **FORMS}
+    sizes = input_sizes(model, sample)
+    for name, layer in list(model.named_modules()):
+        if any(name == each or name.startswith(f"{each}.") for each in whole):
+            continue
+        if isinstance(layer, (*ELEMENTWISE, *unchanged)) or (list(layer.children()) and type(layer) not in known):
+            continue
+        form = normalize if isinstance(layer, _BatchNorm) else form_of(layer, known)
+        if form is None:
+            raise InputError(
+                f"layer {name} ({type(layer).__name__}) has no form for samples that are split over ranks; "
+                "set parallel.spatial 1, or give split_layers one in `forms`"
+            )
+        if name not in sizes:
+            raise InputError(f"layer {name} ({type(layer).__name__}) takes no part in a forward pass; remove it")
+        before, after = sizes[name]
+        check_sizes(name, before, before if form is global_mean else after, axes)
+        try:
+            made = form(layer, before, axes)
+        except InputError as error:
+            raise InputError(f"layer {name}: {error}") from None
+        model.set_submodule(name, made)
+
+
+def form_of(layer: nn.Module, forms: dict[type[nn.Module], Form]) -> Form | None:
+    """The form of a layer, if there is one."""
+    return next((form for kind, form in forms.items() if isinstance(layer, kind)), None)
+
+
+def check_sizes(name: str, before: Sequence[int], after: Sequence[int], axes: Axes) -> None:
+    """Refuse a dimension with fewer places than ranks."""
+    for dim, axis in axes.items():
+        for what, sizes in (("input", before), ("output", after)):
+            size = sizes[dim - 2] if len(sizes) > dim - 2 else 1
+            if size < axis.size:
+                raise InputError(
+                    f"layer {name} has an {what} of {size} places in dimension {dim - 1} of a sample, fewer than the "
+                    f"{axis.size} ranks that it is split over; split over at most {size}"
+                )
+
+
+def input_sizes(model: nn.Module, sample: Sequence[int]) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Sizes of the input and of the output of every layer, without batch and channels, for a sample of this shape.
+
+    Raises ``InputError`` for a layer that meets inputs of several sizes.
+    """
+    trial = copy.deepcopy(model).to("meta").eval()
+    found: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+
+    def note(name: str) -> Callable[[nn.Module, Any, Any], None]:
+        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
+            if not inputs or not isinstance(inputs[0], Tensor) or not isinstance(output, Tensor):
+                return
+            sizes = tuple(inputs[0].shape[2:]), tuple(output.shape[2:])
+            if found.setdefault(name, sizes) != sizes:
+                raise InputError(f"layer {name} meets inputs of {found[name][0]} and of {sizes[0]}; give each its own")
+
+        return hook
+
+    for name, layer in trial.named_modules():
+        layer.register_forward_hook(note(name))
+    parameter = next(trial.parameters(), None)
+    with torch.no_grad():
+        trial(torch.empty(1, *sample, device="meta", dtype=None if parameter is None else parameter.dtype))
+    return found
+
+
+def own_part(x: Tensor, axes: Axes) -> Tensor:
+    """This rank's part of whole samples (batch, channels, ...)."""
+    for dim, axis in axes.items():
+        span = cut(x.shape[dim], axis.size)[axis.rank]
+        x = x.narrow(dim, span.start, span.length)
+    return x

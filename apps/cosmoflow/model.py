@@ -29,7 +29,7 @@ class Block(nn.Module):
     def __init__(self, in_channels: int, out_channels: int, kernel_size: int) -> None:
         super().__init__()
         # TensorFlow's SAME pads an even kernel on the far side only, which a symmetric convolution cannot express.
-        self.far_side_padding = 1 if kernel_size == 2 else 0
+        self.far_side_padding = [0, 1] * 3 if kernel_size == 2 else [0] * 6
         padding = (kernel_size - 1) // 2
         self.conv = nn.Conv3d(in_channels, out_channels, kernel_size, padding=padding)
         self.pool = nn.MaxPool3d(2)
@@ -37,8 +37,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, in, d, h, w) to (batch, out, d/2, h/2, w/2)."""
-        if self.far_side_padding:
-            x = functional.pad(x, (0, self.far_side_padding) * 3)
+        if any(self.far_side_padding):
+            x = functional.pad(x, self.far_side_padding)
         activated: Tensor = self.activation(self.pool(self.conv(x)))
         return activated
 

@@ -172,6 +172,8 @@ class ParallelConfig:
     """Start this many ranks on this machine; unset means what mpiexec, torchrun or srun started."""
     threads: int | None = None
     """Compute threads per rank; unset shares the allowed cores among the ranks of the node."""
+    spatial: str = "1"
+    """Split each sample over this many neighbouring ranks in depth (or height), or over 2x2 in two dimensions."""
     simulated_nodes: int | None = None
     """Pretend that the ranks are on this many nodes, in contiguous runs, to try what several nodes do on one."""
     simulated_ranks: int | None = None

@@ -57,6 +57,8 @@ class Summary:
     """Of the process; ``phases_s`` adds up to it."""
     phases_s: dict[str, float] = field(default_factory=dict)
     world_size: int = 1
+    spatial: str = "1"
+    """Ranks that share each sample: ``4``, or ``2x2`` in two dimensions."""
     simulated_ranks: int | None = None
     """Data-parallel ranks whose work each of the ``world_size`` did in turn; unset: its own. Times are as measured."""
     simulated_nodes: int | None = None

@@ -7,6 +7,7 @@ import statistics
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from torch import Tensor
 
 from hpcbench.measure.flops import count_flops
 from hpcbench.results.summary import PHASES, Status, Summary
@@ -26,6 +27,7 @@ def close_run(run: Run, status: Status, reason: str = "") -> None:
     run.log.run_stop(status, reason)
     run.console.stop_epoch()
     summary = summarize(run, status, reason)
+    examples = keep_examples(run) if status != "aborted" and run.mesh.data_rank == 0 else {}
     if not run.is_first:
         return
     if status == "aborted":
@@ -33,7 +35,7 @@ def close_run(run: Run, status: Status, reason: str = "") -> None:
             run.folder.write_summary(summary)
             run.folder.release()
         return
-    save_arrays(run)
+    save_arrays(run, examples)
     run.folder.write_summary(summary)
     if run.config.train.baselines and run.application.has("baselines"):
         run.console.say("computing the baselines")
@@ -70,6 +72,7 @@ def summarize(run: Run, status: Status, reason: str) -> Summary:
         wall_s=wall,
         phases_s={name: spans.get(name, 0.0) for name in PHASES},
         world_size=launch.world_size,
+        spatial=config.parallel.spatial,
         simulated_ranks=config.parallel.simulated_ranks,
         simulated_nodes=config.parallel.simulated_nodes,
         batchnorm_group_size=config.train.batchnorm_group_size,
@@ -111,17 +114,17 @@ def model_size(run: Run, status: Status) -> tuple[int, int, int]:
     if status == "aborted" or not run.is_first:
         return parameters, 0, 0
     inputs, _ = run.first_batch()
-    flops = count_flops(run.model, inputs[:1])
+    flops = count_flops(run.whole_model, inputs[:1])
     return parameters, flops.forward, flops.training
 
 
-def save_arrays(run: Run) -> None:
+def save_arrays(run: Run, examples: dict[str, Tensor]) -> None:
     """Scores of the last evaluation, and the examples for pictures."""
     if len(run.scores):
         np.savez_compressed(run.folder.scores, scores=run.scores.numpy(), columns=np.array(run.task.columns))
-    examples: dict[str, Any] = {name: value.numpy() for name, value in keep_examples(run).items()}
-    if examples:
-        np.savez_compressed(run.folder.examples, **examples)
+    arrays: dict[str, Any] = {name: value.numpy() for name, value in examples.items()}
+    if arrays:
+        np.savez_compressed(run.folder.examples, **arrays)
 
 
 def write_page(run: Run) -> None:

@@ -24,10 +24,11 @@ from hpcbench.measure.phases import Phases
 from hpcbench.measure.system import accelerator, processor
 from hpcbench.optim.registry import clipping_outside
 from hpcbench.parallel.batchnorm import RankStatistics
-from hpcbench.parallel.batchnorm_group import shares_batch_norm
 from hpcbench.parallel.data_ranks import DataRanks
 from hpcbench.parallel.gradients import GradientReducer
 from hpcbench.parallel.group import Group
+from hpcbench.parallel.mesh import Mesh
+from hpcbench.parallel.spatial.layers import own_part
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.train import checkpoint as checkpoints
 from hpcbench.train.arrivals import Arrivals
@@ -55,6 +56,7 @@ class Run:
     config: RunConfig
     launch: Launch
     group: Group
+    mesh: Mesh
     data_ranks: DataRanks
     """The ranks that train together, of which this process may simulate several."""
     fabric: Fabric
@@ -69,6 +71,8 @@ class Run:
     training: Any
     validation: Any
     model: nn.Module
+    whole_model: nn.Module
+    """The model, or where its samples are split, its shapes as they are of whole ones, on the meta device."""
     optimizer: Any
     reducer: GradientReducer
     started: str
@@ -99,7 +103,7 @@ class Run:
         train = self.config.train
         self.statistics = RankStatistics(self.model, self.data_ranks.turns)
         # Then a pass is due also where this rank has no samples for it.
-        self.waits_in_pass = shares_batch_norm(self.model)
+        self.waits_in_pass = self.data_ranks.processes > 1
         self.forward_model: Any = torch.compile(self.model) if train.compile else self.model
         self.max_grad_norm = clipping_outside(self.config.optim)
         self.graph = GraphedStep(self._backward, self.device) if train.cuda_graph else None
@@ -195,14 +199,18 @@ class Run:
         return tensor.to(self.device, non_blocking=True)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The model's output in the run's precision, as float32 (float64 in a float64 run)."""
+        """The model's output in the run's precision, as float32 (float64 in a float64 run).
+
+        Inputs and outputs are whole samples, also where the ranks of a group each do a part of them.
+        """
         with self.fabric.autocast():
-            output: Tensor = self.forward_model(self.as_input(inputs))
+            output: Tensor = self.forward_model(self.as_input(own_part(inputs, self.mesh.axes)))
         return output.to(self.dtype)
 
     def gradients_of(self, inputs: Tensor, target: Tensor, weight: float) -> Tensor:
         """Add the gradients of ``weight`` times the mean loss of a batch; returns that loss."""
-        self.weight.fill_(weight)
+        # All ranks of a group have the loss of their samples, and gradients are added over all ranks.
+        self.weight.fill_(weight / self.mesh.shape.spatial_size)
         if self.noise_scale is not None:
             self.noise_scale.start_part(self.state.step + 1)
         loss = self._backward(inputs, target) if self.graph is None else self.graph(inputs, target)

@@ -29,13 +29,15 @@ def evaluate(run: Run) -> dict[str, float]:
         scores.append(run.task.score(output, target))
         run.interrupts.check()
     run.model.train()
-    run.scores = run.group.all_gather_rows(torch.cat(scores)).cpu()
+    # Ranks that share samples have equal scores, of which one counts.
+    own = torch.cat(scores) if run.mesh.spatial_rank == 0 else scores[0]
+    run.scores = run.group.all_gather_rows(own).cpu()
     return run.task.metrics(run.scores)
 
 
 @torch.no_grad()
 def keep_examples(run: Run) -> dict[str, Tensor]:
-    """What the task keeps of the first validation samples, computed on the first rank."""
+    """What the task keeps of the first validation samples, computed by the ranks that share them with the first."""
     run.model.eval()
     count = min(EXAMPLES, len(run.validation))
     batches = [rank_share(count, number, count) for number in range(count)]
@@ -51,7 +53,7 @@ def keep_examples(run: Run) -> dict[str, Tensor]:
 def validation_batches(run: Run):  # type: ignore[no-untyped-def]
     """This rank's share of the validation set, on the device."""
     size = run.config.train.eval_batch_size or run.config.train.local_batch_size
-    share = rank_share(len(run.validation), run.launch.rank, run.launch.world_size)
+    share = rank_share(len(run.validation), run.mesh.data_rank, run.mesh.shape.data)
     batches = [share[start : start + size] for start in range(0, len(share), size)]
     for inputs, targets in run.validation_loader.load(batches):
         yield run.to_device(inputs), run.to_device(targets)

@@ -74,7 +74,7 @@ def train_and_evaluate(run: Run, epoch: int) -> bool:
 
 def start_epoch(run: Run, epoch: int) -> Batches:
     """Seed an epoch; returns the micro-batches of it that this rank still has to do."""
-    torch.manual_seed(run.seed * 1_000_003 + epoch * 1009 + run.launch.rank)
+    torch.manual_seed(run.seed * 1_000_003 + epoch * 1009 + run.mesh.data_rank)
     return training_batches(run, epoch)
 
 

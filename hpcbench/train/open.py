@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import secrets
 import sys
 from datetime import UTC, datetime
@@ -20,6 +21,8 @@ from hpcbench.optim.scaling import rate_note, scale_to_batch
 from hpcbench.parallel.batchnorm_group import share_batch_norm
 from hpcbench.parallel.data_ranks import DataRanks, data_ranks
 from hpcbench.parallel.gradients import GradientReducer, broadcast_state
+from hpcbench.parallel.mesh import make_mesh
+from hpcbench.parallel.mesh_shape import MeshShape, mesh_shape
 from hpcbench.results.run_folder import RunFolder, default_path
 from hpcbench.train import checkpoint as checkpoints
 from hpcbench.train.build import build_model, build_optimizer, check_batch, open_data
@@ -56,23 +59,31 @@ def open_run(
     training, validation = ranks.together(lambda: open_data(application, config))
     ranks.together(lambda: check_transform(application, config))
     ranks.together(lambda: check_placement(application, config, training))
-    shared = ranks.together(lambda: ranks_of(config, launch))
+    shape = ranks.together(lambda: mesh_shape(launch.world_size, config.parallel.spatial))
+    ranks.together(lambda: check_split(application, config, shape))
+    shared = ranks.together(lambda: ranks_of(config, launch, shape))
     ranks.together(lambda: check_batch(config, len(training), shared.total))
-    ranks.together(lambda: check_noise_scale(config, launch.world_size * shared.turns * config.train.accumulation))
+    ranks.together(lambda: check_noise_scale(config, shape.data * shared.turns * config.train.accumulation))
     task = ranks.together(lambda: application.module("task").build_task(config))
     folder, found = ranks.together(lambda: open_folder(path, launch.rank, resume=resume))
     log = start_log(folder, application, config, ranks, found)
     model = build_model(application, config, ranks.fabric, seed)
     broadcast_state(model, group)
-    if shared.processes > 1:
+    mesh = make_mesh(group, shape, shared.processes)
+    whole = model
+    if mesh.axes:
+        whole = copy.deepcopy(model).to("meta")
+        ranks.together(lambda: application.module("parallel").parallelize(model, config, mesh))
+    elif shared.processes > 1:
         share_batch_norm(model, group, shared.processes, config.parallel.timeout_s)
     optimizer = ranks.together(lambda: build_optimizer(config, task, model, ranks.fabric))
     reset_peak_memory(ranks.fabric.device)
     run = Run(
-        application=application, config=config, launch=launch, group=group, data_ranks=shared, fabric=ranks.fabric,
-        phases=Phases(spans, ranks.fabric.device), folder=folder, log=log,
+        application=application, config=config, launch=launch, group=group, mesh=mesh, data_ranks=shared,
+        fabric=ranks.fabric, phases=Phases(spans, ranks.fabric.device), folder=folder, log=log,
         console=Console(launch.rank == 0, config.train.max_epochs), interrupts=interrupts, seed=seed,
-        threads=ranks.threads, task=task, training=training, validation=validation, model=model, optimizer=optimizer,
+        threads=ranks.threads, task=task, training=training, validation=validation, model=model,
+        whole_model=whole, optimizer=optimizer,
         reducer=GradientReducer(model.parameters(), group, config.parallel.bucket_bytes), started=started,
     )  # fmt: skip
     if found is not None:
@@ -88,6 +99,8 @@ def open_run(
 def headline(run: Run) -> str:
     """The first line of a run: what runs where."""
     ranks = f"{run.launch.world_size} rank{'s' if run.launch.world_size > 1 else ''}"
+    if run.mesh.axes:
+        ranks += f" as {run.mesh.shape.words} (data x spatial)"
     if run.config.parallel.simulated_ranks is not None:
         ranks += f" simulating {run.data_ranks.total}"
     return (
@@ -97,10 +110,25 @@ def headline(run: Run) -> str:
     )
 
 
-def ranks_of(config: RunConfig, launch: Launch) -> DataRanks:
+def check_split(application: Application, config: RunConfig, shape: MeshShape) -> None:
+    """Refuse to split samples where something of the run needs whole ones. Raises ``InputError``."""
+    if shape.spatial_size == 1:
+        return
+    asked = f"parallel.spatial {config.parallel.spatial}"
+    if not application.has("parallel"):
+        raise InputError(f"{application.name} has no module `parallel` that splits its model; {asked} needs one")
+    for key, value, plain in (
+        ("train.noise_scale_every", config.train.noise_scale_every, 0),
+        ("staging.placement", config.staging.placement, "replicate"),
+    ):
+        if value != plain:
+            raise InputError(f"{key} ({value}) needs whole samples on each rank; set it {plain}, or {asked} to 1")
+
+
+def ranks_of(config: RunConfig, launch: Launch, shape: MeshShape) -> DataRanks:
     """The data-parallel ranks of the configuration. Raises ``InputError`` where they cannot be formed."""
     simulated, group_size = config.parallel.simulated_ranks, config.train.batchnorm_group_size
-    return data_ranks(launch.rank, launch.world_size, simulated, group_size)
+    return data_ranks(launch.rank // shape.spatial_size, shape.data, simulated, group_size)
 
 
 def open_folder(path: Path, rank: int, *, resume: bool) -> tuple[RunFolder, checkpoints.Checkpoint | None]:
@@ -139,6 +167,10 @@ def write_description(run: Run) -> None:
     log.seed(run.seed)
     log.samples(len(run.training), len(run.validation))
     log.geometry(run.global_batch_size, launch.nodes, accelerators, launch.world_size)
+    log.event("data_parallel", run.mesh.shape.data)
+    log.event("spatial_parallel", run.mesh.shape.spatial_size)
+    if run.mesh.axes:
+        log.event("spatial_split", list(run.mesh.shape.spatial))
     if config.parallel.simulated_ranks is not None:
         log.event("simulated_ranks", run.data_ranks.total)
     if config.staging.placement == "replicate":  # else once the shards are known

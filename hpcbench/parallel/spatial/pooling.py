@@ -17,7 +17,11 @@ from hpcbench.parallel.spatial.exchange import Axis, Widening
 from hpcbench.parallel.spatial.spans import Plan, Span, Window, cut
 from staging.errors import InputError
 
-MAX_POOLS: dict[int, Callable[..., Tensor]] = {3: functional.max_pool1d, 4: functional.max_pool2d, 5: functional.max_pool3d}
+MAX_POOLS: dict[int, Callable[..., Tensor]] = {
+    3: functional.max_pool1d,
+    4: functional.max_pool2d,
+    5: functional.max_pool3d,
+}
 AVERAGE_POOLS: dict[int, Callable[..., Tensor]] = {
     3: functional.avg_pool1d,
     4: functional.avg_pool2d,
@@ -146,9 +150,7 @@ class Gather(nn.Module):
     def __init__(self, sizes: Sequence[int], axes: Axes) -> None:
         super().__init__()
         self.sizes, self.axes = tuple(sizes), axes
-        self.widenings = [
-            Widening(dim, axis, Plan.gathering(sizes[dim - 2], axis.size)) for dim, axis in axes.items()
-        ]
+        self.widenings = [Widening(dim, axis, Plan.gathering(sizes[dim - 2], axis.size)) for dim, axis in axes.items()]
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, channels, ..., part, ...) to (batch, channels, *sizes)."""
@@ -174,6 +176,6 @@ class _Gather(torch.autograd.Function):
         return gradient * math.prod(widening.axis.size for widening in ctx.widenings), None
 
 
-def spread(value: int | Sequence[int], dims: int) -> tuple[int, ...]:
+def spread(value: Any, dims: int) -> tuple[int, ...]:
     """One number for all dimensions, or one for each."""
     return (value,) * dims if isinstance(value, int) else tuple(value)

@@ -49,7 +49,7 @@ class Resampling:
 
 
 class SplitUpsample(nn.Module):
-    """``nn.Upsample`` (nearest, linear, bilinear, trilinear) of an input, of ``sizes`` as a whole, split along ``axes``."""
+    """``nn.Upsample`` (nearest or linear) of an input, of ``sizes`` as a whole, that is split along ``axes``."""
 
     def __init__(self, layer: nn.Upsample, sizes: Sequence[int], axes: Axes) -> None:
         super().__init__()
@@ -89,6 +89,7 @@ def resampling(layer: nn.Upsample, size: int, place: int, dims: int) -> Resampli
     if layer.size is not None:
         target, scale = (layer.size if isinstance(layer.size, int) else layer.size[place]), None
     else:
+        assert layer.scale_factor is not None
         factor = layer.scale_factor if isinstance(layer.scale_factor, float) else layer.scale_factor[place]
         target, scale = floor(size * factor), None if layer.recompute_scale_factor else 1 / factor
     if align and mode == "linear":

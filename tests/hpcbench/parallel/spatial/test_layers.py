@@ -18,7 +18,9 @@ from staging.errors import InputError
 
 from .threads import ThreadAxis, on_ranks
 
-TRIES = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate])
+TRIES = settings(
+    max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate]
+)
 
 
 def assert_split_is_whole(
@@ -104,9 +106,7 @@ def concatenated(parts: dict[tuple[int, ...], Tensor], dims: list[int], place: t
     if len(place) == len(dims):
         return parts[place]
     count = 1 + max(key[len(place)] for key in parts if key[: len(place)] == place)
-    return torch.cat(
-        [concatenated(parts, dims, (*place, index)) for index in range(count)], dim=dims[len(place)]
-    )
+    return torch.cat([concatenated(parts, dims, (*place, index)) for index in range(count)], dim=dims[len(place)])
 
 
 def fits(model: nn.Module, sample: tuple[int, ...], ranks: dict[int, int]) -> bool:
@@ -186,7 +186,8 @@ def test_poolings(data: st.DataObject, dims: int, ranks: dict[int, int], kind: s
 
 @TRIES
 @given(
-    st.data(), st.integers(2, 3), splits, st.sampled_from(["nearest", "linear", "aligned"]), st.sampled_from([None, 2, 1.5, 0.6])
+    st.data(), st.integers(2, 3), splits, st.sampled_from(["nearest", "linear", "aligned"]),
+    st.sampled_from([None, 2, 1.5, 0.6]),
 )  # fmt: skip
 def test_resizing(data: st.DataObject, dims: int, ranks: dict[int, int], mode: str, factor: float | None) -> None:
     sample = (2, *(data.draw(st.integers(3, 8)) for _ in range(dims)))

@@ -1,0 +1,38 @@
+"""How CosmoFlow is split over ranks: the convolution blocks in depth, height and width; the dense head is on all."""
+
+from __future__ import annotations
+
+from apps.cosmoflow.config import Config
+from apps.cosmoflow.model import Block, CosmoFlow
+from hpcbench.parallel.mesh import Mesh
+from hpcbench.parallel.spatial.convolution import Axes, SplitConvolution
+from hpcbench.parallel.spatial.pooling import Gather, SplitPool
+
+
+def parallelize(model: CosmoFlow, config: Config, mesh: Mesh) -> None:
+    """Split the blocks of ``model``, in place, along the mesh's axes, as long as every rank has a part of their output.
+
+    The blocks after that, and the dense head, work on whole samples, which all ranks of a group have then.
+    """
+    size, axes = config.data.sample_size, mesh.axes
+    most = max(axis.size for axis in axes.values())
+    for number, block in enumerate(list(model.blocks)):
+        assert isinstance(block, Block)
+        if size // 2 < most:
+            model.blocks.insert(number, Gather((size,) * 3, axes))
+            return
+        split_block(block, size, axes)
+        size //= 2
+    model.blocks.append(Gather((size,) * 3, axes))
+
+
+def split_block(block: Block, size: int, axes: Axes) -> None:
+    """Split one block whose input is a cube of ``size``; the model's own padding is then of the other dimensions."""
+    padding = {}
+    for dim in axes:
+        last = 2 * (4 - dim)  # functional.pad counts from the last dimension
+        if any(block.far_side_padding):
+            padding[dim] = (block.far_side_padding[last], block.far_side_padding[last + 1])
+        block.far_side_padding[last : last + 2] = [0, 0]
+    block.set_submodule("conv", SplitConvolution(block.conv, (size,) * 3, axes, padding))
+    block.set_submodule("pool", SplitPool(block.pool, (size,) * 3, axes))

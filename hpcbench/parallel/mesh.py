@@ -1,0 +1,64 @@
+"""The ranks of a run as a mesh: along ``data`` they have samples of their own, along the spatial axes they share one.
+
+The ranks that share a sample are neighbours, so that on most machines they are on one node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from hpcbench.parallel.group import Group
+from hpcbench.parallel.mesh_shape import MeshShape
+from hpcbench.parallel.spatial.convolution import Axes
+from hpcbench.parallel.spatial.exchange import ProcessAxis
+
+FIRST_DIM = 2
+"""The first dimension of a batch (samples, channels, ...) that can be split: depth in three dimensions, else height."""
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """This rank's place in the mesh, and whom it talks to."""
+
+    shape: MeshShape
+    rank: int
+    axes: Axes = field(default_factory=dict)
+    """Dimensions of a batch that are split, and the ranks over which; empty where none are."""
+    statistics: Any = None
+    """Process group of the ranks that share batch-norm statistics, in split layers; unset where none are split."""
+    device_mesh: DeviceMesh | None = None
+    """torch's own view of it, with the axes ``data``, ``spatial0``, ...; unset where no samples are shared."""
+
+    @property
+    def data_rank(self) -> int:
+        """Place along ``data``."""
+        return self.rank // self.shape.spatial_size
+
+    @property
+    def spatial_rank(self) -> int:
+        """Place among the ranks that share a sample."""
+        return self.rank % self.shape.spatial_size
+
+
+def make_mesh(group: Group, shape: MeshShape, batchnorm_processes: int = 1) -> Mesh:
+    """The mesh of all ranks of ``group``; collective.
+
+    So many neighbouring places along ``data`` share batch-norm statistics, as do all ranks of a sample.
+    """
+    if shape.spatial_size == 1:
+        return Mesh(shape, group.rank)
+    names = tuple(f"spatial{number}" for number in range(len(shape.spatial)))
+    made = init_device_mesh(group.device.type, (shape.data, *shape.spatial), mesh_dim_names=("data", *names))
+    axes = {
+        FIRST_DIM + number: ProcessAxis(made.get_group(name))
+        for number, (name, size) in enumerate(zip(names, shape.spatial, strict=True))
+        if size > 1
+    }
+    size = shape.spatial_size * batchnorm_processes
+    first = group.rank - group.rank % size
+    statistics = dist.new_group(list(range(first, first + size)), use_local_synchronization=True)
+    return Mesh(shape, group.rank, dict(axes), statistics, made)

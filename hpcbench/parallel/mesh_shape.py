@@ -1,0 +1,44 @@
+"""How many ranks have samples of their own, and how many share one. Imports no torch."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import prod
+
+from staging.errors import InputError
+
+
+@dataclass(frozen=True)
+class MeshShape:
+    """Ranks along ``data``, and along each spatial axis: of depth, height and width, or of height and width."""
+
+    data: int
+    spatial: tuple[int, ...] = (1,)
+
+    @property
+    def spatial_size(self) -> int:
+        """Ranks that share a sample."""
+        return prod(self.spatial)
+
+    @property
+    def words(self) -> str:
+        """``4 x 2``: data by spatial; ``4 x (2x2)``."""
+        spatial = "x".join(map(str, self.spatial))
+        return f"{self.data} x {spatial if len(self.spatial) == 1 else f'({spatial})'}"
+
+
+def mesh_shape(world_size: int, spatial: str) -> MeshShape:
+    """The mesh of ``world_size`` ranks with samples split as ``spatial`` says: ``4``, or ``2x2``.
+
+    Raises ``InputError`` where it is not of that form, or does not divide the ranks.
+    """
+    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*){0,2}", spatial):
+        raise InputError(f"parallel.spatial ({spatial}) must be a number of ranks such as 4, or one per dimension: 2x2")
+    sizes = tuple(int(part) for part in spatial.split("x"))
+    if world_size % prod(sizes):
+        raise InputError(
+            f"parallel.spatial ({spatial}) splits a sample over {prod(sizes)} ranks, which must divide the "
+            f"{world_size} rank{'s' if world_size > 1 else ''} of the run; start a multiple of {prod(sizes)}"
+        )
+    return MeshShape(world_size // prod(sizes), sizes)

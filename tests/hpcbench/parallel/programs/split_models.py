@@ -1,0 +1,145 @@
+"""Ranks that train an application's model on split samples, and each of them the same model on whole ones.
+
+Arguments: application, split, kernel size or 0. Rank 0 prints how far they come apart, for every rank and optimizer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hpcbench.application import find_application
+from hpcbench.config.resolve import resolve
+from hpcbench.config.schema import OptimConfig
+from hpcbench.optim.clip import clip_gradients
+from hpcbench.optim.registry import clipping_outside, create_optimizer, parameter_kinds
+from hpcbench.parallel.gradients import GradientReducer
+from hpcbench.parallel.group import Group, connect
+from hpcbench.parallel.mesh import Mesh, make_mesh
+from hpcbench.parallel.mesh_shape import mesh_shape
+from hpcbench.parallel.spatial.layers import own_part
+from hpcbench.train.dropout import set_sample_keys
+from staging.ranks.launch import detect
+
+STEPS = 20
+LOCAL = 2
+"""Samples of a place along ``data``."""
+
+
+def build(application: Any, config: Any) -> nn.Module:
+    torch.manual_seed(0)
+    model: nn.Module = application.module("model").build_model(config)
+    return model.double()
+
+
+def samples(config: Any, number: int, step: int) -> tuple[Tensor, Tensor]:
+    """Inputs and targets of one step, smooth and noisy, as the model and the loss take them."""
+    generator = torch.Generator().manual_seed(100 + step)
+    if hasattr(config.data, "sample_size"):
+        size = (config.data.sample_size,) * 3
+        inputs = torch.randn(number, config.data.channels, *size, generator=generator, dtype=torch.float64)
+        return inputs, torch.rand(number, 4, generator=generator, dtype=torch.float64) * 2 - 1
+    size = (config.data.height, config.data.width)
+    inputs = torch.randn(number, len(config.data.channels), *size, generator=generator, dtype=torch.float64)
+    return inputs, (inputs[:, 0] > 1).long() + (inputs[:, 1] > 1.5).long().clamp(max=1)
+
+
+def gradients(model: nn.Module) -> list[Tensor]:
+    return [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+
+
+def apart(one: Tensor, other: Tensor) -> float:
+    """Largest difference over the largest number."""
+    return float((one - other).abs().max() / other.abs().max().clamp(min=1e-3))
+
+
+class Trainer:
+    """A model with its optimizer; ``mesh`` of ``None`` trains on whole samples, one place of ``data`` after another."""
+
+    def __init__(self, application: Any, config: Any, name: str, mesh: Mesh | None) -> None:
+        self.task = application.module("task").build_task(config)
+        self.model, self.mesh = build(application, config), mesh
+        kinds = parameter_kinds(self.model)
+        groups = self.task.parameter_groups(self.model)
+        if mesh is not None and mesh.axes:
+            application.module("parallel").parallelize(self.model, config, mesh)
+        rate = {"sgd": 0.02, "nvlamb": 0.01}[name]
+        optim = OptimConfig(name=name, lr=rate, weight_decay=0.01, max_grad_norm=0.5)
+        self.optimizer = create_optimizer(optim, groups, "cpu", kinds=kinds)
+        self.clipping = clipping_outside(optim)
+
+    def output(self, inputs: Tensor, place: int) -> Tensor:
+        set_sample_keys(self.model, torch.arange(LOCAL) + place * LOCAL)
+        if self.mesh is not None:
+            inputs = own_part(inputs, self.mesh.axes)
+        result: Tensor = self.model(inputs)
+        return result
+
+    def backward(self, inputs: Tensor, targets: Tensor, places: int) -> tuple[Tensor, float]:
+        """Gradients of the mean loss over all samples, before they are added over ranks; output and loss here."""
+        self.optimizer.zero_grad()
+        own = range(places) if self.mesh is None else [self.mesh.data_rank]
+        share = 1 if self.mesh is None else self.mesh.shape.spatial_size
+        total, outputs = 0.0, []
+        for place in own:
+            part = slice(place * LOCAL, (place + 1) * LOCAL)
+            output = self.output(inputs[part], place)
+            loss = self.task.loss(output, targets[part]) / places
+            (loss / share).backward()
+            total += float(loss.detach())
+            outputs.append(output.detach())
+        return torch.cat(outputs), total
+
+
+def difference(application: Any, config: Any, optimizer: str, mesh: Mesh, group: Group) -> dict[str, float]:
+    """Largest differences of outputs and gradients in the first step, of losses and weights over all steps."""
+    places, ranks, place = mesh.shape.data, mesh.shape.spatial_size, mesh.data_rank
+    whole, split = Trainer(application, config, optimizer, None), Trainer(application, config, optimizer, mesh)
+    reducer = GradientReducer(split.model.parameters(), group, 2**20)
+    found: dict[str, float] = {"loss": 0.0}
+    for step in range(STEPS):
+        inputs, targets = samples(config, LOCAL * places, step)
+        expected, mean = whole.backward(inputs, targets, places)
+        reducer.enabled = True
+        output, loss = split.backward(inputs, targets, places)
+        reducer.finish()
+        found["loss"] = max(found["loss"], abs(sum(group.all_gather_object(loss)) / ranks - mean) / mean)
+        if step == 0:
+            found["outputs"] = apart(output, expected[place * LOCAL : (place + 1) * LOCAL])
+            pairs = list(zip(gradients(split.model), gradients(whole.model), strict=True))
+            assert len(pairs) == len(list(whole.model.parameters()))
+            found["gradients"] = max(apart(*pair) for pair in pairs)
+        for each in (whole, split):
+            if each.clipping:
+                clip_gradients(each.model.parameters(), each.clipping)
+            each.optimizer.step()
+    pairs = list(zip(split.model.parameters(), whole.model.parameters(), strict=True))
+    found["weights"] = max(apart(one.detach(), other.detach()) for one, other in pairs)
+    reducer.close()
+    return found
+
+
+def main() -> None:
+    name, spatial, kernel = sys.argv[-3:]  # after those of fork.py
+    group = connect(detect(os.environ), "cpu")
+    torch.set_num_threads(1)
+    application = find_application(name)
+    settings: dict[str, Any] = {"data.height": 64, "data.width": 32}
+    if name == "cosmoflow":
+        settings = {"model.dropout": 0.3, "model.kernel_size": int(kernel)}
+    config = resolve(application, "smoke", overrides=settings)
+    mesh = make_mesh(group, mesh_shape(group.world_size, spatial))
+    found = {optimizer: difference(application, config, optimizer, mesh, group) for optimizer in ("sgd", "nvlamb")}
+    everyone = group.all_gather_object(found)
+    if group.is_main:
+        print(json.dumps(everyone))
+    group.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Both applications on split samples: outputs, losses, all gradients and twenty steps as of one process, in float64."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", [1, 2])
+@pytest.mark.parametrize(("spatial", "size"), [("2", 2), ("4", 4), ("2x2", 4)])
+@pytest.mark.parametrize(("application", "kernel"), [("cosmoflow", 3), ("deepcam", 0)])
+def test_split_models_train_as_whole_ones(application: str, kernel: int, spatial: str, size: int, data: int) -> None:
+    """With dropout in the head of one, and batch norm in the other; clipped SGD, and LAMB that clips."""
+    for found in run(size * data, application, spatial, kernel):
+        for optimizer, values in found.items():
+            assert values["outputs"] < 1e-9, optimizer
+            assert values["gradients"] < 1e-9, optimizer
+            assert values["loss"] < 1e-8, optimizer
+            assert values["weights"] < 1e-8, optimizer
+
+
+@pytest.mark.parametrize("spatial", ["2", "1x2x2"])
+def test_the_kernel_of_two_planes_takes_them_from_the_far_side(spatial: str) -> None:
+    """As v0.7 of CosmoFlow has it."""
+    for found in run(4, "cosmoflow", spatial, 2):
+        for values in found.values():
+            assert values["gradients"] < 1e-9
+            assert values["weights"] < 1e-8
+
+
+def run(ranks: int, application: str, spatial: str, kernel: int) -> list[dict[str, dict[str, float]]]:
+    """What every rank found."""
+    program = PROGRAMS / "split_models.py"
+    command = [sys.executable, PROGRAMS / "fork.py", str(ranks), program, application, spatial, str(kernel)]
+    done = subprocess.run(
+        command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, text=True, timeout=600, check=True
+    )
+    everyone: list[dict[str, dict[str, float]]] = json.loads(done.stdout.strip().splitlines()[-1])
+    assert len(everyone) == ranks
+    return everyone

@@ -1,6 +1,7 @@
-"""Ranks that train an application's model on split samples, and each of them the same model on whole ones.
+"""Ranks that train an application's model on split samples, the first of them the same model on whole ones, too.
 
-Arguments: application, split, kernel size or 0. Rank 0 prints how far they come apart, for every rank and optimizer.
+Arguments: application, split, kernel size or 0. Rank 0 prints how far they come apart, for every rank
+and optimizer.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ def samples(config: Any, number: int, step: int) -> tuple[Tensor, Tensor]:
 
 
 def gradients(model: nn.Module) -> list[Tensor]:
-    return [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+    """Of all parameters."""
+    found = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    assert len(found) == len(list(model.parameters()))
+    return found
 
 
 def apart(one: Tensor, other: Tensor) -> float:
@@ -95,33 +99,45 @@ class Trainer:
             outputs.append(output.detach())
         return torch.cat(outputs), total
 
+    def step(self) -> None:
+        if self.clipping:
+            clip_gradients(self.model.parameters(), self.clipping)
+        self.optimizer.step()
+
 
 def difference(application: Any, config: Any, optimizer: str, mesh: Mesh, group: Group) -> dict[str, float]:
-    """Largest differences of outputs and gradients in the first step, of losses and weights over all steps."""
-    places, ranks, place = mesh.shape.data, mesh.shape.spatial_size, mesh.data_rank
-    whole, split = Trainer(application, config, optimizer, None), Trainer(application, config, optimizer, mesh)
+    """Largest differences, as rank 0 sees them, in the first step and over all steps; and between ranks in the end."""
+    places, ranks = mesh.shape.data, mesh.shape.spatial_size
+    split = Trainer(application, config, optimizer, mesh)
+    whole = Trainer(application, config, optimizer, None) if group.is_main else None
     reducer = GradientReducer(split.model.parameters(), group, 2**20)
-    found: dict[str, float] = {"loss": 0.0}
+    found = {"loss": 0.0}
     for step in range(STEPS):
         inputs, targets = samples(config, LOCAL * places, step)
-        expected, mean = whole.backward(inputs, targets, places)
         reducer.enabled = True
         output, loss = split.backward(inputs, targets, places)
         reducer.finish()
-        found["loss"] = max(found["loss"], abs(sum(group.all_gather_object(loss)) / ranks - mean) / mean)
-        if step == 0:
-            found["outputs"] = apart(output, expected[place * LOCAL : (place + 1) * LOCAL])
-            pairs = list(zip(gradients(split.model), gradients(whole.model), strict=True))
-            assert len(pairs) == len(list(whole.model.parameters()))
-            found["gradients"] = max(apart(*pair) for pair in pairs)
-        for each in (whole, split):
-            if each.clipping:
-                clip_gradients(each.model.parameters(), each.clipping)
-            each.optimizer.step()
-    pairs = list(zip(split.model.parameters(), whole.model.parameters(), strict=True))
-    found["weights"] = max(apart(one.detach(), other.detach()) for one, other in pairs)
+        outputs = group.all_gather_rows(output if mesh.spatial_rank == 0 else output[:0])
+        total = sum(group.all_gather_object(loss)) / ranks
+        if whole is not None:
+            expected, mean = whole.backward(inputs, targets, places)
+            found["loss"] = max(found["loss"], abs(total - mean) / mean)
+            if step == 0:
+                found["outputs"] = apart(outputs, expected)
+                found["gradients"] = worst(gradients(split.model), gradients(whole.model))
+            whole.step()
+        split.step()
+    weights = [parameter.detach() for parameter in split.model.parameters()]
+    if whole is not None:
+        found["weights"] = worst(weights, [parameter.detach() for parameter in whole.model.parameters()])
+    found["between ranks"] = max(apart(weight, group.broadcast(weight.contiguous().clone())) for weight in weights)
     reducer.close()
     return found
+
+
+def worst(ours: list[Tensor], others: list[Tensor]) -> float:
+    """The largest difference between tensors of two lists."""
+    return max(apart(*pair) for pair in zip(ours, others, strict=True))
 
 
 def main() -> None:

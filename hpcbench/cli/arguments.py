@@ -105,9 +105,14 @@ def resolve_arguments(
     return resolve(application, args.preset or "smoke", args.config, overrides)
 
 
-MAY_CHANGE = ("train.max_epochs", "train.target", "train.checkpoint_every", "train.keep_checkpoints", "train.baselines",
-              "data.root", "data.workers", "parallel.", "staging.")  # fmt: skip
-"""Settings that a resumed run may change; every other one decides what is computed."""
+MAY_CHANGE = (
+    "train.max_epochs", "train.target", "train.checkpoint_every", "train.keep_checkpoints", "train.baselines",
+    "train.local_batch_size", "train.accumulation", "data.root", "data.workers", "parallel.", "staging.",
+)  # fmt: skip
+"""Settings that a resumed run may change; every other one decides what is computed.
+
+Whether another sharing out of the global batch may go on is for the checkpoint to say.
+"""
 
 
 def resume_configuration(

@@ -105,14 +105,25 @@ def load(path: Path) -> Checkpoint:
         raise InputError(f"{path}: damaged checkpoint ({' '.join(str(error).split())[:120]}); {remedy}") from None
 
 
-def check_setup(found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Refuse to resume with a setup that would round differently or share the data differently."""
+MESH = ("world size", "parallel.spatial", "train.local_batch_size", "train.accumulation")
+"""What of the setup says how a global batch is shared out."""
+
+
+def check_setup(found: dict[str, Any], wanted: dict[str, Any], micro_batch: int) -> bool:
+    """Refuse to resume with a setup that would round differently or share the data differently.
+
+    Between epochs (``micro_batch`` 0) another mesh may go on with the same global batch, which rounds differently.
+    Returns whether it is another one.
+    """
+    moved = not micro_batch and any(found.get(key) != wanted[key] for key in MESH)
+    free = (*MESH, "parallel.threads") if moved else ()
     for key, value in wanted.items():
-        if found.get(key) != value:
+        if key not in free and found.get(key) != value:
             raise InputError(
                 f"cannot resume: the checkpoint was made with {key} {found.get(key)}, this run has {value}; "
                 f"use the same {key}"
             )
+    return moved
 
 
 def load_model(model: nn.Module, weights: dict[str, Tensor]) -> None:

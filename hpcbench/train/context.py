@@ -279,6 +279,8 @@ class Run:
             "train.channels_last": train.channels_last,
             "parallel.threads": self.threads,
             "world size": self.launch.world_size,
+            "parallel.spatial": self.config.parallel.spatial,
+            "global batch size": self.global_batch_size,
             "parallel.simulated_ranks": self.config.parallel.simulated_ranks,
             "train.batchnorm_group_size": train.batchnorm_group_size,
             "train.local_batch_size": train.local_batch_size,
@@ -308,7 +310,8 @@ class Run:
 
     def restore(self, found: checkpoints.Checkpoint) -> None:
         """Continue from a checkpoint. Raises ``InputError`` if it is another run's."""
-        checkpoints.check_setup(found.setup, self.setup())
+        if checkpoints.check_setup(found.setup, self.setup(), int(found.state["micro_batch"])):
+            self.console.say(f"goes on as {self.mesh.shape.words} ranks (data x spatial), which rounds differently")
         checkpoints.load_model(self.model, found.model)
         self.optimizer.load_state_dict(found.optimizer)
         self.fabric._precision.load_state_dict(found.precision)

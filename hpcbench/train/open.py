@@ -66,7 +66,7 @@ def open_run(
     ranks.together(lambda: check_noise_scale(config, shape.data * shared.turns * config.train.accumulation))
     task = ranks.together(lambda: application.module("task").build_task(config))
     folder, found = ranks.together(lambda: open_folder(path, launch.rank, resume=resume))
-    log = start_log(folder, application, config, ranks, found)
+    log = ranks.together(lambda: start_log(folder, application, config, ranks, found))
     model = build_model(application, config, ranks.fabric, seed)
     broadcast_state(model, group)
     mesh = make_mesh(group, shape, shared.processes)

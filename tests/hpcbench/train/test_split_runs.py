@@ -1,0 +1,95 @@
+"""Runs whose samples are split over ranks: the same numbers as one process, on another mesh too, and bad input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from hpcbench.cli.main import main
+from hpcbench.results.run_folder import RunFolder
+
+Start = Callable[..., "subprocess.Popen[str]"]
+DOUBLE = (
+    "--train.precision",
+    "64-true",
+    "--train.target",
+    "1e-9",
+    "--train.max_epochs",
+    "2",
+    "--train.local_batch_size",
+)
+
+
+def finished(process: subprocess.Popen[str], code: int = 3) -> str:
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == code, said
+    return said
+
+
+def losses(folder: Path) -> list[float]:
+    return list(pd.read_csv(folder / "steps.csv")["loss"])
+
+
+def logged(folder: Path, key: str) -> Any:
+    lines = [json.loads(line.split(":::MLLOG ")[1]) for line in (folder / "mllog.txt").read_text().splitlines()]
+    return next(line["value"] for line in lines if line["key"] == key)
+
+
+@pytest.fixture(scope="module")
+def alone(cosmos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one process, batch 4, three epochs."""
+    from .conftest import arguments
+
+    folder = tmp_path_factory.mktemp("alone") / "run"
+    assert main(arguments(cosmos, folder, *DOUBLE, "4", "--train.max_epochs", "3")) == 3
+    return folder
+
+
+def test_four_ranks_as_two_by_two_are_one_process_and_go_on_as_another_mesh(
+    alone: Path, start: Start, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    finished(start(folder, *DOUBLE, "2", "--parallel.devices", "4", "--parallel.spatial", "2"))
+    assert losses(folder) == pytest.approx(losses(alone)[: len(losses(folder))], rel=1e-9)
+    assert logged(folder, "data_parallel") == 2
+    assert logged(folder, "spatial_parallel") == 2
+    assert logged(folder, "spatial_split") == [2]
+    assert logged(folder, "global_batch_size") == 4
+    summary, other = RunFolder.open(folder).read_summary(), RunFolder.open(alone).read_summary()
+    assert (summary.spatial, summary.world_size, summary.global_batch_size) == ("2", 4, 4)
+    assert summary.flops_forward_per_sample == other.flops_forward_per_sample
+    assert summary.parameters == other.parameters
+
+    more = ("--resume", "--train.max_epochs", "3", "--parallel.devices", "2")
+    said = finished(start(folder, *more, "--parallel.spatial", "1x2"), 2)
+    assert "cannot resume: the checkpoint was made with global batch size 4, this run has 2" in said
+    said = finished(start(folder, *more, "--parallel.spatial", "1x2", "--train.local_batch_size", "4"))
+    assert "goes on as 1 x (1x2) ranks (data x spatial)" in said
+    assert len(losses(folder)) == len(losses(alone)) == 18
+    assert losses(folder) == pytest.approx(losses(alone), rel=1e-9)
+    metrics = [list(pd.read_csv(each / "epochs.csv")["mae"]) for each in (folder, alone)]
+    assert metrics[0] == pytest.approx(metrics[1], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (("--parallel.spatial", "3"), "splits a sample over 3 ranks, which must divide the 2 ranks of the run"),
+        (("--parallel.spatial", "two"), "parallel.spatial (two) must be a number of ranks such as 4"),
+        (
+            ("--parallel.spatial", "2", "--train.noise_scale_every", "1"),
+            "train.noise_scale_every (1) needs whole samples on each rank; set it 0, or parallel.spatial 2 to 1",
+        ),
+    ],
+)
+def test_what_cannot_be_split_is_one_line(settings: tuple[str, ...], words: str, start: Start, tmp_path: Path) -> None:
+    said = finished(start(tmp_path / "run", "--parallel.devices", "2", *settings), 2)
+    assert words in said
+    assert len(said.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from torch import nn
+
 from apps.cosmoflow.config import Config
 from apps.cosmoflow.model import Block, CosmoFlow
 from hpcbench.parallel.mesh import Mesh
@@ -36,3 +38,8 @@ def split_block(block: Block, size: int, axes: Axes) -> None:
         block.far_side_padding[last : last + 2] = [0, 0]
     block.set_submodule("conv", SplitConvolution(block.conv, (size,) * 3, axes, padding))
     block.set_submodule("pool", SplitPool(block.pool, (size,) * 3, axes))
+
+
+def recomputed(model: CosmoFlow) -> list[nn.Module]:
+    """The parts that keep their input alone under ``parallel.recompute``."""
+    return [block for block in model.blocks if isinstance(block, Block)]

@@ -28,3 +28,10 @@ def parallelize(model: DeepCAM, config: Config, mesh: Mesh) -> None:
 
     split_layers(model, (channels, height, width), mesh.axes, whole=AFTER_THE_MEAN, normalize=normalize)
     model.decoder.refine.append(Gather((height, width), mesh.axes))
+
+
+def recomputed(model: DeepCAM) -> list[nn.Module]:
+    """The parts that keep their input alone under ``parallel.recompute``."""
+    encoder = model.encoder
+    blocks = [block for part in (encoder.entry, encoder.middle, encoder.exit) for block in part]
+    return [encoder.stem, *(block for block in blocks if list(block.children())), model.pyramid, model.decoder]

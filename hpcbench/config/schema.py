@@ -174,6 +174,10 @@ class ParallelConfig:
     """Compute threads per rank; unset shares the allowed cores among the ranks of the node."""
     spatial: str = "1"
     """Split each sample over this many neighbouring ranks in depth (or height), or over 2x2 in two dimensions."""
+    shard_states: bool = False
+    """Shard parameters, gradients and optimizer state over the ranks that have samples of their own (FSDP2)."""
+    recompute: bool = False
+    """Keep few activations, and compute the others again in the backward pass."""
     simulated_nodes: int | None = None
     """Pretend that the ranks are on this many nodes, in contiguous runs, to try what several nodes do on one."""
     simulated_ranks: int | None = None

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hpcbench.exits import Aborted
+from hpcbench.parallel.sharded import sharded_as
 from staging.atomic import replacing
 from staging.errors import InputError
 
@@ -138,4 +139,4 @@ def load_model(model: nn.Module, weights: dict[str, Tensor]) -> None:
                 f"cannot resume: the checkpoint is from another model ({name} is {tuple(weights[name].shape)} there, "
                 f"{tuple(tensor.shape)} here)"
             )
-    model.load_state_dict(weights)
+    model.load_state_dict({name: sharded_as(weights[name], tensor) for name, tensor in own.items()})

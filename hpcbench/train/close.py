@@ -27,7 +27,9 @@ def close_run(run: Run, status: Status, reason: str = "") -> None:
     run.log.run_stop(status, reason)
     run.console.stop_epoch()
     summary = summarize(run, status, reason)
-    examples = keep_examples(run) if status != "aborted" and run.mesh.data_rank == 0 else {}
+    # A pass is for all ranks that share samples, or parameters.
+    together = run.mesh.data_rank == 0 or run.config.parallel.shard_states
+    examples = keep_examples(run) if status != "aborted" and together else {}
     if not run.is_first:
         return
     if status == "aborted":

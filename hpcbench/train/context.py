@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
 from hpcbench.data.files import dataset_files
-from hpcbench.data.loader import BatchLoader, default_workers, open_loader
+from hpcbench.data.loader import BatchLoader, Loader, default_workers, open_loader
 from hpcbench.data.sampler import Shards, epoch_sizes
 from hpcbench.data.shard import some_sample
 from hpcbench.measure.memory import peak_memory_bytes
@@ -28,6 +28,7 @@ from hpcbench.parallel.data_ranks import DataRanks
 from hpcbench.parallel.gradients import GradientReducer
 from hpcbench.parallel.group import Group
 from hpcbench.parallel.mesh import Mesh
+from hpcbench.parallel.sharded import ShardedGradients, gathered, sharded_optimizer_state
 from hpcbench.parallel.spatial.layers import own_part
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.train import checkpoint as checkpoints
@@ -72,9 +73,9 @@ class Run:
     validation: Any
     model: nn.Module
     whole_model: nn.Module
-    """The model, or where its samples are split, its shapes as they are of whole ones, on the meta device."""
+    """The model, or where it is split, sharded or recomputed, its shapes as they were before, on the meta device."""
     optimizer: Any
-    reducer: GradientReducer
+    reducer: GradientReducer | ShardedGradients
     started: str
     state: State = field(default_factory=State)
     scores: Tensor = field(default_factory=lambda: torch.empty(0, 0))
@@ -103,7 +104,7 @@ class Run:
         train = self.config.train
         self.statistics = RankStatistics(self.model, self.data_ranks.turns)
         # Then a pass is due also where this rank has no samples for it.
-        self.waits_in_pass = self.data_ranks.processes > 1
+        self.waits_in_pass = self.data_ranks.processes > 1 or self.config.parallel.shard_states
         self.forward_model: Any = torch.compile(self.model) if train.compile else self.model
         self.max_grad_norm = clipping_outside(self.config.optim)
         self.graph = GraphedStep(self._backward, self.device) if train.cuda_graph else None
@@ -163,11 +164,17 @@ class Run:
         self.open_loaders()
 
     def open_loaders(self, config: RunConfig | None = None) -> None:
-        """A loader for each split, of files that ``config`` names; processes or threads start when first needed."""
-        self.training_loader, self.validation_loader = (
-            open_loader(self.application, config or self.config, split, samples, self.workers, self.device)
-            for split, samples in (("train", self.training), ("validation", self.validation))
-        )
+        """A loader for each split, of files that ``config`` names; processes or threads start when first needed.
+
+        Where samples are shared, it reads this rank's part of them if the task can prepare that, else whole ones.
+        """
+
+        def opened(split: str, samples: Any) -> Loader:
+            axes = self.mesh.axes if self.task.reads_parts(split == "train") else {}
+            return open_loader(self.application, config or self.config, split, samples, self.workers, self.device, axes)
+
+        self.training_loader = opened("train", self.training)
+        self.validation_loader = opened("validation", self.validation)
         self.cut_epoch()
 
     def cut_epoch(self) -> None:
@@ -198,13 +205,17 @@ class Run:
         """Move a batch to the device without waiting for it."""
         return tensor.to(self.device, non_blocking=True)
 
+    def own_part(self, prepared: Tensor, loader: Loader) -> Tensor:
+        """This rank's part of prepared inputs: all of them where ``loader`` reads no more, else cut out of them."""
+        return prepared if loader.parts else own_part(prepared, self.mesh.axes)
+
     def forward(self, inputs: Tensor) -> Tensor:
         """The model's output in the run's precision, as float32 (float64 in a float64 run).
 
-        Inputs and outputs are whole samples, also where the ranks of a group each do a part of them.
+        Inputs are this rank's part of samples, of which the output is whole.
         """
         with self.fabric.autocast():
-            output: Tensor = self.forward_model(self.as_input(own_part(inputs, self.mesh.axes)))
+            output: Tensor = self.forward_model(self.as_input(inputs))
         return output.to(self.dtype)
 
     def gradients_of(self, inputs: Tensor, target: Tensor, weight: float) -> Tensor:
@@ -296,11 +307,12 @@ class Run:
         every = self.config.train.checkpoint_every
         if not every or (self.state.epoch % every and not last and not self.state.micro_batch):
             return
+        model, optimizer = gathered(self.model.state_dict()), gathered(self.optimizer.state_dict())
         if self.is_first:
             statistics = self.statistics.state() if self.data_ranks.turns > 1 else []
             content = checkpoints.Checkpoint(
-                model=self.model.state_dict(),
-                optimizer=self.optimizer.state_dict(),
+                model=model,
+                optimizer=optimizer,
                 precision=self.fabric._precision.state_dict(),
                 state=self.state.as_dict(),
                 setup=self.setup(),
@@ -313,7 +325,7 @@ class Run:
         if checkpoints.check_setup(found.setup, self.setup(), int(found.state["micro_batch"])):
             self.console.say(f"goes on as {self.mesh.shape.words} ranks (data x spatial), which rounds differently")
         checkpoints.load_model(self.model, found.model)
-        self.optimizer.load_state_dict(found.optimizer)
+        self.optimizer.load_state_dict(sharded_optimizer_state(found.optimizer, self.optimizer))
         self.fabric._precision.load_state_dict(found.precision)
         if found.statistics:
             self.statistics.load(found.statistics)

@@ -25,7 +25,7 @@ def evaluate(run: Run) -> dict[str, float]:
     scores = [torch.empty(0, len(run.task.columns), dtype=torch.float64, device=run.device)]
     for inputs, targets in validation_batches(run):
         prepared, target = run.task.prepare(inputs, targets, None)
-        output = run.forward(prepared)
+        output = run.forward(run.own_part(prepared, run.validation_loader))
         scores.append(run.task.score(output, target))
         run.interrupts.check()
     run.model.train()
@@ -42,9 +42,11 @@ def keep_examples(run: Run) -> dict[str, Tensor]:
     count = min(EXAMPLES, len(run.validation))
     batches = [rank_share(count, number, count) for number in range(count)]
     kept: dict[str, list[Tensor]] = {}
-    for inputs, targets in BatchLoader(run.validation, 0, pin=False).load(batches):
+    loader = BatchLoader(run.validation, 0, pin=False)  # of whole samples, which are seen in the pictures
+    for inputs, targets in loader.load(batches):
         prepared, target = run.task.prepare(run.to_device(inputs), run.to_device(targets), None)
-        for name, value in run.task.example(prepared, run.forward(prepared), target).items():
+        output = run.forward(run.own_part(prepared, loader))
+        for name, value in run.task.example(prepared, output, target).items():
             kept.setdefault(name, []).append(value.cpu())
     run.model.train()
     return {name: torch.cat(values) for name, values in kept.items()}
@@ -54,6 +56,8 @@ def validation_batches(run: Run):  # type: ignore[no-untyped-def]
     """This rank's share of the validation set, on the device."""
     size = run.config.train.eval_batch_size or run.config.train.local_batch_size
     share = rank_share(len(run.validation), run.mesh.data_rank, run.mesh.shape.data)
-    batches = [share[start : start + size] for start in range(0, len(share), size)]
+    # Where a pass is collective, ranks with fewer samples take part in as many, with none.
+    longest = -(-len(run.validation) // run.mesh.shape.data) if run.waits_in_pass else len(share)
+    batches = [share[start : start + size] for start in range(0, longest, size)]
     for inputs, targets in run.validation_loader.load(batches):
         yield run.to_device(inputs), run.to_device(targets)

@@ -110,7 +110,8 @@ def forward_backward(
         keys = sample_keys(run.seed, epoch, indices)
         set_sample_keys(run.model, keys)
         prepared, target = run.task.prepare(inputs, targets, keys)
-        return run.gradients_of(prepared, target, len(indices) / step_samples)
+        own = run.own_part(prepared, run.training_loader)
+        return run.gradients_of(own, target, len(indices) / step_samples)
 
 
 def optimizer_step(run: Run, step_samples: int) -> None:

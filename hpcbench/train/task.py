@@ -23,6 +23,14 @@ class Task(ABC):
     def load(self) -> None:
         """Read what the task needs from the dataset, such as statistics. Called once, inside the timed region."""
 
+    def reads_parts(self, training: bool) -> bool:
+        """Whether ``prepare`` makes of a part of the inputs the same as of that part in whole samples.
+
+        Then a rank that shares samples with others may read its own part of their inputs alone, in training or in
+        evaluation. Targets are whole in any case.
+        """
+        return False
+
     def prepare(self, inputs: Tensor, targets: Tensor, keys: Tensor | None) -> tuple[Tensor, Tensor]:
         """Turn a batch as stored into what model and loss expect, on the device.
 

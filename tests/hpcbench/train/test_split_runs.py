@@ -15,15 +15,8 @@ from hpcbench.cli.main import main
 from hpcbench.results.run_folder import RunFolder
 
 Start = Callable[..., "subprocess.Popen[str]"]
-DOUBLE = (
-    "--train.precision",
-    "64-true",
-    "--train.target",
-    "1e-9",
-    "--train.max_epochs",
-    "2",
-    "--train.local_batch_size",
-)
+SHORT = ("--train.target", "1e-9", "--train.max_epochs", "2")
+DOUBLE = (*SHORT, "--train.precision", "64-true", "--train.local_batch_size")
 
 
 def finished(process: subprocess.Popen[str], code: int = 3) -> str:

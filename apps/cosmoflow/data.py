@@ -31,6 +31,7 @@ from hpcbench.data.dali_samples import (
     refuse_format,
     require_indices,
 )
+from hpcbench.data.part import Spans, slices
 from staging.errors import DataError, InputError
 from staging.files import list_samples
 
@@ -47,23 +48,30 @@ class CosmoFlowDataset(Dataset[tuple[Tensor, Tensor]]):
 
     An item is counts (C, S, S, S) int16 with the channels fastest in memory, as they are stored, and the label (4,)
     float32. ``files`` are those with the counts. Only the folder is listed on construction; no file is opened.
+    Where ``spans`` cut depth, height or width, no more of the counts is read than that part, if the format allows.
     """
 
-    def __init__(self, config: Config, split: str) -> None:
-        self.data = config.data
-        self.files = counts_files(config, split)
+    def __init__(self, data: CosmoFlowData, files: list[Path], spans: Spans | None = None) -> None:
+        self.data = data
+        self.files = files
+        self.input_shape = (data.channels,) + (data.sample_size,) * 3
+        self._part = slices(spans, (2, 3, 4)) if spans else ()
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        counts, label = read_sample(self.files[index], self.data)
+        counts, label = read_sample(self.files[index], self.data, self._part)
         return torch.from_numpy(counts).permute(3, 0, 1, 2), torch.from_numpy(label)
+
+    def part(self, spans: Spans) -> CosmoFlowDataset:
+        """The same samples, with those places of dimensions 2 (depth) to 4 (width) of a batch alone."""
+        return CosmoFlowDataset(self.data, self.files, spans)
 
 
 def open_split(config: Config, split: str) -> CosmoFlowDataset:
     """The samples of ``train`` or ``validation``, as many as ``data`` says."""
-    return CosmoFlowDataset(config, split)
+    return CosmoFlowDataset(config.data, counts_files(config, split))
 
 
 def counts_files(config: Config, split: str) -> list[Path]:

@@ -38,17 +38,19 @@ def label_file(counts_file: Path) -> Path:
     return counts_file.with_name(counts_file.name.removesuffix(SUFFIXES["npy"]) + LABEL_SUFFIX)
 
 
-def read_sample(path: Path, data: CosmoFlowData) -> tuple[Counts, Label]:
+def read_sample(path: Path, data: CosmoFlowData, part: tuple[slice, ...] = ()) -> tuple[Counts, Label]:
     """Counts (S, S, S, C) int16 and label (4,) float32 of the sample at ``path``, the file that holds the counts.
 
-    Raises ``DataError`` for a file that is missing, damaged, or of another form than ``data`` says.
+    ``part`` cuts the counts in their first dimensions; a TFRecord is read whole all the same, to check it. Raises
+    ``DataError`` for a file that is missing, damaged, or of another form than ``data`` says.
     """
     shape = (data.sample_size,) * 3 + (data.channels,)
     if data.format == "tfrecord":
-        return _read_tfrecord(path, data, shape)
+        counts, label = _read_tfrecord(path, data, shape)
+        return (np.ascontiguousarray(counts[part]) if part else counts), label
     if data.format == "hdf5":
-        return read_counts(path, "x", shape), read_label(path, "y")
-    return read_array(path, shape=shape, dtype=np.int16), read_npy_label(label_file(path))
+        return read_counts(path, "x", shape, part or None), read_label(path, "y")
+    return read_array(path, shape=shape, dtype=np.int16, selection=part or None), read_npy_label(label_file(path))
 
 
 def write_sample(path: Path, counts: Counts, label: Label, data: CosmoFlowData) -> None:

@@ -31,6 +31,10 @@ class CosmoFlowTask(Task):
     def __init__(self, config: Config) -> None:
         self.config = config
 
+    def reads_parts(self, training: bool) -> bool:
+        """Unless samples are turned as a whole, or divided by their means."""
+        return self.config.data.apply_log and not (training and self.config.data.augment)
+
     def prepare(self, inputs: Tensor, targets: Tensor, keys: Tensor | None) -> tuple[Tensor, Tensor]:
         """Counts (batch, channels, d, h, w) to float32 ln(1 + count), or count over the sample's mean.
 

@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 from apps.deepcam.config import CHANNELS, CLASSES, Config, DeepCAMData
 from apps.deepcam.statistics import STATISTICS_FILE, Statistics, load_statistics
 from hpcbench.data.dali_samples import DaliSamples, StoredArray, refuse_format
+from hpcbench.data.part import Spans, slices
 from staging.errors import DataError, InputError
 from staging.files import list_samples
 from staging.formats.hdf5 import describe, read_dataset
@@ -31,19 +32,26 @@ class ClimateSplit(Dataset[tuple[Tensor, Tensor]]):
     """The samples of one split; item i is fields (channels, height, width) float32 and classes (height, width) uint8.
 
     The fields are a view of the stored (height, width, channels) array, which is channels-last for PyTorch.
+    Where ``spans`` cut height or width, no more of the fields is read than that part.
     """
 
-    def __init__(self, files: list[Path], config: DeepCAMData) -> None:
+    def __init__(self, files: list[Path], config: DeepCAMData, spans: Spans | None = None) -> None:
         self.files = files
+        self.input_shape = (len(config.channels), config.height, config.width)
         self._config = config
+        self._part = slices(spans, (2, 3)) if spans else ()
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         path = self.files[index]
-        fields = torch.from_numpy(read_fields(path, self._config)).permute(2, 0, 1)
+        fields = torch.from_numpy(read_fields(path, self._config, self._part)).permute(2, 0, 1)
         return fields, torch.from_numpy(read_labels(path, self._config))
+
+    def part(self, spans: Spans) -> ClimateSplit:
+        """The same samples, with those places of dimensions 2 (height) and 3 (width) of a batch alone."""
+        return ClimateSplit(self.files, self._config, spans)
 
 
 def open_split(config: Config, split: str) -> ClimateSplit:
@@ -104,16 +112,17 @@ def sample_files(path: Path) -> list[Path]:
     return [path]
 
 
-def read_fields(path: Path, config: DeepCAMData) -> npt.NDArray[np.float32]:
-    """The chosen channels of a sample, (height, width, channels) float32, all finite.
+def read_fields(path: Path, config: DeepCAMData, part: tuple[slice, ...] = ()) -> npt.NDArray[np.float32]:
+    """The chosen channels of a sample, (height, width, channels) float32, all finite; ``part`` cuts rows and columns.
 
     The variables of a pixel share a cache line of the file, so a choice of channels is made after reading.
     """
     shape = (config.height, config.width, len(CHANNELS))
     if path.suffix == ".npy":
-        fields = read_array(path, shape=shape, dtype=np.float32)
+        fields = read_array(path, shape=shape, dtype=np.float32, selection=part or None)
     else:
-        fields = read_dataset(path, "climate/data", shape=shape, dtype_kind="f").astype(np.float32, copy=False)
+        stored = read_dataset(path, "climate/data", shape=shape, dtype_kind="f", selection=part or None)
+        fields = stored.astype(np.float32, copy=False)
     if config.channels != list(range(len(CHANNELS))):
         fields = fields[..., config.channels]
     # A sum shows at once whether anything is not finite; where and what is looked up only then.
@@ -121,8 +130,9 @@ def read_fields(path: Path, config: DeepCAMData) -> npt.NDArray[np.float32]:
         suspicious = not np.isfinite(fields.sum(dtype=np.float32))
     if suspicious and not np.isfinite(fields).all():
         row, column, place = (int(i) for i in np.argwhere(~np.isfinite(fields))[0])
-        name = CHANNELS[config.channels[place]]
-        raise DataError(path, f"{name} is {fields[row, column, place]} at row {row}, column {column}", BROKEN)
+        name, value = CHANNELS[config.channels[place]], fields[row, column, place]
+        top, left = (cut.start or 0 for cut in part or (slice(None), slice(None)))
+        raise DataError(path, f"{name} is {value} at row {top + row}, column {left + column}", BROKEN)
     return fields
 
 

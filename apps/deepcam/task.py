@@ -51,6 +51,10 @@ class DeepCAMTask(Task):
         self.minimum = minimum[chosen].reshape(-1, 1, 1)
         self.extent = (maximum - minimum)[chosen].reshape(-1, 1, 1)
 
+    def reads_parts(self, training: bool) -> bool:
+        """Always: the fields are normalized element by element."""
+        return True
+
     def prepare(self, inputs: Tensor, targets: Tensor, keys: Tensor | None) -> tuple[Tensor, Tensor]:
         """Fields (batch, channels, h, w) to [0, 1] by the training set's range, labels to int64; strides are kept."""
         assert self.minimum is not None, "load() comes before prepare()"

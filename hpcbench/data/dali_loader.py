@@ -59,6 +59,8 @@ class DaliLoader:
     called at the first ``load``, when staged files are there.
     """
 
+    parts = False
+
     def __init__(
         self, samples: Any, described: Callable[[], DaliSamples], threads: int, device: torch.device | None = None
     ) -> None:

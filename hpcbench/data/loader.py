@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -13,8 +13,10 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
 from hpcbench.data.dali_samples import DaliSamples
+from hpcbench.data.part import part_of
 from hpcbench.data.sampler import Indices
 from hpcbench.data.shard import Shard, some_sample
+from hpcbench.parallel.spatial.exchange import Axis
 from staging.errors import InputError
 
 Batch = tuple[Tensor, Tensor]
@@ -22,6 +24,9 @@ Batch = tuple[Tensor, Tensor]
 
 class Loader(Protocol):
     """Loads batches of one dataset."""
+
+    parts: bool
+    """Whether the inputs are this rank's part of samples that a group of ranks shares, rather than whole ones."""
 
     def load(self, batches: Sequence[Indices]) -> Iterator[Batch]:
         """Batches of (inputs, targets) in the given order, an empty one included. Raises ``InputError`` for bad input.
@@ -32,11 +37,21 @@ class Loader(Protocol):
 
 
 def open_loader(
-    application: Application, config: RunConfig, split: str, samples: Any, workers: int, device: torch.device
+    application: Application,
+    config: RunConfig,
+    split: str,
+    samples: Any,
+    workers: int,
+    device: torch.device,
+    axes: Mapping[int, Axis] | None = None,
 ) -> Loader:
-    """The loader that ``data.loader`` names, for one split; it reads nothing before it is asked to load."""
+    """The loader that ``data.loader`` names, for one split; it reads nothing before it is asked to load.
+
+    With ``axes`` it reads this rank's part of each sample along them, where loader and dataset can.
+    """
     if config.data.loader == "torch":
-        return BatchLoader(samples, workers, pin=device.type != "cpu")
+        own = part_of(samples, axes) if axes else None
+        return BatchLoader(samples if own is None else own, workers, pin=device.type != "cpu", parts=own is not None)
     from hpcbench.data.dali_loader import DaliLoader, describe
 
     def described() -> DaliSamples:
@@ -69,7 +84,8 @@ class BatchReader(Dataset[Batch | InputError]):
 class BatchLoader:
     """Loads batches of one dataset, read ahead by ``workers`` lasting processes, or inline with none."""
 
-    def __init__(self, samples: Dataset[Any], workers: int, pin: bool) -> None:
+    def __init__(self, samples: Dataset[Any], workers: int, pin: bool, parts: bool = False) -> None:
+        self.parts = parts
         self.reader = BatchReader(samples)
         self._batches: Sequence[Indices] = []
         self._loader: DataLoader[Batch | InputError] | None = None

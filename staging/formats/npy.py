@@ -14,14 +14,18 @@ from numpy.lib import format as npy_format
 
 from staging.atomic import replacing
 from staging.errors import DataError
+from staging.formats.block import read_block
 
 AGAIN = "copy it again, or remove it from the set"
 
 
-def read_array(path: Path, *, shape: Sequence[int | None], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+def read_array(
+    path: Path, *, shape: Sequence[int | None], dtype: npt.DTypeLike, selection: Sequence[slice] | None = None
+) -> npt.NDArray[Any]:
     """Read the array of ``path``, of exactly ``shape`` (``None``: any length) and ``dtype``, in C order.
 
-    Raises ``DataError`` for a file that is missing, not npy, of another shape or type, or not of the right size.
+    Of a ``selection``, slices of step 1 for the first dimensions, little more is read than its own bytes. Raises
+    ``DataError`` for a file that is missing, not npy, of another shape or type, or not of the right size.
     """
     try:
         with path.open("rb") as file:
@@ -31,6 +35,8 @@ def read_array(path: Path, *, shape: Sequence[int | None], dtype: npt.DTypeLike)
             there, said = file.seek(0, 2) - start, math.prod(found_shape) * found_dtype.itemsize
             if there != said:
                 raise DataError(path, f"holds {there} bytes of data where its header says {said}", AGAIN)
+            if selection is not None:
+                return read_block(file.fileno(), path, start, found_shape, found_dtype, selection)
             file.seek(start)
             array = np.empty(found_shape, found_dtype)
             file.readinto(array.reshape(-1).view(np.uint8).data)

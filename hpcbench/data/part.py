@@ -1,0 +1,38 @@
+"""Datasets of which a rank reads its own part of each sample, where the ranks of a group share samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch.utils.data import Subset
+
+from hpcbench.data.shard import Shard
+from hpcbench.parallel.spatial.exchange import Axis
+from hpcbench.parallel.spatial.spans import Span, cut
+
+Spans = Mapping[int, Span]
+"""The places of each dimension of a batch (samples, channels, ...) that is cut; the others are whole."""
+
+
+def part_of(samples: Any, axes: Mapping[int, Axis]) -> Any | None:
+    """``samples`` as this rank's part of them, in dimensions and over ranks as of ``axes``; targets stay whole.
+
+    ``None`` where the dataset has no ``part(spans)``, beside which ``input_shape`` is that of a whole sample's inputs
+    (channels, ...).
+    """
+    if isinstance(samples, Shard):
+        items = part_of(samples.items, axes)
+        return None if items is None else samples.also(items)
+    if isinstance(samples, Subset):
+        dataset = part_of(samples.dataset, axes)
+        return None if dataset is None else Subset(dataset, samples.indices)
+    if not hasattr(samples, "part"):
+        return None
+    shape = samples.input_shape
+    return samples.part({dim: cut(shape[dim - 1], axis.size)[axis.rank] for dim, axis in axes.items()})
+
+
+def slices(spans: Spans, dims: Sequence[int]) -> tuple[slice, ...]:
+    """What to take of an array whose dimensions are those ``dims`` of a batch, in this order."""
+    return tuple(slice(*spans[dim]) if dim in spans else slice(None) for dim in dims)

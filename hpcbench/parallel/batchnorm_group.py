@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.distributed as dist
@@ -19,25 +19,59 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from hpcbench.parallel.group import Group
 
 
+@runtime_checkable
+class Peers(Protocol):
+    """Those that share statistics."""
+
+    def stacked(self, own: Tensor) -> Tensor:
+        """``own`` (n,) of all of them: (peers, n)."""
+        ...
+
+    def summed(self, tensor: Tensor) -> Tensor:
+        """Replace ``tensor`` by its sum over all of them; returns it."""
+        ...
+
+
+class ProcessPeers:
+    """The processes of a group of ``torch.distributed``."""
+
+    def __init__(self, processes: Any) -> None:
+        self.processes = processes
+
+    def stacked(self, own: Tensor) -> Tensor:
+        """As of ``Peers``."""
+        parts = [torch.empty_like(own) for _ in range(dist.get_world_size(self.processes))]
+        dist.all_gather(parts, own, group=self.processes)
+        return torch.stack(parts)
+
+    def summed(self, tensor: Tensor) -> Tensor:
+        """As of ``Peers``."""
+        dist.all_reduce(tensor, group=self.processes)
+        return tensor
+
+
 class GroupBatchNorm(_BatchNorm):
-    """A batch norm whose statistics in training are those of all samples of ``processes``; collective there."""
+    """A batch norm whose statistics in training are those of all samples of ``processes``; collective there.
+
+    ``processes`` is a group of ``torch.distributed``, or ``Peers`` of another kind.
+    """
 
     def __init__(self, layer: _BatchNorm, processes: Any) -> None:
         super().__init__(layer.num_features, layer.eps, layer.momentum, layer.affine, layer.track_running_stats)
         # The optimizer, and whoever else holds them, go on with the same parameters and buffers.
         self._parameters, self._buffers = layer._parameters, layer._buffers
         self.training = layer.training
-        self.processes = processes
+        self.peers = processes if isinstance(processes, Peers) else ProcessPeers(processes)
 
     def forward(self, x: Tensor) -> Tensor:
         """``x`` (batch, features, ...), normalized. The batch may be empty; where all are, no statistics change."""
         if not self.training:
             return super().forward(x)
-        count, mean, deviations = merged_moments(x, self.processes)
+        count, mean, deviations = merged_moments(x, self.peers)
         self.track(count, mean, deviations / (count - 1).clamp(min=1))
         variance = deviations / count.clamp(min=1)
         normalize: Callable[..., Tensor] = _Normalize.apply
-        return normalize(x, self.weight, self.bias, mean, variance, count, self.eps, self.processes)
+        return normalize(x, self.weight, self.bias, mean, variance, count, self.eps, self.peers)
 
     @torch.no_grad()
     def track(self, count: Tensor, mean: Tensor, variance: Tensor) -> None:
@@ -56,18 +90,18 @@ class GroupBatchNorm(_BatchNorm):
 
 
 @torch.no_grad()
-def merged_moments(x: Tensor, processes: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Count (), means (features,) and sums of squared deviations (features,) over all processes; collective."""
-    wide = x if x.dtype == torch.float64 else x.float()
-    features, dims = x.shape[1], [0, *range(2, x.dim())]
-    own = wide.new_zeros(2 * features + 1)
-    if x.numel():
+def merged_moments(x: Tensor, peers: Peers) -> tuple[Tensor, Tensor, Tensor]:
+    """Count (), means (features,) and sums of squared deviations (features,) over all peers; collective."""
+    features = x.shape[1]
+    own = x.new_zeros(2 * features + 1, dtype=torch.promote_types(x.dtype, torch.float32))
+    if x.numel() and not x.is_meta:
         own[0] = x.numel() // features
-        variance, own[1 : features + 1] = torch.var_mean(wide, dims, correction=0)
+        # torch's kernel for its own batch norm, dozens of times as fast as var_mean where channels lie last. With
+        # statistics to move, wholly, it computes in their type.
+        room = own.new_zeros(2, features)
+        own[1 : features + 1], variance = torch.batch_norm_update_stats(x, room[0], room[1], 1.0)
         own[features + 1 :] = variance * own[0]
-    parts = [torch.empty_like(own) for _ in range(dist.get_world_size(processes))]
-    dist.all_gather(parts, own, group=processes)
-    together = torch.stack(parts)
+    together = peers.stacked(own)
     counts, means, deviations = together[:, :1], together[:, 1 : features + 1], together[:, features + 1 :]
     count = counts.sum()
     mean = (counts * means).sum(0) / count.clamp(min=1)
@@ -80,10 +114,10 @@ class _Normalize(torch.autograd.Function):
     @staticmethod
     def forward(  # type: ignore[no-untyped-def]
         ctx, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, variance: Tensor, count: Tensor,
-        eps: float, processes: Any,
+        eps: float, peers: Peers,
     ) -> Tensor:  # fmt: skip
         ctx.save_for_backward(x, weight, mean, variance, count)
-        ctx.eps, ctx.processes = eps, processes
+        ctx.eps, ctx.peers = eps, peers
         # The kernel of evaluation, which takes the statistics that it is given, in any precision and layout.
         return torch.nn.functional.batch_norm(x, mean, variance, weight, bias, training=False, eps=eps)
 
@@ -99,14 +133,16 @@ class _Normalize(torch.autograd.Function):
             _, own_weight, own_bias = torch.ops.aten.native_batch_norm_backward(
                 gradient, x, ones, mean, variance, None, None, False, ctx.eps, [False, True, True]
             )
-        sums = torch.stack([own_weight, own_bias]).to(mean.dtype)
-        dist.all_reduce(sums, group=ctx.processes)
+        sums = ctx.peers.summed(torch.stack([own_weight, own_bias]).to(mean.dtype))
         along_weight, along_bias = sums / count.clamp(min=1)
         scale = (variance + ctx.eps).rsqrt()
-        inner = (x.to(mean.dtype) - mean.view(shape)).mul_((-scale * along_weight).view(shape))
-        inner.add_(gradient).sub_(along_bias.view(shape)).mul_((scale * ones).view(shape))
+        scaled = scale * ones
+        inner = torch.nn.functional.batch_norm(
+            x, mean, variance, -scaled * along_weight, -scaled * along_bias, training=False, eps=ctx.eps
+        )
+        inner.addcmul_(gradient, scaled.to(inner.dtype).view(shape))
         affine = (None, None) if weight is None else (own_weight, own_bias)
-        return inner.to(x.dtype), *affine, None, None, None, None, None
+        return inner, *affine, None, None, None, None, None
 
 
 def share_batch_norm(model: nn.Module, group: Group, processes: int, timeout_s: float) -> None:
@@ -117,11 +153,15 @@ def share_batch_norm(model: nn.Module, group: Group, processes: int, timeout_s: 
     first = group.rank - group.rank % processes
     members = list(range(first, first + processes))
     # Only its members make a group, since at scale there are many.
-    made = dist.new_group(members, timedelta(seconds=timeout_s), use_local_synchronization=True)
+    replace_batch_norm(model, dist.new_group(members, timedelta(seconds=timeout_s), use_local_synchronization=True))
+
+
+def replace_batch_norm(model: nn.Module, processes: Any) -> None:
+    """Replace each batch norm in ``model`` by one over ``processes``."""
     for parent in list(model.modules()):
         for name, layer in list(parent.named_children()):
             if isinstance(layer, _BatchNorm):
-                setattr(parent, name, GroupBatchNorm(layer, made))
+                setattr(parent, name, GroupBatchNorm(layer, processes))
 
 
 def shares_batch_norm(model: nn.Module) -> bool:

@@ -8,9 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from apps.cosmoflow.config import Config, CosmoFlowData
+from apps.cosmoflow.data import open_split
+from apps.cosmoflow.samples import SUFFIXES, read_sample, write_sample
 from hpcbench.cli.main import main
 from hpcbench.results.run_folder import RunFolder
 
@@ -32,6 +36,18 @@ def losses(folder: Path) -> list[float]:
 def logged(folder: Path, key: str) -> Any:
     lines = [json.loads(line.split(":::MLLOG ")[1]) for line in (folder / "mllog.txt").read_text().splitlines()]
     return next(line["value"] for line in lines if line["key"] == key)
+
+
+def as_npy(source: Path, root: Path, samples: int) -> Path:
+    """The first samples of both splits of a set of TFRecords, as npy."""
+    config = Config()
+    config.data.root, config.data.sample_size = str(source), 16
+    for split in ("train", "validation"):
+        (root / split).mkdir(parents=True)
+        for path in open_split(config, split).files[:samples]:
+            counts, label = read_sample(path, config.data)
+            write_sample(root / split / f"{path.stem}{SUFFIXES['npy']}", counts, label, CosmoFlowData(format="npy"))
+    return root
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +84,24 @@ def test_four_ranks_as_two_by_two_are_one_process_and_go_on_as_another_mesh(
     assert losses(folder) == pytest.approx(losses(alone), rel=1e-9)
     metrics = [list(pd.read_csv(each / "epochs.csv")["mae"]) for each in (folder, alone)]
     assert metrics[0] == pytest.approx(metrics[1], rel=1e-9)
+
+
+def test_ranks_that_read_their_parts_are_one_process_that_reads_whole_samples(cosmos: Path, tmp_path: Path) -> None:
+    """Of npy, and without augmentation, ranks read parts in training; elsewhere they cut them from whole samples."""
+    from .conftest import arguments, start
+
+    root = as_npy(cosmos, tmp_path / "npy", samples=8)
+    settings = (*DOUBLE, "4", "--train.max_epochs", "1", "--data.format", "npy", "--data.augment", "false")
+    assert main(arguments(root, tmp_path / "alone", *settings)) == 3
+    finished(start(root, tmp_path / "run", *settings, "--parallel.devices", "2", "--parallel.spatial", "2"))
+    runs = tmp_path / "run", tmp_path / "alone"
+    assert len(losses(runs[0])) == 2
+    assert losses(runs[0]) == pytest.approx(losses(runs[1]), rel=1e-9)
+    metrics = [list(pd.read_csv(each / "epochs.csv")["mae"]) for each in runs]
+    assert metrics[0] == pytest.approx(metrics[1], rel=1e-9)
+    with np.load(runs[0] / "examples.npz") as pictures, np.load(runs[1] / "examples.npz") as same:
+        assert pictures["slice"].shape[1:] == (4, 16, 16)
+        assert np.array_equal(pictures["slice"], same["slice"])
 
 
 @pytest.mark.parametrize(

@@ -20,14 +20,14 @@ What follows is optional; a command that needs a missing part says so in one lin
 ``data.inspect_file``     ``(path) -> dict[str, str]``: what a file holds, for `hpcbench data inspect`
 ``data.staged_form``      ``(data, transform)``: sets the configuration to the form that a staging transform makes
 ``data.split_file``       ``(path, folder, config)``: cuts a file of many samples, for `hpcbench data split`
-``open_split(...).part``   ``(spans) -> Dataset`` that reads that part of each sample's inputs (see ``hpcbench.data.part``),
+``open_split(...).part``  ``(spans) -> Dataset`` that reads a part of each sample's inputs (see ``hpcbench.data.part``)
                           where ``Task.reads_parts``; else ranks that share samples read them whole
 ``data.dali_samples``     ``(config, split) -> DaliSamples`` (see ``hpcbench.data.dali_samples``): files and layouts,
                           for ``data.loader dali``; raises ``InputError`` for files that DALI cannot read
 ``simulate``              ``write_sample(config, root, split, index)`` and ``expected_files`` of the same arguments;
                           ``samples_per_call(config)``, else one; ``finish(config, root)`` after the last sample
-``parallel``              ``parallelize(model, config, mesh)``: splits the model's layers over the ranks of a sample, for
-                          ``parallel.spatial``; ``recomputed(model)``: modules for ``parallel.recompute``
+``parallel``              ``parallelize(model, config, mesh)``: splits the model's layers over the ranks of a sample,
+                          for ``parallel.spatial``; ``recomputed(model)``: modules for ``parallel.recompute``
 ``baselines``             ``baselines(config) -> dict[str, dict[str, float]]``, metrics by the predictor's name
 ``plots``                 ``figures(run_folder) -> list[Figure]`` and words for the report
 ``references/*.json``     reference convergence points per preset

@@ -16,6 +16,7 @@ from apps.cosmoflow.config import Config, CosmoFlowData
 from apps.cosmoflow.data import open_split
 from apps.cosmoflow.samples import SUFFIXES, read_sample, write_sample
 from hpcbench.cli.main import main
+from hpcbench.measure.compliance import check_log
 from hpcbench.results.run_folder import RunFolder
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -102,6 +103,20 @@ def test_ranks_that_read_their_parts_are_one_process_that_reads_whole_samples(co
     with np.load(runs[0] / "examples.npz") as pictures, np.load(runs[1] / "examples.npz") as same:
         assert pictures["slice"].shape[1:] == (4, 16, 16)
         assert np.array_equal(pictures["slice"], same["slice"])
+
+
+@pytest.mark.mpi
+def test_a_staged_run_of_two_by_two_under_mpiexec_meets_its_target(mpiexec: str, start: Start, tmp_path: Path) -> None:
+    """And its log passes the official checker, but for the target, which is its own."""
+    settings = ("--parallel.spatial", "2", "--staging.destination", str(tmp_path / "node"), "--train.target", "0.95")
+    said = finished(start(tmp_path / "run", *settings, before=(mpiexec, "-n", "4")), 0)
+    assert "4 ranks as 2 x 2 (data x spatial)" in said
+    summary = RunFolder.open(tmp_path / "run").read_summary()
+    assert (summary.status, summary.world_size, summary.spatial) == ("success", 4, "2")
+    assert summary.phases_s["staging"] > 0
+    assert logged(tmp_path / "run", "number_of_ranks") == 4
+    found = check_log(tmp_path / "run" / "mllog.txt", "open")
+    assert (found.ok, found.official) == (True, "own target"), found.messages
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hpcbench.parallel.spatial.layers import check_sizes, input_sizes, own_part,
 from hpcbench.parallel.spatial.pooling import Gather
 from staging.errors import InputError
 
-from .threads import ThreadAxis, on_ranks
+from .threads import ThreadAxis, ThreadWorld, on_ranks
 
 TRIES = settings(
     max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate]
@@ -261,3 +261,103 @@ def test_gathered_samples_and_a_dense_head(ranks: dict[int, int]) -> None:
         torch.testing.assert_close(each[0], expected[0])
     for number, gradient in enumerate(expected[1:], 1):
         torch.testing.assert_close(torch.stack([each[number] for each in results]).sum(0), gradient)
+
+
+@pytest.mark.parametrize("ranks", [{2: 3}, {2: 2, 3: 2}])
+@pytest.mark.parametrize("layer", ["conv", "depthwise", "transposed", "pool"])
+def test_layers_in_float32_and_channels_last(layer: str, ranks: dict[int, int]) -> None:
+    def make() -> nn.Module:
+        return {
+            "conv": lambda: nn.Conv3d(4, 6, 3, padding=1),
+            "depthwise": lambda: nn.Conv3d(4, 4, 3, padding=2, dilation=2, groups=4, bias=False),
+            "transposed": lambda: nn.ConvTranspose3d(4, 3, 3, 2, 1, 1),
+            "pool": lambda: nn.MaxPool3d(3, 2, 1),
+        }[layer]()
+
+    assert_split_is_whole(make, (4, 9, 8, 6), ranks, tolerance=1e-4, dtype=torch.float32, layout=torch.channels_last_3d)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_layouts_stay_and_halos_are_as_wide_as_activations(layout: torch.memory_format) -> None:
+    """Under autocast what travels is bfloat16, and the result that of the whole layer."""
+    torch.manual_seed(0)
+    inputs = torch.randn(2, 8, 10, 12).contiguous(memory_format=layout)
+    whole = nn.Conv2d(8, 8, 3, padding=1)
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = whole(inputs)
+
+    def work(axes: dict[int, ThreadAxis]) -> tuple[Tensor, int]:
+        model = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1))
+        model[0].load_state_dict(whole.state_dict())
+        split_layers(model, (8, 10, 12), axes)
+        part = own_part(inputs, axes).contiguous(memory_format=layout).requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16):
+            output = model(part)
+        assert output.dtype == torch.bfloat16
+        assert output.is_contiguous(memory_format=layout)
+        output.float().sum().backward()
+        assert part.grad is not None
+        assert part.grad.dtype == torch.float32
+        return output, axes[2].world.bytes[axes[2].rank]
+
+    results = on_ranks({2: 2}, work)
+    torch.testing.assert_close(torch.cat([output for output, _ in results], dim=2), expected, rtol=0.02, atol=0.02)
+    row = 2 * 8 * 12 * 2
+    assert [sent for _, sent in results] == [2 * row, 2 * row], "a row of activations, and one of gradients"
+
+
+def test_a_layer_that_follows_may_work_in_place() -> None:
+    def make() -> nn.Module:
+        return nn.Sequential(nn.ConvTranspose2d(2, 3, 3, 2, 1, 1), nn.ReLU(inplace=True), nn.Conv2d(3, 2, 3, padding=1))
+
+    assert_split_is_whole(make, (2, 5, 4), {2: 2})
+
+
+def test_a_dilation_that_reaches_beyond_the_neighbours() -> None:
+    """DeepCAM's 18 on 48 rows over 16 ranks, of which each has three."""
+    assert_split_is_whole(lambda: nn.Conv2d(2, 2, 3, padding=18, dilation=18), (2, 48, 3), {2: 16})
+
+
+@pytest.mark.parametrize(
+    ("layer", "sample", "words"),
+    [
+        (nn.LayerNorm(4), (3, 4, 4), "layer 0 (LayerNorm) has no form for samples that are split over ranks"),
+        (
+            nn.Conv2d(3, 3, 3, padding=1),
+            (3, 2, 8),
+            "layer 0 has an input of 2 places in dimension 1 of a sample",
+        ),
+        (nn.Conv2d(3, 3, 3, 4, padding=1), (3, 8, 8), "layer 0 has an output of 2 places in dimension 1 of a sample"),
+        (nn.Conv2d(3, 3, 3, padding="same"), (3, 8, 8), "layer 0: a split convolution needs its padding in numbers"),
+        (nn.Conv2d(3, 3, 3, padding=1, padding_mode="circular"), (3, 8, 8), "not by padding_mode 'circular'"),
+        (nn.MaxPool2d(2, ceil_mode=True), (3, 8, 8), "layer 0: a split pooling has no ceil_mode"),
+        (nn.AvgPool2d(2, divisor_override=3), (3, 8, 8), "has no divisor_override"),
+        (nn.AdaptiveAvgPool2d(2), (3, 8, 8), "layer 0: a split adaptive pooling gives one place, not 2"),
+        (nn.Upsample(scale_factor=2, mode="bicubic"), (3, 8, 8), "a split Upsample has no mode 'bicubic'"),
+        (nn.BatchNorm2d(3), (3, 8, 8), "layer 0 (BatchNorm2d) has no form"),
+    ],
+)
+def test_what_cannot_be_split_is_said_in_one_line(layer: nn.Module, sample: tuple[int, ...], words: str) -> None:
+    axes = {2: ThreadAxis(ThreadWorld(3), 0)}
+    with pytest.raises(InputError) as caught:
+        split_layers(nn.Sequential(layer), sample, axes)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_layers_that_meet_two_sizes_or_none_are_refused() -> None:
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(2, 2, 3, padding=1)
+            self.unused = nn.Conv2d(2, 2, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.conv(self.conv(x)[:, :, ::2])
+
+    axes = {2: ThreadAxis(ThreadWorld(2), 0)}
+    with pytest.raises(InputError, match=r"layer conv meets inputs of \(8, 8\) and of \(4, 8\); give each its own"):
+        split_layers(Odd(), (2, 8, 8), axes)
+    Odd.forward = lambda self, x: self.conv(x)  # type: ignore[method-assign]
+    with pytest.raises(InputError, match=r"layer unused .* takes no part in a forward pass"):
+        split_layers(Odd(), (2, 8, 8), axes)

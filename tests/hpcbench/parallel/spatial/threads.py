@@ -28,6 +28,7 @@ class ThreadWorld:
         }
         self.values: list[Any] = [None] * size
         self.messages = [0] * size
+        self.bytes = [0] * size
 
 
 class ThreadAxis:
@@ -40,6 +41,7 @@ class ThreadAxis:
         for other, part in sends:
             assert part.is_contiguous()
             self.world.messages[self.rank] += part.numel()
+            self.world.bytes[self.rank] += part.nbytes
             self.world.queues[self.rank, other].put(part.clone())
 
         def wait() -> None:

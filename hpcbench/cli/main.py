@@ -17,7 +17,9 @@ from hpcbench.train.huge_pages import use_huge_pages
 from staging.cli import said_once
 from staging.errors import InputError
 
-COMMANDS = ("demo", "apps", "app", "data", "stage", "train", "study", "optimizers", "check", "report", "doctor")
+COMMANDS = (
+    "demo", "apps", "app", "data", "stage", "plan", "train", "study", "optimizers", "check", "report", "doctor",
+)  # fmt: skip
 
 HEADER = """\
 usage: hpcbench COMMAND [options]

@@ -1,0 +1,17 @@
+"""Shapes of a CosmoFlow batch, for counting without data."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from apps.cosmoflow.config import PARAMETERS, Config
+
+
+def batch_shapes(config: Config, samples: int) -> tuple[Tensor, Tensor]:
+    """Inputs and targets of so many samples as model and loss take them, on the meta device."""
+    size = (config.data.sample_size,) * 3
+    return (
+        torch.empty(samples, config.data.channels, *size, device="meta"),
+        torch.empty(samples, len(PARAMETERS), device="meta"),
+    )

@@ -1,0 +1,17 @@
+"""Shapes of a DeepCAM batch, for counting without data."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from apps.deepcam.config import Config
+
+
+def batch_shapes(config: Config, samples: int) -> tuple[Tensor, Tensor]:
+    """Inputs and targets of so many samples as model and loss take them, on the meta device."""
+    size = (config.data.height, config.data.width)
+    return (
+        torch.empty(samples, len(config.data.channels), *size, device="meta"),
+        torch.empty(samples, *size, dtype=torch.int64, device="meta"),
+    )

@@ -1,0 +1,169 @@
+"""``hpcbench plan``: which meshes of ranks fit a machine, and what they ask of it, without training."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpcbench.application import find_application
+from staging.errors import InputError
+
+if TYPE_CHECKING:
+    from hpcbench.config.schema import RunConfig
+    from hpcbench.parallel.plan import MeshPlan, Plans
+
+HELP = "which mesh of ranks fits a machine: memory and bytes sent"
+DESCRIPTION = """\
+Count what every mesh of ranks (data x spatial) would ask of each GPU. Nothing is trained, no
+data is read, and no GPU is needed: the model runs on tensors that have shapes but no data.
+
+  hpcbench plan cosmoflow --preset mlperf --nodes 4 --gpus-per-node 8
+  hpcbench plan deepcam --preset mlperf --nodes 8 --gpus-per-node 4 --memory-per-gpu 80GB
+  hpcbench plan cosmoflow --preset mlperf --nodes 2 --gpus-per-node 4 --global-batch-size 2 \\
+      --data.sample_size 512 --simulate.universe_size 512 --model.conv_layers 7
+
+One line per mesh, for a rank with the most of each:
+  mesh       places along data x ranks that share a sample; (2x4) splits two dimensions
+  batch      local batch x accumulation; the local batch is at most the preset's
+  state      parameters, gradients with the buffers that they travel in, optimizer state
+  kept       activations kept for the backward pass, in the run's precision (auto: bf16-mixed)
+  input      inputs and targets of the local batch; of inputs its part, where that can be read
+  memory     the sum; what kernels need in between, such as one layer's gradients, is on top
+  halo, back sent in a step, forward and backward: halos, and parts gathered to whole samples
+  reduce     gradients put into the sum over all ranks in a step
+  B/MFLOP    bytes sent, with sums of statistics, per million operations of the rank
+  nodes      nodes that share a sample
+
+Order: what fits --memory-per-gpu, then what keeps the global batch (the preset's local batch
+and accumulation on all ranks, unless given), then samples within a node, then least B/MFLOP.
+Train with the mesh of a line: --parallel.spatial, --train.local_batch_size and .accumulation.
+"""
+UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command; dotted settings come on top."""
+    parser.add_argument("app", metavar="APP", help="application; `hpcbench apps` lists them")
+    parser.add_argument("--preset", help="smoke, laptop, node, mlperf, ... (default: smoke)")
+    parser.add_argument(
+        "--config", action="append", default=[], type=Path, metavar="FILE", help="YAML file of settings; repeatable"
+    )
+    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes of the machine (default: 1)")
+    parser.add_argument("--gpus-per-node", type=int, required=True, metavar="G", help="GPUs, and so ranks, of a node")
+    parser.add_argument("--global-batch-size", type=int, metavar="B", help="samples of an optimizer step")
+    parser.add_argument("--memory-per-gpu", metavar="SIZE", help="such as 80GB or 40GiB; says which meshes fit")
+
+
+def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> int:
+    """Print the meshes, best first."""
+    for option in ("nodes", "gpus_per_node", "global_batch_size"):
+        value = getattr(args, option)
+        if value is not None and value < 1:
+            raise InputError(f"--{option.replace('_', '-')} ({value}) must be at least 1")
+    memory = None if args.memory_per_gpu is None else memory_bytes(args.memory_per_gpu)
+    application = find_application(args.app)
+    from hpcbench.config.resolve import resolve
+
+    config = resolve(application, args.preset or "smoke", args.config, overrides)
+    from hpcbench.parallel.plan import Machine, plan_meshes
+
+    machine = Machine(args.nodes, args.gpus_per_node, memory)
+    plans = plan_meshes(application, config, machine, args.global_batch_size, say)
+    geometry = f"{args.nodes} node{'s' if args.nodes > 1 else ''} x {args.gpus_per_node} GPUs"
+    print(page(f"{application.name} {config.preset} on {geometry}", config, plans, args.global_batch_size))
+    return 0
+
+
+def say(words: str) -> None:
+    """Show how far the counting is, to somebody who waits."""
+    if sys.stderr.isatty():
+        print(f"\r{words:60}\r", end="", file=sys.stderr, flush=True)
+
+
+def memory_bytes(text: str) -> int:
+    """``80GB`` in bytes. Raises ``InputError`` for what is no size."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([MGT]i?B)", text)
+    if found is None or float(found[1]) == 0:
+        raise InputError(f"--memory-per-gpu ({text}) must be a size above 0 such as 80GB or 40GiB")
+    return int(float(found[1]) * UNITS[found[2]])
+
+
+def page(title: str, config: RunConfig, plans: Plans, asked: int | None) -> str:
+    """Headline, state of a rank, table, and what is left out."""
+    from hpcbench.parallel.counting import counted_precision
+    from hpcbench.results.units import size
+
+    first = plans.meshes[0]
+    kept = {mesh.global_batch for mesh in plans.meshes if mesh.keeps_batch}
+    batch = asked or next(iter(kept))
+    sharded = f" as {first.shape.words}, sharded" if config.parallel.shard_states else ""
+    lines = [
+        f"{title}: {first.shape.data * first.shape.spatial_size} ranks, global batch {batch}, "
+        f"activations in {counted_precision(config)}",
+        f"State of a rank{sharded}: parameters {size(first.parameters)}, gradients {size(first.gradients)}, "
+        f"{config.optim.name} {size(first.optimizer)}",
+        f"Memory in {unit(max(mesh.memory for mesh in plans.meshes))}, "
+        f"bytes sent in a step in {unit(max(mesh.sent for mesh in plans.meshes))}",
+        "",
+        mesh_table(plans.meshes),
+    ]
+    others = [f"{mesh.shape.words} has {mesh.global_batch}" for mesh in plans.meshes if not mesh.keeps_batch]
+    if others:
+        lines += ["", *wrapped(f"*  not the global batch of {batch}: {', '.join(others)}")]
+    if plans.refused:
+        shape, reason = next(iter(plans.refused.items()))
+        lines += ["", *wrapped(f"Not formed: {len(plans.refused)}, the first of them {shape.words}: {reason}")]
+    return "\n".join(lines)
+
+
+def mesh_table(meshes: list[MeshPlan]) -> str:
+    """One line per mesh; memory in one unit, traffic in another."""
+    from hpcbench.results.tables import table
+
+    held = UNITS[unit(max(mesh.memory for mesh in meshes))]
+    sent = UNITS[unit(max(mesh.sent for mesh in meshes))]
+    numbers: dict[str, Callable[[MeshPlan], float]] = {
+        "state": lambda mesh: mesh.state / held,
+        "kept": lambda mesh: mesh.activations / held,
+        "input": lambda mesh: mesh.input / held,
+        "memory": lambda mesh: mesh.memory / held,
+        "halo": lambda mesh: mesh.halo_forward / sent,
+        "back": lambda mesh: mesh.halo_backward / sent,
+        "reduce": lambda mesh: mesh.reduced / sent,
+        "B/MFLOP": lambda mesh: 1e6 * mesh.sent / mesh.flop,
+    }
+    fits = ["fits"] if meshes[0].fits is not None else []
+    rows = [
+        [
+            mesh.shape.words + ("" if mesh.keeps_batch else " *"),
+            f"{mesh.local_batch} x {mesh.accumulation}",
+            *(shown(number(mesh)) for number in numbers.values()),
+            str(mesh.nodes),
+            *["yes" if mesh.fits else "no" for _ in fits],
+        ]
+        for mesh in meshes
+    ]
+    return table(["mesh", "batch", *numbers, "nodes", *fits], rows, right=(*numbers, "nodes"))
+
+
+def unit(largest: float) -> str:
+    """The unit in which ``largest`` is a number from 1 on."""
+    return next((name for name in ("TiB", "GiB") if largest >= UNITS[name]), "MiB")
+
+
+def shown(number: float) -> str:
+    """Three digits, of which at most three behind the point."""
+    from hpcbench.results.units import significant
+
+    return significant(number) if number >= 0.1 or number == 0 else f"{number:.3f}"
+
+
+def wrapped(text: str) -> list[str]:
+    """Lines of at most 100 columns."""
+    import textwrap
+
+    return textwrap.wrap(text, 100, subsequent_indent="   ", break_on_hyphens=False)

@@ -1,0 +1,235 @@
+"""What one rank of a mesh keeps and sends in a training pass, counted on tensors that have shapes but no data.
+
+The model is the application's own, split by its own ``parallelize``; its messages go to axes that add up their bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
+
+from hpcbench.application import Application
+from hpcbench.config.schema import RunConfig
+from hpcbench.parallel.batchnorm_group import replace_batch_norm
+from hpcbench.parallel.mesh import FIRST_DIM, Mesh
+from hpcbench.parallel.mesh_shape import MeshShape
+from hpcbench.parallel.spatial.exchange import Message
+from hpcbench.parallel.spatial.layers import own_part
+from hpcbench.train.dropout import set_sample_keys
+from staging.errors import InputError
+
+LAYOUTS = {4: torch.channels_last, 5: torch.channels_last_3d}
+AUTOCAST = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+
+
+@dataclass
+class Traffic:
+    """Bytes that one rank sends to others, as messages and into sums, in one pass."""
+
+    forward: int = 0
+    backward: int = 0
+    sums: int = 0
+    """Sums and statistics over the ranks of a group: of global means and batch norms, in both directions."""
+    going_back: bool = False
+
+    def message(self, size: int) -> None:
+        """Add ``size`` bytes to those of the direction under way."""
+        if self.going_back:
+            self.backward += size
+        else:
+            self.forward += size
+
+
+class CountingAxis:
+    """One place of an axis of the mesh, as ``hpcbench.parallel.spatial.exchange.Axis`` asks; nobody is there."""
+
+    def __init__(self, rank: int, size: int, traffic: Traffic) -> None:
+        self.rank, self.size, self.traffic = rank, size, traffic
+
+    def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Callable[[], None]:
+        """As of ``Axis``; what is received is whatever was there."""
+        for _, part in sends:
+            self.traffic.message(part.nbytes)
+        return lambda: None
+
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        """As of ``Axis``."""
+        self.traffic.sums += tensor.nbytes
+        return tensor
+
+
+class CountingPeers:
+    """Those that share batch-norm statistics, as ``hpcbench.parallel.batchnorm_group.Peers`` asks."""
+
+    def __init__(self, size: int, traffic: Traffic) -> None:
+        self.size, self.traffic = size, traffic
+
+    def stacked(self, own: Tensor) -> Tensor:
+        """As of ``Peers``."""
+        self.traffic.sums += own.nbytes
+        return own.new_empty((self.size, *own.shape))
+
+    def summed(self, tensor: Tensor) -> Tensor:
+        """As of ``Peers``."""
+        self.traffic.sums += tensor.nbytes
+        return tensor
+
+
+@dataclass(frozen=True)
+class PassCount:
+    """Bytes of one rank in one forward and backward pass over a local batch."""
+
+    parameters: int
+    activations: int
+    """What autograd keeps from the forward pass for the backward pass, without parameters and the input."""
+    input: int
+    """Inputs and targets of the local batch as model and loss take them; inputs are whole where no part can be read."""
+    traffic: Traffic
+
+
+def count_pass(
+    application: Application, config: RunConfig, shape: MeshShape, place: tuple[int, ...], batch: int
+) -> PassCount:
+    """Count one pass of ``batch`` samples on the rank at ``place`` of a group that shares them.
+
+    Raises ``InputError`` where the model cannot be split so.
+    """
+    traffic = Traffic()
+    double = config.train.precision == "64-true"
+    model = build(application, config, double)
+    axes = split(application, config, model, shape, place, traffic)
+    # Tensors on the meta device know no autocast; those of this mode say that they are on the CPU.
+    with FakeTensorMode(allow_non_fake_inputs=True), _Pooling():
+        model = model.to_empty(device="cpu")
+        task = application.module("task").build_task(config)
+        inputs, targets = (torch.empty(each.shape, dtype=each.dtype) for each in shapes(application, config, batch))
+        inputs = inputs.double() if double and inputs.is_floating_point() else inputs
+        if config.train.channels_last and inputs.dim() in LAYOUTS:
+            inputs = inputs.contiguous(memory_format=LAYOUTS[inputs.dim()])
+        part = own_part(inputs, axes)
+        if task.reads_parts(True) and config.data.loader == "torch":
+            part = inputs = part.clone()
+        set_sample_keys(model, torch.empty(batch, dtype=torch.int64))
+        kept = Kept([*model.parameters(), *model.buffers(), inputs, targets])
+        with torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor):
+            with autocast(config):
+                output: Tensor = model(part)
+            loss = task.loss(output.to(torch.float64 if double else torch.float32), targets)
+        traffic.going_back = True
+        loss.backward()
+        parameters = sum(parameter.nbytes for parameter in model.parameters())
+    return PassCount(parameters, kept.bytes, inputs.nbytes + targets.nbytes, traffic)
+
+
+class Kept:
+    """The tensors that autograd keeps, each storage once; those of ``others`` do not count."""
+
+    def __init__(self, others: Sequence[Tensor]) -> None:
+        self._others = {storage_key(tensor) for tensor in others}
+        self._found: dict[int, Tensor] = {}
+
+    def note(self, tensor: Tensor) -> Tensor:
+        """To be called with each tensor that is saved."""
+        key = storage_key(tensor)
+        if key not in self._others:
+            # Held, so that no other storage comes to have the same key.
+            self._found.setdefault(key, tensor.detach())
+        return tensor
+
+    @property
+    def bytes(self) -> int:
+        """Their size."""
+        return sum(tensor.untyped_storage().nbytes() for tensor in self._found.values())
+
+
+def storage_key(tensor: Tensor) -> int:
+    """The same for tensors that share their memory."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def build(application: Application, config: RunConfig, double: bool = False) -> nn.Module:
+    """The model as a run has it, on the meta device."""
+    with torch.device("meta"):
+        model: nn.Module = application.module("model").build_model(config)
+    if double:
+        model = model.double()
+    if config.train.channels_last:
+        for parameter in model.parameters():
+            if parameter.dim() in LAYOUTS:
+                parameter.data = parameter.data.contiguous(memory_format=LAYOUTS[parameter.dim()])
+    return model
+
+
+def shapes(application: Application, config: RunConfig, batch: int) -> tuple[Tensor, Tensor]:
+    """Inputs and targets of ``batch`` samples, on the meta device. Raises ``InputError`` where nothing tells them."""
+    if not application.has("shapes"):
+        raise InputError(
+            f"{application.name} has no module `shapes` that tells the shapes of a batch, which counting needs; add "
+            "batch_shapes(config, samples), as the applications of the suite have it"
+        )
+    found: tuple[Tensor, Tensor] = application.module("shapes").batch_shapes(config, batch)
+    return found
+
+
+def split(
+    application: Application, config: RunConfig, model: nn.Module, shape: MeshShape, place: tuple[int, ...],
+    traffic: Traffic,
+) -> dict[int, Any]:  # fmt: skip
+    """Split ``model`` as on the rank at ``place``, and share its batch norms; returns the axes."""
+    axes = {
+        FIRST_DIM + number: CountingAxis(rank, size, traffic)
+        for number, (rank, size) in enumerate(zip(place, shape.spatial, strict=True))
+        if size > 1
+    }
+    peers = CountingPeers(shape.spatial_size * config.train.batchnorm_group_size, traffic)
+    if axes:
+        if not application.has("parallel"):
+            raise InputError(f"{application.name} has no module `parallel` that splits its model")
+        mesh = Mesh(shape, rank_of(place, shape), dict(axes), peers)
+        application.module("parallel").parallelize(model, config, mesh)
+    elif config.train.batchnorm_group_size > 1:
+        replace_batch_norm(model, peers)
+    if config.parallel.recompute:
+        from hpcbench.parallel.recompute import recompute
+
+        recompute(application.module("parallel").recomputed(model))
+    return axes
+
+
+def rank_of(place: tuple[int, ...], shape: MeshShape) -> int:
+    """The number of a rank in its group; the last axis is the fastest."""
+    rank = 0
+    for index, size in zip(place, shape.spatial, strict=True):
+        rank = rank * size + index
+    return rank
+
+
+def autocast(config: RunConfig) -> AbstractContextManager[None]:
+    """Mixed precision where the run has it, of tensors that say that they are on the CPU."""
+    dtype = AUTOCAST.get(counted_precision(config))
+    return nullcontext() if dtype is None else torch.autocast("cpu", dtype=dtype)
+
+
+def counted_precision(config: RunConfig) -> str:
+    """The precision that is counted: ``auto`` as on an accelerator."""
+    return "bf16-mixed" if config.train.precision == "auto" else config.train.precision
+
+
+class _Pooling(TorchFunctionMode):
+    """Pooling and resizing in the type of their input, as accelerators have it; autocast on the CPU has float32."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = getattr(func, "__name__", "")
+        if "pool" in name or "upsample" in name or "interpolate" in name:
+            with torch.autocast("cpu", enabled=False):
+                return func(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))

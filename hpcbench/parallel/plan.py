@@ -1,0 +1,259 @@
+"""Which meshes the ranks of a machine can form, and what each asks of a rank: memory and bytes sent, from counts alone.
+
+The order: meshes that fit before those that do not, then those that keep the global batch, then those whose samples
+stay within a node, then the fewest bytes sent per operation of a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import torch
+from torch import nn
+
+from hpcbench.application import Application
+from hpcbench.config.optimizers import optimizer_info, options_of
+from hpcbench.config.schema import OptimConfig, RunConfig
+from hpcbench.measure.flops import count_flops
+from hpcbench.optim.layerwise import LayerwiseOptimizer
+from hpcbench.optim.registry import builder_of
+from hpcbench.parallel.counting import PassCount, build, count_pass, shapes
+from hpcbench.parallel.data_ranks import data_ranks
+from hpcbench.parallel.mesh_shape import MeshShape
+from staging.errors import InputError
+
+MOST_PLACES = 64
+"""No mesh is tried that splits a sample over more ranks."""
+ALL_PLACES = 4
+"""Up to so many ranks of a group are all counted; of more, those in the middle and at the end."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The ranks to form meshes of: one per GPU."""
+
+    nodes: int
+    gpus_per_node: int
+    memory: int | None = None
+    """Bytes of a GPU, where a mesh has to fit."""
+
+    @property
+    def ranks(self) -> int:
+        """One per GPU."""
+        return self.nodes * self.gpus_per_node
+
+    def nodes_per_sample(self, shape: MeshShape) -> int:
+        """The most nodes that the ranks of one sample are on; they are neighbours."""
+        groups = range(0, self.ranks, shape.spatial_size)
+        return max(
+            (first + shape.spatial_size - 1) // self.gpus_per_node - first // self.gpus_per_node + 1 for first in groups
+        )
+
+
+@dataclass(frozen=True)
+class MeshPlan:
+    """What a mesh asks of one rank, in bytes, the largest over ranks; traffic is that of an optimizer step."""
+
+    shape: MeshShape
+    local_batch: int
+    accumulation: int
+    global_batch: int
+    keeps_batch: bool
+    """Whether the global batch is the one asked for."""
+    nodes: int
+    """Nodes that the ranks of one sample are on."""
+    parameters: int
+    gradients: int
+    """With the buffers in which they travel."""
+    optimizer: int
+    activations: int
+    """Kept from the forward pass for the backward pass."""
+    input: int
+    halo_forward: int
+    """Sent to other ranks of the sample: halos, and parts that are gathered."""
+    halo_backward: int
+    sums: int
+    """Put into sums over the ranks of a sample, or of a batch-norm group, both ways."""
+    reduced: int
+    """Put into the sum of the gradients over all ranks; sharded parameters that are gathered in each pass, too."""
+    flop: float
+    """Operations of a rank in a step."""
+    fits: bool | None
+    """Whether the memory suffices, where it is known."""
+
+    @property
+    def state(self) -> int:
+        """Bytes that do not depend on the batch."""
+        return self.parameters + self.gradients + self.optimizer
+
+    @property
+    def memory(self) -> int:
+        """Bytes of a rank, without the temporary results of kernels."""
+        return self.state + self.activations + self.input
+
+    @property
+    def sent(self) -> int:
+        """Bytes that a rank sends in a step."""
+        return self.halo_forward + self.halo_backward + self.sums + self.reduced
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """What comes first: see the top."""
+        return self.fits is False, not self.keeps_batch, self.nodes > 1, self.sent / self.flop, self.shape.spatial_size
+
+
+@dataclass(frozen=True)
+class Plans:
+    """The meshes that can be formed, in order, and why others cannot."""
+
+    meshes: list[MeshPlan]
+    refused: dict[MeshShape, str]
+
+
+def plan_meshes(
+    application: Application, config: RunConfig, machine: Machine, global_batch: int | None = None,
+    say: Callable[[str], None] = lambda words: None,
+) -> Plans:  # fmt: skip
+    """Every mesh of the machine's ranks, with samples whole or split along one or two dimensions.
+
+    ``global_batch`` is that of the preset's local batch and accumulation on all ranks, where it is not given. ``say``
+    is told what is being counted, and nothing in the end. Raises ``InputError`` where no mesh can be formed, or none
+    fits.
+    """
+    train = config.train
+    batch = global_batch or train.local_batch_size * train.accumulation * machine.ranks
+    sample, _ = shapes(application, config, 1)
+    model = build(application, config)
+    per_sample = count_flops(model, sample).training
+    found: list[MeshPlan] = []
+    refused: dict[MeshShape, str] = {}
+    for shape in mesh_shapes(machine.ranks, sample.dim() - 2):
+        if reason := already_refused(shape, refused):
+            refused[shape] = reason
+            continue
+        say(f"counting {shape.words}")
+        try:
+            data_ranks(0, shape.data, None, train.batchnorm_group_size)
+            local, accumulation = share_batch(batch, shape.data, train.local_batch_size)
+            counts = [count_pass(application, config, shape, place, local) for place in places(shape.spatial)]
+        except InputError as error:
+            refused[shape] = str(error)
+            continue
+        found.append(mesh_plan(model, config, machine, shape, (local, accumulation, batch), counts, per_sample))
+    say("")
+    check(found, refused, machine)
+    return Plans(sorted(found, key=lambda mesh: mesh.order), refused)
+
+
+def mesh_plan(
+    model: nn.Module, config: RunConfig, machine: Machine, shape: MeshShape, batches: tuple[int, int, int],
+    counts: Sequence[PassCount], per_sample: int,
+) -> MeshPlan:  # fmt: skip
+    """Put together what was counted; ``batches`` are local batch, accumulation and the global batch asked for."""
+    local, accumulation, asked = batches
+    sharded = config.parallel.shard_states
+    whole = counts[0].parameters
+    own = shard_bytes(model, shape.data) * whole // model_bytes(model) if sharded else whole
+    alone = machine.ranks == 1
+    buckets = 0 if alone or sharded else whole
+    gathered = 2 * accumulation * whole if sharded and shape.data > 1 else 0
+    global_batch = local * accumulation * shape.data
+    passes = [count.traffic for count in counts]
+    memory = own + own + buckets + own * moments(config.optim)
+    activations = max(count.activations for count in counts)
+    memory += activations + counts[0].input
+    return MeshPlan(
+        shape, local, accumulation, global_batch, global_batch == asked, machine.nodes_per_sample(shape),
+        parameters=own, gradients=own + buckets, optimizer=own * moments(config.optim), activations=activations,
+        input=counts[0].input,
+        halo_forward=accumulation * max(each.forward for each in passes),
+        halo_backward=accumulation * max(each.backward for each in passes),
+        sums=accumulation * max(each.sums for each in passes),
+        reduced=0 if alone else whole + gathered,
+        flop=per_sample * global_batch / machine.ranks,
+        fits=None if machine.memory is None else memory <= machine.memory,
+    )  # fmt: skip
+
+
+def mesh_shapes(ranks: int, dims: int) -> Iterator[MeshShape]:
+    """All meshes of so many ranks, of samples with ``dims`` dimensions; coarser splits first."""
+    for size in range(1, min(ranks, MOST_PLACES) + 1):
+        if ranks % size:
+            continue
+        yield MeshShape(ranks // size, (size,))
+        if dims > 1:
+            for first in range(2, size // 2 + 1):
+                if size % first == 0:
+                    yield MeshShape(ranks // size, (first, size // first))
+
+
+def already_refused(shape: MeshShape, refused: dict[MeshShape, str]) -> str | None:
+    """Why a split that is nowhere finer than ``shape``, and splits at all, was refused, if one was."""
+    for other, reason in refused.items():
+        if other.spatial_size > 1 and all(
+            size <= own for size, own in zip((*other.spatial, 1)[:2], (*shape.spatial, 1)[:2], strict=True)
+        ):
+            return reason
+    return None
+
+
+def share_batch(global_batch: int, data: int, most: int) -> tuple[int, int]:
+    """Local batch, of at most ``most`` samples, and accumulation of each place along ``data``.
+
+    Their product times ``data`` is the global batch where that divides, else what comes near it from below, or one
+    sample for each.
+    """
+    samples = max(1, global_batch // data)
+    local = max(part for part in range(1, most + 1) if samples % part == 0)
+    return local, samples // local
+
+
+def places(spatial: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The ranks of a group that are counted, by their places along the axes.
+
+    Those in the middle have the most neighbours, those at the end the longest part; in small groups, all.
+    """
+    grid: list[tuple[int, ...]] = [()]
+    for size in spatial:
+        grid = [(*place, index) for place in grid for index in range(size)]
+    if len(grid) <= ALL_PLACES:
+        return grid
+    return [tuple(size // 2 for size in spatial), tuple(size - 1 for size in spatial)]
+
+
+def moments(optim: OptimConfig) -> int:
+    """State tensors of an optimizer for each parameter."""
+    builder, options = builder_of(optimizer_info(optim.name)), options_of(optim)
+    if issubclass(builder, LayerwiseOptimizer):
+        return len(builder.moments)
+    return 2 if "betas" in options else int(options["momentum"] > 0)
+
+
+def model_bytes(model: nn.Module) -> int:
+    """Bytes of the parameters."""
+    return sum(parameter.nbytes for parameter in model.parameters())
+
+
+def shard_bytes(model: nn.Module, data: int) -> int:
+    """Bytes of the largest shard of the parameters, each cut in its first dimension."""
+    return sum(
+        ceil(parameter.shape[0] / data) * (parameter.nbytes // parameter.shape[0])
+        for parameter in map(torch.atleast_1d, model.parameters())
+    )
+
+
+def check(meshes: Sequence[MeshPlan], refused: dict[MeshShape, str], machine: Machine) -> None:
+    """Raise ``InputError`` where there is no mesh, or none that fits."""
+    if not meshes:
+        raise InputError(f"{machine.ranks} ranks form no mesh: {next(iter(refused.values()))}")
+    if all(mesh.fits is False for mesh in meshes):
+        least = min(meshes, key=lambda mesh: mesh.memory)
+        assert machine.memory is not None
+        raise InputError(
+            f"no mesh of {machine.ranks} ranks fits {machine.memory / 1e9:.4g} GB per GPU: the least is "
+            f"{least.shape.words} (data x spatial) with {least.memory / 1e9:.4g} GB; lower train.local_batch_size, "
+            "set parallel.recompute or parallel.shard_states, or take more GPUs"
+        )

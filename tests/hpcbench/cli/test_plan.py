@@ -1,0 +1,74 @@
+"""``hpcbench plan``: a table that fits the page, and one line for bad input."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from hpcbench.cli.main import main
+from hpcbench.cli.plan import memory_bytes
+
+SMOKE = ["plan", "cosmoflow", "--preset", "smoke", "--nodes", "2", "--gpus-per-node", "2"]
+
+
+def test_one_line_per_mesh(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(SMOKE) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert lines[0] == "cosmoflow smoke on 2 nodes x 2 GPUs: 4 ranks, global batch 16, activations in bf16-mixed"
+    assert re.fullmatch(r"State of a rank: parameters \S+ KiB, gradients \S+ KiB, adamw \S+ KiB", lines[1])
+    header, rule, *rows = lines[4:]
+    assert header.split() == ["mesh", "batch", "state", "kept", "input", "memory", "halo", "back", "reduce",
+                              "B/MFLOP", "nodes"]  # fmt: skip
+    assert set(rule) == {"-", " "}
+    assert [row[:9].strip() for row in rows] == ["4 x 1", "2 x 2", "1 x (2x2)", "1 x 4"]
+    assert [row.split()[-1] for row in rows] == ["1", "1", "2", "2"]
+
+
+def test_what_fits_and_what_keeps_no_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    more = ["--memory-per-gpu", "1.41MiB", "--global-batch-size", "2", "--train.precision", "32-true"]
+    assert main([*SMOKE, *more]) == 0
+    text = capsys.readouterr().out
+    assert "activations in 32-true" in text
+    assert text.count(" yes\n") == 2
+    assert re.search(r"^4 x 1 \* .* no$", text, re.MULTILINE)
+    assert "*  not the global batch of 2: 4 x 1 has 4" in text
+
+
+def test_what_is_not_formed(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = ["--data.height", "16", "--data.width", "32", "--parallel.shard_states"]
+    assert main(["plan", "deepcam", "--gpus-per-node", "2", *settings]) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 100
+    assert "Not formed: 1, the first of them 1 x 2: layer" in text
+    assert "fewer than the 2 ranks" in " ".join(text.split())
+    assert re.search(r"^State of a rank as \S+ x \S+, sharded: ", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([*SMOKE, "--nodes", "0"], "--nodes (0) must be at least 1"),
+        ([*SMOKE, "--gpus-per-node", "-1"], "--gpus-per-node (-1) must be at least 1"),
+        ([*SMOKE, "--global-batch-size", "0"], "--global-batch-size (0) must be at least 1"),
+        ([*SMOKE, "--memory-per-gpu", "lots"], "--memory-per-gpu (lots) must be a size above 0 such as 80GB or 40GiB"),
+        ([*SMOKE, "--memory-per-gpu", "0GB"], "--memory-per-gpu (0GB) must be a size above 0"),
+        ([*SMOKE, "--memory-per-gpu", "1MB"], "no mesh of 4 ranks fits 0.001 GB per GPU: the least is 1 x"),
+        (["plan", "cosmoflow"], "the following arguments are required: --gpus-per-node"),
+        (["plan", "cosmoflw", "--gpus-per-node", "1"], "unknown application 'cosmoflw'; did you mean 'cosmoflow'?"),
+        ([*SMOKE, "--preset", "smok"], "cosmoflow has no preset 'smok'; did you mean 'smoke'?"),
+    ],
+)
+def test_bad_input_is_one_line(words: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("hpcbench: error: ")
+    assert captured.err.count("\n") == 1
+    assert expected in captured.err
+
+
+def test_sizes() -> None:
+    assert memory_bytes("80GB") == 80 * 10**9
+    assert memory_bytes("1.5 GiB") == 3 * 2**29

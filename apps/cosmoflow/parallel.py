@@ -9,6 +9,7 @@ from apps.cosmoflow.model import Block, CosmoFlow
 from hpcbench.parallel.mesh import Mesh
 from hpcbench.parallel.spatial.convolution import Axes, SplitConvolution
 from hpcbench.parallel.spatial.pooling import Gather, SplitPool
+from staging.errors import InputError
 
 
 def parallelize(model: CosmoFlow, config: Config, mesh: Mesh) -> None:
@@ -18,6 +19,11 @@ def parallelize(model: CosmoFlow, config: Config, mesh: Mesh) -> None:
     """
     size, axes = config.data.sample_size, mesh.axes
     most = max(axis.size for axis in axes.values())
+    if size // 2 < most:
+        raise InputError(
+            f"parallel.spatial splits a dimension over {most} ranks, of which each must have a part of the first "
+            f"block's {size // 2} planes (data.sample_size {size}); split it over at most {size // 2}"
+        )
     for number, block in enumerate(list(model.blocks)):
         assert isinstance(block, Block)
         if size // 2 < most:

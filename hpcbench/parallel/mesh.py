@@ -5,16 +5,18 @@ The ranks that share a sample are neighbours, so that on most machines they are 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch.distributed as dist
+from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from hpcbench.parallel.group import Group
 from hpcbench.parallel.mesh_shape import MeshShape
 from hpcbench.parallel.spatial.convolution import Axes
-from hpcbench.parallel.spatial.exchange import ProcessAxis
+from hpcbench.parallel.spatial.exchange import Axis, Message, ProcessAxis
 
 FIRST_DIM = 2
 """The first dimension of a batch (samples, channels, ...) that can be split: depth in three dimensions, else height."""
@@ -62,3 +64,29 @@ def make_mesh(group: Group, shape: MeshShape, batchnorm_processes: int = 1) -> M
     first = group.rank - group.rank % size
     statistics = dist.new_group(list(range(first, first + size)), use_local_synchronization=True)
     return Mesh(shape, group.rank, dict(axes), statistics, made)
+
+
+def empty_axes(shape: MeshShape, rank: int) -> Axes:
+    """Axes that know this rank's place, and nobody to talk to: enough to learn how a model would be split."""
+    axes: dict[int, Axis] = {}
+    place = rank % shape.spatial_size
+    for number in reversed(range(len(shape.spatial))):
+        place, index = divmod(place, shape.spatial[number])
+        if shape.spatial[number] > 1:
+            axes[FIRST_DIM + number] = EmptyAxis(index, shape.spatial[number])
+    return dict(sorted(axes.items()))
+
+
+class EmptyAxis:
+    """A place on an axis whose other ranks are not there."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+
+    def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Callable[[], None]:
+        """As of ``Axis``; there is no one to exchange with."""
+        raise NotImplementedError
+
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        """As of ``Axis``; there is no one to add."""
+        raise NotImplementedError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import secrets
 import sys
 from datetime import UTC, datetime
@@ -18,18 +17,17 @@ from hpcbench.measure.mllog import RunLog
 from hpcbench.measure.phases import Phases
 from hpcbench.measure.system import system_description
 from hpcbench.optim.scaling import rate_note, scale_to_batch
-from hpcbench.parallel.batchnorm_group import share_batch_norm
 from hpcbench.parallel.data_ranks import DataRanks, data_ranks
-from hpcbench.parallel.gradients import GradientReducer, broadcast_state
+from hpcbench.parallel.gradients import broadcast_state
 from hpcbench.parallel.mesh import make_mesh
 from hpcbench.parallel.mesh_shape import MeshShape, mesh_shape
-from hpcbench.parallel.recompute import recompute
-from hpcbench.parallel.sharded import shard_model
 from hpcbench.results.run_folder import RunFolder, default_path
 from hpcbench.train import checkpoint as checkpoints
 from hpcbench.train.build import build_model, build_optimizer, check_batch, open_data
+from hpcbench.train.check_mesh import check_mesh
 from hpcbench.train.console import Console
 from hpcbench.train.context import Run
+from hpcbench.train.distribute import distribute
 from hpcbench.train.interrupt import Interrupts
 from hpcbench.train.noise_scale import check_noise_scale
 from hpcbench.train.ranks import Ranks
@@ -62,8 +60,7 @@ def open_run(
     ranks.together(lambda: check_transform(application, config))
     ranks.together(lambda: check_placement(application, config, training))
     shape = ranks.together(lambda: mesh_shape(launch.world_size, config.parallel.spatial))
-    ranks.together(lambda: check_split(application, config, shape))
-    ranks.together(lambda: check_sharding(config, shape))
+    ranks.together(lambda: check_mesh(application, config, shape, launch.rank))
     shared = ranks.together(lambda: ranks_of(config, launch, shape))
     ranks.together(lambda: check_batch(config, len(training), shared.total))
     ranks.together(lambda: check_noise_scale(config, shape.data * shared.turns * config.train.accumulation))
@@ -73,15 +70,7 @@ def open_run(
     model = build_model(application, config, ranks.fabric, seed)
     broadcast_state(model, group)
     mesh = make_mesh(group, shape, shared.processes)
-    shards, again = config.parallel.shard_states, config.parallel.recompute
-    whole = copy.deepcopy(model).to("meta") if mesh.axes or shards or again else model
-    if mesh.axes:
-        ranks.together(lambda: application.module("parallel").parallelize(model, config, mesh))
-    elif shared.processes > 1:
-        share_batch_norm(model, group, shared.processes, config.parallel.timeout_s)
-    if again:
-        recompute(application.module("parallel").recomputed(model))
-    sharded = shard_model(model, group, shape) if shards else None
+    whole, reducer = distribute(application, config, model, ranks, mesh, shared)
     optimizer = ranks.together(lambda: build_optimizer(config, task, model, ranks.fabric))
     reset_peak_memory(ranks.fabric.device)
     run = Run(
@@ -89,8 +78,7 @@ def open_run(
         fabric=ranks.fabric, phases=Phases(spans, ranks.fabric.device), folder=folder, log=log,
         console=Console(launch.rank == 0, config.train.max_epochs), interrupts=interrupts, seed=seed,
         threads=ranks.threads, task=task, training=training, validation=validation, model=model,
-        whole_model=whole, optimizer=optimizer,
-        reducer=sharded or GradientReducer(model.parameters(), group, config.parallel.bucket_bytes), started=started,
+        whole_model=whole, optimizer=optimizer, reducer=reducer, started=started,
     )  # fmt: skip
     if found is not None:
         ranks.together(lambda: run.restore(found))
@@ -114,43 +102,6 @@ def headline(run: Run) -> str:
         f"{run.precision}, global batch {run.global_batch_size}, "
         f"{rate_note(run.config.optim, run.global_batch_size)}, seed {run.seed}"
     )
-
-
-def check_sharding(config: RunConfig, shape: MeshShape) -> None:
-    """Refuse sharded states where there is nothing to share, or where something needs whole ones."""
-    if not config.parallel.shard_states:
-        return
-    if shape.data == 1:
-        raise InputError(
-            f"parallel.shard_states shards over the ranks with samples of their own, of which {shape.words} "
-            "(data x spatial) has one; start more ranks, or set it false"
-        )
-    for key, value, plain in (
-        ("train.noise_scale_every", config.train.noise_scale_every, 0),
-        ("train.cuda_graph", config.train.cuda_graph, False),
-        ("train.compile", config.train.compile, False),
-    ):
-        if value != plain:
-            raise InputError(f"{key} ({value}) needs whole parameters; set it {plain}, or parallel.shard_states false")
-    if config.train.precision == "16-mixed":
-        raise InputError("train.precision 16-mixed scales whole gradients; take bf16-mixed with parallel.shard_states")
-
-
-def check_split(application: Application, config: RunConfig, shape: MeshShape) -> None:
-    """Refuse to split samples where something of the run needs whole ones. Raises ``InputError``."""
-    asked = "parallel.recompute" if shape.spatial_size == 1 else f"parallel.spatial {config.parallel.spatial}"
-    if (shape.spatial_size > 1 or config.parallel.recompute) and not application.has("parallel"):
-        raise InputError(
-            f"{application.name} has no module `parallel` that knows the parts of its model; {asked} needs it"
-        )
-    if shape.spatial_size == 1:
-        return
-    for key, value, plain in (
-        ("train.noise_scale_every", config.train.noise_scale_every, 0),
-        ("staging.placement", config.staging.placement, "replicate"),
-    ):
-        if value != plain:
-            raise InputError(f"{key} ({value}) needs whole samples on each rank; set it {plain}, or {asked} to 1")
 
 
 def ranks_of(config: RunConfig, launch: Launch, shape: MeshShape) -> DataRanks:

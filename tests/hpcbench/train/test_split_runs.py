@@ -135,3 +135,11 @@ def test_what_cannot_be_split_is_one_line(settings: tuple[str, ...], words: str,
     assert words in said
     assert len(said.strip().splitlines()) == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_a_split_finer_than_the_data_is_one_line_and_leaves_nothing(start: Start, tmp_path: Path) -> None:
+    said = finished(start(tmp_path / "run", "--parallel.devices", "10", "--parallel.spatial", "10"), 2)
+    assert "over 10 ranks, of which each must have a part of the first block's 8 planes" in said
+    assert "split it over at most 8" in said
+    assert len(said.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()

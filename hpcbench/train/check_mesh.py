@@ -1,0 +1,58 @@
+"""Refuses, before anything is written, a mesh that the model or something of the run cannot work with."""
+
+from __future__ import annotations
+
+import torch
+
+from hpcbench.application import Application
+from hpcbench.config.schema import RunConfig
+from hpcbench.parallel.mesh import Mesh, empty_axes
+from hpcbench.parallel.mesh_shape import MeshShape
+from staging.errors import InputError
+
+
+def check_mesh(application: Application, config: RunConfig, shape: MeshShape, rank: int) -> None:
+    """Raise ``InputError`` where samples can't be split, or states sharded, as asked; tries it on shapes alone."""
+    check_split(application, config, shape)
+    check_sharding(config, shape)
+    if shape.spatial_size > 1:
+        with torch.device("meta"):
+            model = application.module("model").build_model(config)
+        application.module("parallel").parallelize(model, config, Mesh(shape, rank, empty_axes(shape, rank)))
+
+
+def check_sharding(config: RunConfig, shape: MeshShape) -> None:
+    """Refuse sharded states where there is nothing to share, or where something needs whole ones."""
+    if not config.parallel.shard_states:
+        return
+    if shape.data == 1:
+        raise InputError(
+            f"parallel.shard_states shards over the ranks with samples of their own, of which {shape.words} "
+            "(data x spatial) has one; start more ranks, or set it false"
+        )
+    for key, value, plain in (
+        ("train.noise_scale_every", config.train.noise_scale_every, 0),
+        ("train.cuda_graph", config.train.cuda_graph, False),
+        ("train.compile", config.train.compile, False),
+    ):
+        if value != plain:
+            raise InputError(f"{key} ({value}) needs whole parameters; set it {plain}, or parallel.shard_states false")
+    if config.train.precision == "16-mixed":
+        raise InputError("train.precision 16-mixed scales whole gradients; take bf16-mixed with parallel.shard_states")
+
+
+def check_split(application: Application, config: RunConfig, shape: MeshShape) -> None:
+    """Refuse to split samples where something of the run needs whole ones. Raises ``InputError``."""
+    asked = "parallel.recompute" if shape.spatial_size == 1 else f"parallel.spatial {config.parallel.spatial}"
+    if (shape.spatial_size > 1 or config.parallel.recompute) and not application.has("parallel"):
+        raise InputError(
+            f"{application.name} has no module `parallel` that knows the parts of its model; {asked} needs it"
+        )
+    if shape.spatial_size == 1:
+        return
+    for key, value, plain in (
+        ("train.noise_scale_every", config.train.noise_scale_every, 0),
+        ("staging.placement", config.staging.placement, "replicate"),
+    ):
+        if value != plain:
+            raise InputError(f"{key} ({value}) needs whole samples on each rank; set it {plain}, or {asked} to 1")

@@ -102,15 +102,13 @@ def count_pass(
     Raises ``InputError`` where the model cannot be split so.
     """
     traffic = Traffic()
-    double = config.train.precision == "64-true"
-    model = build(application, config, double)
+    model = build(application, config)
     axes = split(application, config, model, shape, place, traffic)
     # Tensors on the meta device know no autocast; those of this mode say that they are on the CPU.
     with FakeTensorMode(allow_non_fake_inputs=True), _Pooling():
         model = model.to_empty(device="cpu")
         task = application.module("task").build_task(config)
         inputs, targets = (torch.empty(each.shape, dtype=each.dtype) for each in shapes(application, config, batch))
-        inputs = inputs.double() if double and inputs.is_floating_point() else inputs
         if config.train.channels_last and inputs.dim() in LAYOUTS:
             inputs = inputs.contiguous(memory_format=LAYOUTS[inputs.dim()])
         part = own_part(inputs, axes)
@@ -121,7 +119,7 @@ def count_pass(
         with torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor):
             with autocast(config):
                 output: Tensor = model(part)
-            loss = task.loss(output.to(torch.float64 if double else torch.float32), targets)
+            loss = task.loss(output.to(run_dtype(config)), targets)
         traffic.going_back = True
         loss.backward()
         parameters = sum(parameter.nbytes for parameter in model.parameters())
@@ -154,12 +152,11 @@ def storage_key(tensor: Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def build(application: Application, config: RunConfig, double: bool = False) -> nn.Module:
+def build(application: Application, config: RunConfig) -> nn.Module:
     """The model as a run has it, on the meta device."""
     with torch.device("meta"):
         model: nn.Module = application.module("model").build_model(config)
-    if double:
-        model = model.double()
+    model = model.to(run_dtype(config))
     if config.train.channels_last:
         for parameter in model.parameters():
             if parameter.dim() in LAYOUTS:
@@ -174,8 +171,13 @@ def shapes(application: Application, config: RunConfig, batch: int) -> tuple[Ten
             f"{application.name} has no module `shapes` that tells the shapes of a batch, which counting needs; add "
             "batch_shapes(config, samples), as the applications of the suite have it"
         )
-    found: tuple[Tensor, Tensor] = application.module("shapes").batch_shapes(config, batch)
-    return found
+    inputs, targets = application.module("shapes").batch_shapes(config, batch)
+    return inputs.to(run_dtype(config)) if inputs.is_floating_point() else inputs, targets
+
+
+def run_dtype(config: RunConfig) -> torch.dtype:
+    """The type of parameters, inputs and losses."""
+    return torch.float64 if config.train.precision == "64-true" else torch.float32
 
 
 def split(

@@ -81,8 +81,8 @@ class MeshPlan:
     """Put into the sum of the gradients over all ranks; sharded parameters that are gathered in each pass, too."""
     flop: float
     """Operations of a rank in a step."""
-    fits: bool | None
-    """Whether the memory suffices, where it is known."""
+    limit: int | None
+    """Memory of a GPU, where it is known."""
 
     @property
     def state(self) -> int:
@@ -93,6 +93,11 @@ class MeshPlan:
     def memory(self) -> int:
         """Bytes of a rank, without the temporary results of kernels."""
         return self.state + self.activations + self.input
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the memory suffices, where it is known."""
+        return None if self.limit is None else self.memory <= self.limit
 
     @property
     def sent(self) -> int:
@@ -154,27 +159,23 @@ def mesh_plan(
 ) -> MeshPlan:  # fmt: skip
     """Put together what was counted; ``batches`` are local batch, accumulation and the global batch asked for."""
     local, accumulation, asked = batches
-    sharded = config.parallel.shard_states
-    whole = counts[0].parameters
-    own = shard_bytes(model, shape.data) * whole // model_bytes(model) if sharded else whole
-    alone = machine.ranks == 1
+    global_batch = local * accumulation * shape.data
+    whole, alone, sharded = counts[0].parameters, machine.ranks == 1, config.parallel.shard_states
+    own = shard_bytes(model, shape.data) if sharded else whole
     buckets = 0 if alone or sharded else whole
     gathered = 2 * accumulation * whole if sharded and shape.data > 1 else 0
-    global_batch = local * accumulation * shape.data
     passes = [count.traffic for count in counts]
-    memory = own + own + buckets + own * moments(config.optim)
-    activations = max(count.activations for count in counts)
-    memory += activations + counts[0].input
     return MeshPlan(
         shape, local, accumulation, global_batch, global_batch == asked, machine.nodes_per_sample(shape),
-        parameters=own, gradients=own + buckets, optimizer=own * moments(config.optim), activations=activations,
-        input=counts[0].input,
+        parameters=own, gradients=own + buckets, optimizer=own * moments(config.optim),
+        activations=max(count.activations for count in counts),
+        input=max(count.input for count in counts),
         halo_forward=accumulation * max(each.forward for each in passes),
         halo_backward=accumulation * max(each.backward for each in passes),
         sums=accumulation * max(each.sums for each in passes),
         reduced=0 if alone else whole + gathered,
         flop=per_sample * global_batch / machine.ranks,
-        fits=None if machine.memory is None else memory <= machine.memory,
+        limit=machine.memory,
     )  # fmt: skip
 
 
@@ -230,11 +231,6 @@ def moments(optim: OptimConfig) -> int:
     if issubclass(builder, LayerwiseOptimizer):
         return len(builder.moments)
     return 2 if "betas" in options else int(options["momentum"] > 0)
-
-
-def model_bytes(model: nn.Module) -> int:
-    """Bytes of the parameters."""
-    return sum(parameter.nbytes for parameter in model.parameters())
 
 
 def shard_bytes(model: nn.Module, data: int) -> int:

@@ -310,3 +310,13 @@ def test_nodes_of_a_sample_and_places() -> None:
     ]  # fmt: skip
     assert places((2, 2)) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert places((8,)) == [(4,), (7,)]
+
+
+def test_float64_is_twice_float32() -> None:
+    single, double = (
+        plan_meshes(COSMOFLOW, configured(COSMOFLOW, "smoke", train__precision=precision), Machine(1, 2)).meshes[0]
+        for precision in ("32-true", "64-true")
+    )
+    assert (double.parameters, double.reduced) == (2 * single.parameters, 2 * single.reduced)
+    assert double.flop == single.flop
+    assert 1.6 * single.activations < double.activations < 2 * single.activations, "pooling keeps int64 places"

@@ -31,8 +31,9 @@ One line per mesh, for a rank with the most of each:
   batch      local batch x accumulation; the local batch is at most the preset's
   state      parameters, gradients with the buffers that they travel in, optimizer state
   kept       activations kept for the backward pass, in the run's precision (auto: bf16-mixed)
+  peak       the most that a pass holds at a time: those, and results and gradients on their way
   input      inputs and targets of the local batch; of inputs its part, where that can be read
-  memory     the sum; what kernels need in between, such as one layer's gradients, is on top
+  memory     state, peak and input; what kernels need within themselves is on top
   halo, back sent in a step, forward and backward: halos, and parts gathered to whole samples
   reduce     gradients put into the sum over all ranks in a step
   B/MFLOP    bytes sent, with sums of statistics, per million operations of the rank
@@ -73,9 +74,14 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
 
     machine = Machine(args.nodes, args.gpus_per_node, memory)
     plans = plan_meshes(application, config, machine, args.global_batch_size, say)
-    geometry = f"{args.nodes} node{'s' if args.nodes > 1 else ''} x {args.gpus_per_node} GPUs"
+    geometry = f"{number(args.nodes, 'node')} x {number(args.gpus_per_node, 'GPU')}: {number(machine.ranks, 'rank')}"
     print(page(f"{application.name} {config.preset} on {geometry}", config, plans, args.global_batch_size))
     return 0
+
+
+def number(count: int, noun: str) -> str:
+    """``1 node``, ``2 nodes``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def say(words: str) -> None:
@@ -102,8 +108,7 @@ def page(title: str, config: RunConfig, plans: Plans, asked: int | None) -> str:
     batch = asked or next(iter(kept))
     sharded = f" as {first.shape.words}, sharded" if config.parallel.shard_states else ""
     lines = [
-        f"{title}: {first.shape.data * first.shape.spatial_size} ranks, global batch {batch}, "
-        f"activations in {counted_precision(config)}",
+        f"{title}, global batch {batch}, activations in {counted_precision(config)}",
         f"State of a rank{sharded}: parameters {size(first.parameters)}, gradients {size(first.gradients)}, "
         f"{config.optim.name} {size(first.optimizer)}",
         f"Memory in {unit(max(mesh.memory for mesh in plans.meshes))}, "
@@ -129,6 +134,7 @@ def mesh_table(meshes: list[MeshPlan]) -> str:
     numbers: dict[str, Callable[[MeshPlan], float]] = {
         "state": lambda mesh: mesh.state / held,
         "kept": lambda mesh: mesh.activations / held,
+        "peak": lambda mesh: mesh.peak / held,
         "input": lambda mesh: mesh.input / held,
         "memory": lambda mesh: mesh.memory / held,
         "halo": lambda mesh: mesh.halo_forward / sent,
@@ -140,8 +146,8 @@ def mesh_table(meshes: list[MeshPlan]) -> str:
     rows = [
         [
             mesh.shape.words + ("" if mesh.keeps_batch else " *"),
-            f"{mesh.local_batch} x {mesh.accumulation}",
-            *(shown(number(mesh)) for number in numbers.values()),
+            f"{mesh.local_batch}x{mesh.accumulation}",
+            *(shown(of(mesh)) for of in numbers.values()),
             str(mesh.nodes),
             *["yes" if mesh.fits else "no" for _ in fits],
         ]

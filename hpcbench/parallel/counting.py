@@ -5,6 +5,7 @@ The model is the application's own, split by its own ``parallelize``; its messag
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
@@ -89,6 +91,9 @@ class PassCount:
     parameters: int
     activations: int
     """What autograd keeps from the forward pass for the backward pass, without parameters and the input."""
+    peak: int
+    """The most that the pass holds at a time beside parameters, their gradients and the input: activations that are
+    kept, gradients of activations, and results on their way. What kernels need within themselves is unknown."""
     input: int
     """Inputs and targets of the local batch as model and loss take them; inputs are whole where no part can be read."""
     traffic: Traffic
@@ -116,14 +121,16 @@ def count_pass(
             part = inputs = part.clone()
         set_sample_keys(model, torch.empty(batch, dtype=torch.int64))
         kept = Kept([*model.parameters(), *model.buffers(), inputs, targets])
-        with torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor):
-            with autocast(config):
-                output: Tensor = model(part)
-            loss = task.loss(output.to(run_dtype(config)), targets)
-        traffic.going_back = True
-        loss.backward()
+        with Living(model) as living:
+            with torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor):
+                with autocast(config):
+                    output: Tensor = model(part)
+                loss = task.loss(output.to(run_dtype(config)), targets)
+            activations = kept.release()
+            traffic.going_back = True
+            loss.backward()
         parameters = sum(parameter.nbytes for parameter in model.parameters())
-    return PassCount(parameters, kept.bytes, inputs.nbytes + targets.nbytes, traffic)
+    return PassCount(parameters, activations, living.peak, inputs.nbytes + targets.nbytes, traffic)
 
 
 class Kept:
@@ -141,10 +148,50 @@ class Kept:
             self._found.setdefault(key, tensor.detach())
         return tensor
 
-    @property
-    def bytes(self) -> int:
-        """Their size."""
-        return sum(tensor.untyped_storage().nbytes() for tensor in self._found.values())
+    def release(self) -> int:
+        """Their size in bytes; they are no longer held."""
+        size = sum(tensor.untyped_storage().nbytes() for tensor in self._found.values())
+        self._found.clear()
+        return size
+
+
+class Living(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """The bytes of the tensors that come to be while this mode is on, and live; without gradients of parameters."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.now = self.peak = 0
+        self._sizes: dict[int, int] = {}
+        # What an operation returns may share its memory with what was there before.
+        self._before = {storage_key(tensor) for tensor in (*model.parameters(), *model.buffers())}
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(self._forget_gradient)  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(tensor, Tensor):
+                self._note(tensor)
+        return result
+
+    def _note(self, tensor: Tensor) -> None:
+        key = storage_key(tensor)
+        if key in self._sizes or key in self._before:
+            return
+        storage = tensor.untyped_storage()
+        self._sizes[key] = storage.nbytes()
+        self.now += storage.nbytes()
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._drop, key)
+
+    def _drop(self, key: int) -> None:
+        self.now -= self._sizes.pop(key, 0)
+
+    def _forget_gradient(self, parameter: Tensor) -> None:
+        if parameter.grad is not None:
+            self._drop(storage_key(parameter.grad))
 
 
 def storage_key(tensor: Tensor) -> int:

@@ -71,6 +71,8 @@ class MeshPlan:
     optimizer: int
     activations: int
     """Kept from the forward pass for the backward pass."""
+    peak: int
+    """The most that a pass holds at a time, activations among it."""
     input: int
     halo_forward: int
     """Sent to other ranks of the sample: halos, and parts that are gathered."""
@@ -91,8 +93,8 @@ class MeshPlan:
 
     @property
     def memory(self) -> int:
-        """Bytes of a rank, without the temporary results of kernels."""
-        return self.state + self.activations + self.input
+        """Bytes of a rank, without what kernels need within themselves."""
+        return self.state + self.peak + self.input
 
     @property
     def fits(self) -> bool | None:
@@ -169,6 +171,7 @@ def mesh_plan(
         shape, local, accumulation, global_batch, global_batch == asked, machine.nodes_per_sample(shape),
         parameters=own, gradients=own + buckets, optimizer=own * moments(config.optim),
         activations=max(count.activations for count in counts),
+        peak=max(count.peak for count in counts),
         input=max(count.input for count in counts),
         halo_forward=accumulation * max(each.forward for each in passes),
         halo_backward=accumulation * max(each.backward for each in passes),
@@ -244,7 +247,9 @@ def shard_bytes(model: nn.Module, data: int) -> int:
 def check(meshes: Sequence[MeshPlan], refused: dict[MeshShape, str], machine: Machine) -> None:
     """Raise ``InputError`` where there is no mesh, or none that fits."""
     if not meshes:
-        raise InputError(f"{machine.ranks} ranks form no mesh: {next(iter(refused.values()))}")
+        raise InputError(
+            f"{machine.ranks} rank{'s' if machine.ranks > 1 else ''} form no mesh: {next(iter(refused.values()))}"
+        )
     if all(mesh.fits is False for mesh in meshes):
         least = min(meshes, key=lambda mesh: mesh.memory)
         assert machine.memory is not None

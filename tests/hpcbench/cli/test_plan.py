@@ -19,7 +19,7 @@ def test_one_line_per_mesh(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[0] == "cosmoflow smoke on 2 nodes x 2 GPUs: 4 ranks, global batch 16, activations in bf16-mixed"
     assert re.fullmatch(r"State of a rank: parameters \S+ KiB, gradients \S+ KiB, adamw \S+ KiB", lines[1])
     header, rule, *rows = lines[4:]
-    assert header.split() == ["mesh", "batch", "state", "kept", "input", "memory", "halo", "back", "reduce",
+    assert header.split() == ["mesh", "batch", "state", "kept", "peak", "input", "memory", "halo", "back", "reduce",
                               "B/MFLOP", "nodes"]  # fmt: skip
     assert set(rule) == {"-", " "}
     assert [row[:9].strip() for row in rows] == ["4 x 1", "2 x 2", "1 x (2x2)", "1 x 4"]
@@ -27,13 +27,18 @@ def test_one_line_per_mesh(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_fits_and_what_keeps_no_batch(capsys: pytest.CaptureFixture[str]) -> None:
-    more = ["--memory-per-gpu", "1.41MiB", "--global-batch-size", "2", "--train.precision", "32-true"]
+    more = ["--memory-per-gpu", "1.6MiB", "--global-batch-size", "2", "--train.precision", "32-true"]
     assert main([*SMOKE, *more]) == 0
     text = capsys.readouterr().out
     assert "activations in 32-true" in text
     assert text.count(" yes\n") == 2
-    assert re.search(r"^4 x 1 \* .* no$", text, re.MULTILINE)
+    assert re.search(r"^4 x 1 \* .* yes\n1 x .* no$", text, re.MULTILINE)
     assert "*  not the global batch of 2: 4 x 1 has 4" in text
+
+
+def test_one_rank_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "cosmoflow", "--gpus-per-node", "1"]) == 0
+    assert capsys.readouterr().out.startswith("cosmoflow smoke on 1 node x 1 GPU: 1 rank, global batch 4, ")
 
 
 def test_what_is_not_formed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -221,12 +221,20 @@ def test_plan_of_a_published_preset() -> None:
     for mesh in plans.meshes:
         assert (mesh.parameters, mesh.gradients, mesh.optimizer) == (weights, 2 * weights, weights)
         assert mesh.reduced == weights
-        assert mesh.memory == 4 * weights + mesh.activations + mesh.input
+        assert mesh.memory == 4 * weights + mesh.peak + mesh.input
+        assert mesh.activations < mesh.peak < 2.5 * mesh.activations
         assert mesh.fits is None
     single = counted(COSMOFLOW, config, 1, of=(4,), batch=4).traffic
     assert found["2 x 4"].halo_forward == 4 * single.forward
     assert found["2 x 4"].halo_backward == 4 * single.backward
     assert [mesh.nodes for mesh in plans.meshes] == sorted(mesh.nodes for mesh in plans.meshes)
+
+
+def test_the_peak_of_a_pass_is_in_the_largest_layer() -> None:
+    """When the first pooling goes back: its input, the places of its maxima in int64, both sides' gradients."""
+    found = counted(COSMOFLOW, configured(COSMOFLOW, "mlperf"), 0, of=(1,))
+    convolved, pooled = 4 * 32 * 128**3, 4 * 32 * 64**3
+    assert found.peak == pytest.approx(2 * convolved + 2 * pooled + pooled, rel=1e-6)
 
 
 def test_cosmoflow_has_the_published_parameters() -> None:
@@ -267,7 +275,7 @@ def test_splits_that_the_model_refuses_are_left_out() -> None:
 
 def test_no_mesh_at_all() -> None:
     config = configured(DEEPCAM, "smoke", train__batchnorm_group_size=2)
-    with pytest.raises(InputError, match=r"1 ranks form no mesh: train\.batchnorm_group_size"):
+    with pytest.raises(InputError, match=r"1 rank form no mesh: train\.batchnorm_group_size"):
         plan_meshes(DEEPCAM, config, Machine(1, 1))
 
 

@@ -28,6 +28,7 @@ What follows is optional; a command that needs a missing part says so in one lin
                           ``samples_per_call(config)``, else one; ``finish(config, root)`` after the last sample
 ``parallel``              ``parallelize(model, config, mesh)``: splits the model's layers over the ranks of a sample,
                           for ``parallel.spatial``; ``recomputed(model)``: modules for ``parallel.recompute``
+``shapes``                ``batch_shapes(config, samples)``: shapes of a batch's inputs and targets, for `hpcbench plan`
 ``baselines``             ``baselines(config) -> dict[str, dict[str, float]]``, metrics by the predictor's name
 ``plots``                 ``figures(run_folder) -> list[Figure]`` and words for the report
 ``references/*.json``     reference convergence points per preset

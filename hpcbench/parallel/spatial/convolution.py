@@ -39,6 +39,11 @@ class Geometry:
     groups: int
 
     @property
+    def local(self) -> bool:
+        """Whether every rank has what it needs, as for kernels of one."""
+        return not self.crops and all(widening.plan.local for widening in self.widenings)
+
+    @property
     def arguments(self) -> tuple[Any, ...]:
         """The last arguments of torch's convolution and of its backward pass."""
         return self.stride, self.padding, self.dilation, self.transposed, self.output_padding, self.groups
@@ -71,6 +76,8 @@ class SplitConvolution(nn.Module):
             dtype = torch.get_autocast_dtype(x.device.type)
             x, weight = x.to(dtype), weight.to(dtype)
             bias = None if bias is None else bias.to(dtype)
+        if self.geometry.local:
+            return torch.convolution(x, weight, bias, *self.geometry.arguments)
         convolve: Callable[..., Tensor] = _Convolve.apply
         return convolve(x, weight, bias, self.geometry)
 

@@ -72,7 +72,8 @@ def split_layers(
     for name, layer in list(model.named_modules()):
         if any(name == each or name.startswith(f"{each}.") for each in whole):
             continue
-        if isinstance(layer, (*ELEMENTWISE, *unchanged)) or (list(layer.children()) and type(layer) not in known):
+        container = list(layer.children()) or isinstance(layer, nn.Sequential | nn.ModuleList | nn.ModuleDict)
+        if isinstance(layer, (*ELEMENTWISE, *unchanged)) or (container and type(layer) not in known):
             continue
         form = normalize if isinstance(layer, _BatchNorm) else form_of(layer, known)
         if form is None:

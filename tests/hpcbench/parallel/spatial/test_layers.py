@@ -361,3 +361,9 @@ def test_layers_that_meet_two_sizes_or_none_are_refused() -> None:
     Odd.forward = lambda self, x: self.conv(x)  # type: ignore[method-assign]
     with pytest.raises(InputError, match=r"layer unused .* takes no part in a forward pass"):
         split_layers(Odd(), (2, 8, 8), axes)
+
+
+def test_empty_containers_are_no_layers() -> None:
+    model = nn.Sequential(nn.Conv2d(2, 2, 3, padding=1), nn.Sequential())
+    split_layers(model, (2, 8, 8), {2: ThreadAxis(ThreadWorld(2), 0)})
+    assert list(model[1].children()) == []

@@ -39,7 +39,14 @@ def check(everyone: list[dict[str, dict[str, float]]]) -> None:
         assert all(values["between ranks"] == 0 for values in found.values())
 
 
-def run(ranks: int, application: str, spatial: str, kernel: int) -> list[dict[str, dict[str, float]]]:
+@pytest.mark.parametrize("application", ["cosmoflow", "deepcam"])
+def test_in_float32_a_split_rounds_as_another_memory_layout_does(application: str) -> None:
+    found = run(4, application, "2x2", "float32")[0]["rounding"]
+    assert found["loss"] < 1e-5
+    assert 0 < found["gradients"] <= 3 * found["layout"]
+
+
+def run(ranks: int, application: str, spatial: str, kernel: int | str) -> list[dict[str, dict[str, float]]]:
     """What every rank found."""
     program = PROGRAMS / "split_models.py"
     command = [sys.executable, PROGRAMS / "fork.py", str(ranks), program, application, spatial, str(kernel)]

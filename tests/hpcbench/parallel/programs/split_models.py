@@ -1,7 +1,7 @@
 """Ranks that train an application's model on split samples, the first of them the same model on whole ones, too.
 
-Arguments: application, split, kernel size or 0. Rank 0 prints how far they come apart, for every rank
-and optimizer.
+Arguments: application, split, and the kernel size, or 0, or ``float32`` for rounding alone. Rank 0 prints how far they
+come apart, for every rank and optimizer.
 """
 
 from __future__ import annotations
@@ -28,14 +28,18 @@ from hpcbench.train.dropout import set_sample_keys
 from staging.ranks.launch import detect
 
 STEPS = 20
+LAYOUTS = {4: torch.channels_last, 5: torch.channels_last_3d}
 LOCAL = 2
 """Samples of a place along ``data``."""
 
 
-def build(application: Any, config: Any) -> nn.Module:
+def build(application: Any, config: Any, dtype: torch.dtype, layout: bool) -> nn.Module:
     torch.manual_seed(0)
     model: nn.Module = application.module("model").build_model(config)
-    return model.double()
+    for parameter in model.parameters() if layout else ():
+        if parameter.dim() in LAYOUTS:
+            parameter.data = parameter.data.contiguous(memory_format=LAYOUTS[parameter.dim()])
+    return model.to(dtype)
 
 
 def samples(config: Any, number: int, step: int) -> tuple[Tensor, Tensor]:
@@ -65,9 +69,13 @@ def apart(one: Tensor, other: Tensor) -> float:
 class Trainer:
     """A model with its optimizer; ``mesh`` of ``None`` trains on whole samples, one place of ``data`` after another."""
 
-    def __init__(self, application: Any, config: Any, name: str, mesh: Mesh | None) -> None:
+    def __init__(
+        self, application: Any, config: Any, name: str, mesh: Mesh | None, dtype: torch.dtype = torch.float64,
+        layout: bool = False,
+    ) -> None:  # fmt: skip
         self.task = application.module("task").build_task(config)
-        self.model, self.mesh = build(application, config), mesh
+        self.model, self.mesh = build(application, config, dtype, layout), mesh
+        self.dtype, self.layout = dtype, layout
         kinds = parameter_kinds(self.model)
         groups = self.task.parameter_groups(self.model)
         if mesh is not None and mesh.axes:
@@ -79,8 +87,11 @@ class Trainer:
 
     def output(self, inputs: Tensor, place: int) -> Tensor:
         set_sample_keys(self.model, torch.arange(LOCAL) + place * LOCAL)
+        inputs = inputs.to(self.dtype)
         if self.mesh is not None:
             inputs = own_part(inputs, self.mesh.axes)
+        if self.layout:
+            inputs = inputs.contiguous(memory_format=LAYOUTS[inputs.dim()])
         result: Tensor = self.model(inputs)
         return result
 
@@ -135,6 +146,28 @@ def difference(application: Any, config: Any, optimizer: str, mesh: Mesh, group:
     return found
 
 
+def rounding(application: Any, config: Any, mesh: Mesh, group: Group) -> dict[str, float]:
+    """In float32, how far split is from whole, and the memory layout of a whole model from another one."""
+    places, ranks = mesh.shape.data, mesh.shape.spatial_size
+    split = Trainer(application, config, "sgd", mesh, torch.float32, layout=True)
+    reducer = GradientReducer(split.model.parameters(), group, 2**20)
+    inputs, targets = samples(config, LOCAL * places, 0)
+    reducer.enabled = True
+    _, loss = split.backward(inputs, targets, places)
+    reducer.finish()
+    total = sum(group.all_gather_object(loss)) / ranks
+    if not group.is_main:
+        return {}
+    whole, other = (Trainer(application, config, "sgd", None, torch.float32, layout=each) for each in (True, False))
+    _, mean = whole.backward(inputs, targets, places)
+    other.backward(inputs, targets, places)
+    return {
+        "loss": abs(total - mean) / mean,
+        "gradients": worst(gradients(split.model), gradients(whole.model)),
+        "layout": worst(gradients(other.model), gradients(whole.model)),
+    }
+
+
 def worst(ours: list[Tensor], others: list[Tensor]) -> float:
     """The largest difference between tensors of two lists."""
     return max(apart(*pair) for pair in zip(ours, others, strict=True))
@@ -147,10 +180,13 @@ def main() -> None:
     application = find_application(name)
     settings: dict[str, Any] = {"data.height": 64, "data.width": 32}
     if name == "cosmoflow":
-        settings = {"model.dropout": 0.3, "model.kernel_size": int(kernel)}
+        settings = {"model.dropout": 0.3, "model.kernel_size": 3 if kernel == "float32" else int(kernel)}
     config = resolve(application, "smoke", overrides=settings)
     mesh = make_mesh(group, mesh_shape(group.world_size, spatial))
-    found = {optimizer: difference(application, config, optimizer, mesh, group) for optimizer in ("sgd", "nvlamb")}
+    found: dict[str, dict[str, float]] = {"rounding": rounding(application, config, mesh, group)}
+    if kernel != "float32":
+        optimizers = ("sgd", "nvlamb")
+        found = {optimizer: difference(application, config, optimizer, mesh, group) for optimizer in optimizers}
     everyone = group.all_gather_object(found)
     if group.is_main:
         print(json.dumps(everyone))

@@ -15,9 +15,14 @@ import pytest
 from apps.cosmoflow.config import Config, CosmoFlowData
 from apps.cosmoflow.data import open_split
 from apps.cosmoflow.samples import SUFFIXES, read_sample, write_sample
+from hpcbench.application import find_application
 from hpcbench.cli.main import main
+from hpcbench.config.resolve import resolve
 from hpcbench.measure.compliance import check_log
+from hpcbench.parallel.mesh_shape import MeshShape
 from hpcbench.results.run_folder import RunFolder
+from hpcbench.train.check_mesh import check_mesh
+from staging.errors import InputError
 
 Start = Callable[..., "subprocess.Popen[str]"]
 SHORT = ("--train.target", "1e-9", "--train.max_epochs", "2")
@@ -137,9 +142,21 @@ def test_what_cannot_be_split_is_one_line(settings: tuple[str, ...], words: str,
     assert not (tmp_path / "run").exists()
 
 
-def test_a_split_finer_than_the_data_is_one_line_and_leaves_nothing(start: Start, tmp_path: Path) -> None:
-    said = finished(start(tmp_path / "run", "--parallel.devices", "10", "--parallel.spatial", "10"), 2)
-    assert "over 10 ranks, of which each must have a part of the first block's 8 planes" in said
-    assert "split it over at most 8" in said
-    assert len(said.strip().splitlines()) == 1
-    assert not (tmp_path / "run").exists()
+@pytest.mark.parametrize(
+    ("name", "spatial", "words"),
+    [
+        ("cosmoflow", (10,), "over 10 ranks, of which each must have a part of the first block's 8 planes"),
+        ("cosmoflow", (2, 9), "split it over at most 8"),
+        ("deepcam", (4,), "has an output of 3 places in dimension 1 of a sample, fewer than the 4 ranks"),
+        ("deepcam", (1, 5), "fewer than the 5 ranks that it is split over; split over at most 4"),
+    ],
+)
+def test_a_split_finer_than_the_data_is_refused_before_anything_is_written(
+    name: str, spatial: tuple[int, ...], words: str
+) -> None:
+    application = find_application(name)
+    config = resolve(application, "smoke", overrides={"parallel.spatial": "x".join(map(str, spatial))})
+    with pytest.raises(InputError) as caught:
+        check_mesh(application, config, MeshShape(1, spatial), 0)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -27,7 +27,8 @@ from hpcbench.parallel.spatial.layers import own_part
 from hpcbench.train.dropout import set_sample_keys
 from staging.ranks.launch import detect
 
-STEPS = 20
+STEPS, FEW_STEPS, MANY = 20, 4, 8
+"""Many ranks, which share few cores, take few steps."""
 LAYOUTS = {4: torch.channels_last, 5: torch.channels_last_3d}
 LOCAL = 2
 """Samples of a place along ``data``."""
@@ -123,7 +124,7 @@ def difference(application: Any, config: Any, optimizer: str, mesh: Mesh, group:
     whole = Trainer(application, config, optimizer, None) if group.is_main else None
     reducer = GradientReducer(split.model.parameters(), group, 2**20)
     found = {"loss": 0.0}
-    for step in range(STEPS):
+    for step in range(STEPS if group.world_size < MANY else FEW_STEPS):
         inputs, targets = samples(config, LOCAL * places, step)
         reducer.enabled = True
         output, loss = split.backward(inputs, targets, places)

@@ -55,6 +55,9 @@ class SplitConvolution(nn.Module):
     ``padding`` gives the places before and after in each split dimension, where they differ from the layer's.
     """
 
+    weight: Tensor
+    bias: Tensor | None
+
     def __init__(
         self, layer: _ConvNd, sizes: Sequence[int], axes: Axes, padding: dict[int, tuple[int, int]] | None = None
     ) -> None:

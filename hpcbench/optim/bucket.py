@@ -71,21 +71,28 @@ class Bucket:
         found: list[list[tuple[int, int, int]]] = self.kept["pieces"]
         return found
 
-    def cut(self, what: str, tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-        """Flat views of ``tensors``, one per layer, for each of ``pieces``; kept as ``what`` while nothing moves."""
-        if what not in self.kept:
-            flat = [flattened(tensor) for tensor in tensors]
-            self.kept[what] = [[flat[layer][start:stop] for layer, start, stop in piece] for piece in self.pieces()]
-        views: list[list[Tensor]] = self.kept[what]
+    def release(self) -> None:
+        """Let go of the gradients, whose memory is the caller's to free between steps."""
+        self.gradients, self.divisor = [], None
+
+    def cut(self, tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+        """Flat views of ``tensors``, one per layer, for each of ``pieces``."""
+        flat = [flattened(tensor) for tensor in tensors]
+        return [[flat[layer][start:stop] for layer, start, stop in piece] for piece in self.pieces()]
+
+    def cut_weights(self) -> list[list[Tensor]]:
+        """The same of the weights, kept while nothing moves."""
+        if "weights" not in self.kept:
+            self.kept["weights"] = self.cut(self.weights)
+        views: list[list[Tensor]] = self.kept["weights"]
         return views
 
-    def cut_gradients(self) -> list[list[Tensor]]:
-        """The same of the gradients, which have a place of their own in each step, if they are not kept."""
-        pointers = [tensor.data_ptr() for tensor in self.gradients]
-        if self.kept.get("gradient pointers") != pointers:
-            self.kept.pop("gradients", None)
-            self.kept["gradient pointers"] = pointers
-        return self.cut("gradients", self.gradients)
+    def cut_moments(self) -> list[list[list[Tensor]]]:
+        """The same of each kind of moment."""
+        if "moments" not in self.kept:
+            self.kept["moments"] = [self.cut(moment) for moment in self.moments]
+        views: list[list[list[Tensor]]] = self.kept["moments"]
+        return views
 
     def cut_room(self, room: Tensor) -> list[list[Tensor]]:
         """Views of ``room``, a vector of at least ``elements``, of the same sizes and in the same order."""

@@ -20,10 +20,9 @@ def directions(bucket: Bucket, room: Tensor) -> Tensor:
     """New moments, and u of each layer in ``room``; returns squared norms of w and u on this rank, (2, parameters)."""
     decay = bucket.group["weight_decay"]
     squares = [[0.0] * len(bucket.weights) for _ in range(2)]
-    exp_avgs, exp_avg_sqs = bucket.moments
     parts = zip(
-        bucket.pieces(), bucket.cut("weights", bucket.weights), bucket.cut_gradients(),
-        bucket.cut("exp_avg", exp_avgs), bucket.cut("exp_avg_sq", exp_avg_sqs), bucket.cut_room(room), strict=True,
+        bucket.pieces(), bucket.cut_weights(), bucket.cut(bucket.gradients), *bucket.cut_moments(),
+        bucket.cut_room(room), strict=True,
     )  # fmt: skip
     steps = [state["step"] for state in bucket.states]
     for piece, weights, gradients, first, second, updates in parts:
@@ -39,7 +38,7 @@ def directions(bucket: Bucket, room: Tensor) -> Tensor:
 def apply(bucket: Bucket, room: Tensor, factors: Tensor) -> None:
     """Add ``factors``, (parameters,), times u of each layer to its weights."""
     scalars = factors.tolist()
-    parts = zip(bucket.pieces(), bucket.cut("weights", bucket.weights), bucket.cut_room(room), strict=True)
+    parts = zip(bucket.pieces(), bucket.cut_weights(), bucket.cut_room(room), strict=True)
     for piece, weights, updates in parts:
         for (layer, _, _), weight, update in zip(piece, weights, updates, strict=True):
             weight.add_(update, alpha=scalars[layer])

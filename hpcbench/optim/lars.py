@@ -63,10 +63,8 @@ class LARS(LayerwiseOptimizer):
     def move_on_host(self, bucket: Bucket, rates: list[float]) -> None:
         """New momentum and weights, a piece at a time, so that what it needs is read from memory once."""
         momentum, decay = bucket.group["momentum"], bucket.group["weight_decay"]
-        parts = zip(
-            bucket.pieces(), bucket.cut("weights", bucket.weights), bucket.cut_gradients(),
-            bucket.cut("momentum_buffer", bucket.moments[0]), strict=True,
-        )  # fmt: skip
+        cuts = bucket.cut_weights(), bucket.cut(bucket.gradients), *bucket.cut_moments()
+        parts = zip(bucket.pieces(), *cuts, strict=True)
         for piece, weights, gradients, velocities in parts:
             decayed = torch._foreach_add(gradients, weights, alpha=decay)
             torch._foreach_mul_(velocities, momentum)

@@ -87,6 +87,7 @@ class LayerwiseOptimizer(Optimizer):
             ratios = self.update(bucket)
             if self.record:
                 self.recorded.append((bucket.parameters, ratios))
+            bucket.release()
         return loss
 
     def buckets(self, found_inf: Tensor | None = None) -> list[Bucket]:

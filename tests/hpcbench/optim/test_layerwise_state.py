@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from hpcbench.config.schema import OptimConfig
 from hpcbench.optim.lamb import LAMB
@@ -106,3 +107,18 @@ def test_a_verdict_on_the_device_leaves_all_as_it_was_without_being_asked(kind: 
     assert all(torch.equal(one, other) for one, other in zip(weights, before, strict=True))
     for one, other in zip(state.values(), optimizer.state_dict()["state"].values(), strict=True):
         assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_gradients_that_are_dropped_after_a_step_leave_memory(kind: Any) -> None:
+    weights = parameters(tensors(dtype=torch.float32))
+    optimizer = kind(weights, lr=0.1, weight_decay=0.1, max_grad_norm=0.01)
+    for number in range(2):
+        for weight, gradient in zip(weights, tensors(number), strict=True):
+            weight.grad = gradient.float()
+        held = [StorageWeakRef(weight.grad.untyped_storage()) for weight in weights]
+        optimizer.step()
+        del gradient
+        assert not any(each.expired() for each in held)
+        optimizer.zero_grad(set_to_none=True)
+        assert all(each.expired() for each in held)

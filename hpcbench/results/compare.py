@@ -43,7 +43,7 @@ def group(runs: Mapping[str, Run], folder: Path) -> dict[str, Any]:
         s, f = run.summary, first.summary
         rows.append({
             "run": name, "color": color(index), "link": _link(run, folder), "preset": s.preset,
-            "ranks": units.integer(s.world_size) + s.simulating, "batch": units.integer(s.global_batch_size),
+            "ranks": f"{s.world_size:,}{s.splitting}{s.simulating}", "batch": units.integer(s.global_batch_size),
             "seed": str(s.seed),
             "reached": verdict(s.status, s.target), "quality": units.score(run.quality),
             "epochs": units.epochs(s.epochs), "rate": units.significant(s.samples_per_s),

@@ -131,7 +131,8 @@ def tiles(run: Run) -> list[dict[str, str]]:
     )
     quality = "at the end" if s.status == "success" else "best"
     rate = None if s.samples_per_s is None else s.samples_per_s * s.flops_training_per_sample
-    shape = f"{count(s.world_size, 'rank')}{s.simulating} x {s.local_batch_size:,}"
+    sharing = "" if s.spatial == "1" else f" of {s.spatial} ranks"
+    shape = f"{count(s.places, 'group' if sharing else 'rank')}{sharing}{s.simulating} x {s.local_batch_size:,}"
     shape += f" x {s.accumulation} accumulated" if s.accumulation > 1 else ""
     shown = [
         (
@@ -274,7 +275,7 @@ def machine_pairs(run: Run, system: dict[str, Any]) -> list[tuple[str, str]]:
     s = run.summary
     pairs = [
         ("device", s.device),
-        ("ranks", f"{s.world_size:,}{s.simulating} on {count(s.nodes, 'node')}"),
+        ("ranks", f"{s.world_size:,}{s.splitting}{s.simulating} on {count(s.nodes, 'node')}"),
         ("threads per rank", str(s.threads)),
     ]
     shown = {

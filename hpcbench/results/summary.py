@@ -8,6 +8,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from hpcbench.parallel.mesh_shape import mesh_shape
 from staging.errors import DataError
 
 SCHEMA = 1
@@ -102,7 +103,17 @@ class Summary:
     @property
     def simulating(self) -> str:
         """What follows the number of ranks where these do the work of more: `` simulating 64``; else nothing."""
-        return "" if self.simulated_ranks is None else f" simulating {self.world_size * self.simulated_ranks:,}"
+        return "" if self.simulated_ranks is None else f" simulating {self.places * self.simulated_ranks:,}"
+
+    @property
+    def places(self) -> int:
+        """Ranks, or groups of ranks, that have samples of their own: the size of the mesh along ``data``."""
+        return mesh_shape(self.world_size, self.spatial).data
+
+    @property
+    def splitting(self) -> str:
+        """What follows the number of ranks where these share samples: `` as 2 x 4 (data x spatial)``; else nothing."""
+        return "" if self.spatial == "1" else f" as {mesh_shape(self.world_size, self.spatial).words} (data x spatial)"
 
     def to_json(self) -> str:
         """The summary as JSON text; numbers that are not finite become null."""

@@ -130,6 +130,12 @@ def test_the_page_says_the_peak_rate_and_the_noise_scale_where_they_are_known(bu
     assert not report(build_run("unknown", peak_lr=None, noise_scale=None)).has("noise scale")
 
 
+def test_the_page_says_how_ranks_share_samples(build_run: Any) -> None:
+    page = report(build_run("split", world_size=8, nodes=2, spatial="2x2", local_batch_size=3, global_batch_size=6))
+    assert page.row("ranks")[1] == "8 as 2 x (2x2) (data x spatial) on 2 nodes"
+    assert page.has("2 groups of 2x2 ranks x 3")
+
+
 def test_phases_of_the_page_add_up_to_its_wall_time(build_run: Any) -> None:
     page = report(build_run())
     names = ("init", "input wait", "compute", "optimizer", "evaluation", "checkpoint", "other")

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import init_device_mesh
 
 from hpcbench.parallel.group import Group
 from hpcbench.parallel.mesh_shape import MeshShape
@@ -32,8 +33,6 @@ class Mesh:
     """Dimensions of a batch that are split, and the ranks over which; empty where none are."""
     statistics: Any = None
     """Process group of the ranks that share batch-norm statistics, in split layers; unset where none are split."""
-    device_mesh: DeviceMesh | None = None
-    """torch's own view of it, with the axes ``data``, ``spatial0``, ...; unset where no samples are shared."""
 
     @property
     def data_rank(self) -> int:
@@ -46,10 +45,11 @@ class Mesh:
         return self.rank % self.shape.spatial_size
 
 
-def make_mesh(group: Group, shape: MeshShape, batchnorm_processes: int = 1) -> Mesh:
+def make_mesh(group: Group, shape: MeshShape, batchnorm_processes: int = 1, timeout_s: float = 1800) -> Mesh:
     """The mesh of all ranks of ``group``; collective.
 
-    So many neighbouring places along ``data`` share batch-norm statistics, as do all ranks of a sample.
+    So many neighbouring places along ``data`` share batch-norm statistics, as do all ranks of a sample. ``timeout_s``
+    bounds what they wait for each other there.
     """
     if shape.spatial_size == 1:
         return Mesh(shape, group.rank)
@@ -62,8 +62,9 @@ def make_mesh(group: Group, shape: MeshShape, batchnorm_processes: int = 1) -> M
     }
     size = shape.spatial_size * batchnorm_processes
     first = group.rank - group.rank % size
-    statistics = dist.new_group(list(range(first, first + size)), use_local_synchronization=True)
-    return Mesh(shape, group.rank, dict(axes), statistics, made)
+    members = list(range(first, first + size))
+    statistics = dist.new_group(members, timedelta(seconds=timeout_s), use_local_synchronization=True)
+    return Mesh(shape, group.rank, dict(axes), statistics)
 
 
 def empty_axes(shape: MeshShape, rank: int) -> Axes:

@@ -56,8 +56,9 @@ def validation_batches(run: Run):  # type: ignore[no-untyped-def]
     """This rank's share of the validation set, on the device."""
     size = run.config.train.eval_batch_size or run.config.train.local_batch_size
     share = rank_share(len(run.validation), run.mesh.data_rank, run.mesh.shape.data)
-    # Where a pass is collective, ranks with fewer samples take part in as many, with none.
-    longest = -(-len(run.validation) // run.mesh.shape.data) if run.waits_in_pass else len(share)
+    # Passes of sharded parameters are for all ranks: those with fewer samples take part in as many, with none.
+    sharded = run.config.parallel.shard_states
+    longest = -(-len(run.validation) // run.mesh.shape.data) if sharded else len(share)
     batches = [share[start : start + size] for start in range(0, longest, size)]
     for inputs, targets in run.validation_loader.load(batches):
         yield run.to_device(inputs), run.to_device(targets)

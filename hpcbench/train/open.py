@@ -69,7 +69,7 @@ def open_run(
     log = ranks.together(lambda: start_log(folder, application, config, ranks, found))
     model = build_model(application, config, ranks.fabric, seed)
     broadcast_state(model, group)
-    mesh = make_mesh(group, shape, shared.processes)
+    mesh = make_mesh(group, shape, shared.processes, config.parallel.timeout_s)
     whole, reducer = distribute(application, config, model, ranks, mesh, shared)
     optimizer = ranks.together(lambda: build_optimizer(config, task, model, ranks.fabric))
     reset_peak_memory(ranks.fabric.device)

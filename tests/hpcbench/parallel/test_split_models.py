@@ -39,6 +39,11 @@ def check(everyone: list[dict[str, dict[str, float]]]) -> None:
         assert all(values["between ranks"] == 0 for values in found.values())
 
 
+def test_batch_norm_groups_are_of_places_and_of_all_ranks_of_a_sample() -> None:
+    """As ``train.batchnorm_group_size`` 2 on a mesh of two by two: one process has the four samples in one batch."""
+    check(run(4, "deepcam", "2", "group"))
+
+
 @pytest.mark.parametrize("application", ["cosmoflow", "deepcam"])
 def test_in_float32_a_split_rounds_as_another_memory_layout_does(application: str) -> None:
     found = run(4, application, "2x2", "float32")[0]["rounding"]

@@ -1,7 +1,8 @@
 """Ranks that train an application's model on split samples, the first of them the same model on whole ones, too.
 
-Arguments: application, split, and the kernel size, or 0, or ``float32`` for rounding alone. Rank 0 prints how far they
-come apart, for every rank and optimizer.
+Arguments: application, split, and the kernel size, or 0, ``float32`` for rounding alone, or ``group``
+for batch-norm statistics of two places along ``data``. Rank 0 prints how far they come apart, for every rank and
+optimizer.
 """
 
 from __future__ import annotations
@@ -72,11 +73,11 @@ class Trainer:
 
     def __init__(
         self, application: Any, config: Any, name: str, mesh: Mesh | None, dtype: torch.dtype = torch.float64,
-        layout: bool = False,
+        layout: bool = False, together: int = 1,
     ) -> None:  # fmt: skip
         self.task = application.module("task").build_task(config)
         self.model, self.mesh = build(application, config, dtype, layout), mesh
-        self.dtype, self.layout = dtype, layout
+        self.dtype, self.layout, self.together = dtype, layout, together
         kinds = parameter_kinds(self.model)
         groups = self.task.parameter_groups(self.model)
         if mesh is not None and mesh.axes:
@@ -87,7 +88,7 @@ class Trainer:
         self.clipping = clipping_outside(optim)
 
     def output(self, inputs: Tensor, place: int) -> Tensor:
-        set_sample_keys(self.model, torch.arange(LOCAL) + place * LOCAL)
+        set_sample_keys(self.model, torch.arange(len(inputs)) + place * LOCAL)
         inputs = inputs.to(self.dtype)
         if self.mesh is not None:
             inputs = own_part(inputs, self.mesh.axes)
@@ -99,13 +100,14 @@ class Trainer:
     def backward(self, inputs: Tensor, targets: Tensor, places: int) -> tuple[Tensor, float]:
         """Gradients of the mean loss over all samples, before they are added over ranks; output and loss here."""
         self.optimizer.zero_grad()
-        own = range(places) if self.mesh is None else [self.mesh.data_rank]
+        own = range(0, places, self.together) if self.mesh is None else [self.mesh.data_rank]
+        count = self.together if self.mesh is None else 1
         share = 1 if self.mesh is None else self.mesh.shape.spatial_size
         total, outputs = 0.0, []
         for place in own:
-            part = slice(place * LOCAL, (place + 1) * LOCAL)
+            part = slice(place * LOCAL, (place + count) * LOCAL)
             output = self.output(inputs[part], place)
-            loss = self.task.loss(output, targets[part]) / places
+            loss = self.task.loss(output, targets[part]) * count / places
             (loss / share).backward()
             total += float(loss.detach())
             outputs.append(output.detach())
@@ -117,11 +119,13 @@ class Trainer:
         self.optimizer.step()
 
 
-def difference(application: Any, config: Any, optimizer: str, mesh: Mesh, group: Group) -> dict[str, float]:
+def difference(
+    application: Any, config: Any, optimizer: str, mesh: Mesh, group: Group, together: int
+) -> dict[str, float]:
     """Largest differences, as rank 0 sees them, in the first step and over all steps; and between ranks in the end."""
     places, ranks = mesh.shape.data, mesh.shape.spatial_size
     split = Trainer(application, config, optimizer, mesh)
-    whole = Trainer(application, config, optimizer, None) if group.is_main else None
+    whole = Trainer(application, config, optimizer, None, together=together) if group.is_main else None
     reducer = GradientReducer(split.model.parameters(), group, 2**20)
     found = {"loss": 0.0}
     for step in range(STEPS if group.world_size < MANY else FEW_STEPS):
@@ -183,11 +187,14 @@ def main() -> None:
     if name == "cosmoflow":
         settings = {"model.dropout": 0.3, "model.kernel_size": 3 if kernel == "float32" else int(kernel)}
     config = resolve(application, "smoke", overrides=settings)
-    mesh = make_mesh(group, mesh_shape(group.world_size, spatial))
+    together = 2 if kernel == "group" else 1
+    mesh = make_mesh(group, mesh_shape(group.world_size, spatial), together)
     found: dict[str, dict[str, float]] = {"rounding": rounding(application, config, mesh, group)}
     if kernel != "float32":
-        optimizers = ("sgd", "nvlamb")
-        found = {optimizer: difference(application, config, optimizer, mesh, group) for optimizer in optimizers}
+        found = {
+            optimizer: difference(application, config, optimizer, mesh, group, together)
+            for optimizer in ("sgd", "nvlamb")
+        }
     everyone = group.all_gather_object(found)
     if group.is_main:
         print(json.dumps(everyone))

@@ -31,7 +31,7 @@ from hpcbench.study.results import results_frame
 from hpcbench.train import loop
 from hpcbench.train.checkpoint import load_newest
 from hpcbench.train.context import Run
-from tests.hpcbench.measure.test_compliance import drive
+from tests.hpcbench.measure.driven_logs import drive
 from tests.hpcbench.train.conftest import train_in_ranks
 
 Train = Callable[..., int]

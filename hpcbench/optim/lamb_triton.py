@@ -141,15 +141,13 @@ def first_pass(
 ):  # fmt: skip
     """New moments of a block, and its sums of squares of w and u."""
     block = tl.program_id(0)
-    layer = tl.load(layers + block)
-    at = tl.load(starts + block) + tl.arange(0, width)
-    size = tl.load(sizes + layer)
+    layer, at, size = part(block, layers, starts, sizes, width)
     inside = at < size
-    weight = tl.load(tl.load(table + layer).to(tl.pointer_type(kind)) + at, inside, 0.0).to(wide)
-    first = tl.load(table + count + layer).to(tl.pointer_type(kind)) + at
-    second = tl.load(table + 2 * count + layer).to(tl.pointer_type(kind)) + at
-    gradient = tl.load(tl.load(table + 3 * count + layer).to(tl.pointer_type(kind)) + at, inside, 0.0).to(wide)
-    step = tl.load(tl.load(table + 4 * count + layer).to(tl.pointer_type(tl.float32)))
+    weight = tl.load(pointers(table, layer, at, kind), inside, 0.0).to(wide)
+    first = pointers(table + count, layer, at, kind)
+    second = pointers(table + 2 * count, layer, at, kind)
+    gradient = tl.load(pointers(table + 3 * count, layer, at, kind), inside, 0.0).to(wide)
+    step = tl.load(pointers(table + 4 * count, layer, 0, tl.float32))
     gradient = gradient / tl.load(divisor)
     # As they will be read in the second pass, and by the next step.
     m = (beta1 * tl.load(first, inside, 0.0).to(wide) + (1 - beta1) * gradient).to(kind)
@@ -171,19 +169,29 @@ def second_pass(
     wide: tl.constexpr, kind: tl.constexpr, width: tl.constexpr,
 ):  # fmt: skip
     """New weights of a block."""
-    block = tl.program_id(0)
-    layer = tl.load(layers + block)
-    at = tl.load(starts + block) + tl.arange(0, width)
-    size = tl.load(sizes + layer)
+    layer, at, size = part(tl.program_id(0), layers, starts, sizes, width)
     inside = at < size
-    place = tl.load(table + layer).to(tl.pointer_type(kind)) + at
+    place = pointers(table, layer, at, kind)
     weight = tl.load(place, inside, 0.0).to(wide)
-    m = tl.load(tl.load(table + count + layer).to(tl.pointer_type(kind)) + at, inside, 0.0).to(wide)
-    v = tl.load(tl.load(table + 2 * count + layer).to(tl.pointer_type(kind)) + at, inside, 0.0).to(wide)
-    step = tl.load(tl.load(table + 4 * count + layer).to(tl.pointer_type(tl.float32)))
+    m = tl.load(pointers(table + count, layer, at, kind), inside, 0.0).to(wide)
+    v = tl.load(pointers(table + 2 * count, layer, at, kind), inside, 0.0).to(wide)
+    step = tl.load(pointers(table + 4 * count, layer, 0, tl.float32))
     u = direction(m, v, weight, step, log1, log2, rate, eps, decay, correct, wide)
     factor = tl.load(factors + layer)
     tl.store(place, (weight + factor * u).to(kind), at < tl.where(factor == 0, 0, size))
+
+
+@triton.jit
+def part(block, layers, starts, sizes, width: tl.constexpr):
+    """The layer of a block, the places of its elements in the layer, and the layer's size."""
+    layer = tl.load(layers + block)
+    return layer, tl.load(starts + block) + tl.arange(0, width), tl.load(sizes + layer)
+
+
+@triton.jit
+def pointers(row, layer, at, kind: tl.constexpr):
+    """Where elements of a layer lie, by one row of the table of addresses."""
+    return tl.load(row + layer).to(tl.pointer_type(kind)) + at
 
 
 @triton.jit

@@ -22,9 +22,11 @@ AFTER_THE_MEAN = ("pyramid.image_mean.1", "pyramid.image_mean.2", "pyramid.image
 def parallelize(model: DeepCAM, config: Config, mesh: Mesh) -> None:
     """Split all layers of ``model``, in place, along the mesh's axes, and give the whole logits to all ranks."""
     height, width, channels = config.data.height, config.data.width, len(config.data.channels)
+    peers = mesh.statistics
+    assert peers is not None, "a mesh that splits samples has them"
 
     def normalize(layer: _BatchNorm, sizes: Sequence[int], axes: Axes) -> nn.Module:
-        return GroupBatchNorm(layer, mesh.statistics)
+        return GroupBatchNorm(layer, peers)
 
     split_layers(model, (channels, height, width), mesh.axes, whole=AFTER_THE_MEAN, normalize=normalize)
     model.decoder.refine.append(Gather((height, width), mesh.axes))

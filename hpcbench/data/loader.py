@@ -16,7 +16,7 @@ from hpcbench.data.dali_samples import DaliSamples
 from hpcbench.data.part import part_of
 from hpcbench.data.sampler import Indices
 from hpcbench.data.shard import Shard, some_sample
-from hpcbench.parallel.spatial.exchange import Axis
+from hpcbench.parallel.peers import Peers
 from staging.errors import InputError
 
 Batch = tuple[Tensor, Tensor]
@@ -43,7 +43,7 @@ def open_loader(
     samples: Any,
     workers: int,
     device: torch.device,
-    axes: Mapping[int, Axis] | None = None,
+    axes: Mapping[int, Peers] | None = None,
 ) -> Loader:
     """The loader that ``data.loader`` names, for one split; it reads nothing before it is asked to load.
 

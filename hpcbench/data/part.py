@@ -8,14 +8,14 @@ from typing import Any
 from torch.utils.data import Subset
 
 from hpcbench.data.shard import Shard
-from hpcbench.parallel.spatial.exchange import Axis
+from hpcbench.parallel.peers import Peers
 from hpcbench.parallel.spatial.spans import Span, cut
 
 Spans = Mapping[int, Span]
 """The places of each dimension of a batch (samples, channels, ...) that is cut; the others are whole."""
 
 
-def part_of(samples: Any, axes: Mapping[int, Axis]) -> Any | None:
+def part_of(samples: Any, axes: Mapping[int, Peers]) -> Any | None:
     """``samples`` as this rank's part of them, in dimensions and over ranks as of ``axes``; targets stay whole.
 
     ``None`` where the dataset has no ``part(spans)``, beside which ``input_shape`` is that of a whole sample's inputs

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.distributed as dist
@@ -17,51 +16,19 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from hpcbench.parallel.group import Group
-
-
-@runtime_checkable
-class Peers(Protocol):
-    """Those that share statistics."""
-
-    def stacked(self, own: Tensor) -> Tensor:
-        """``own`` (n,) of all of them: (peers, n)."""
-        ...
-
-    def summed(self, tensor: Tensor) -> Tensor:
-        """Replace ``tensor`` by its sum over all of them; returns it."""
-        ...
-
-
-class ProcessPeers:
-    """The processes of a group of ``torch.distributed``."""
-
-    def __init__(self, processes: Any) -> None:
-        self.processes = processes
-
-    def stacked(self, own: Tensor) -> Tensor:
-        """As of ``Peers``."""
-        parts = [torch.empty_like(own) for _ in range(dist.get_world_size(self.processes))]
-        dist.all_gather(parts, own, group=self.processes)
-        return torch.stack(parts)
-
-    def summed(self, tensor: Tensor) -> Tensor:
-        """As of ``Peers``."""
-        dist.all_reduce(tensor, group=self.processes)
-        return tensor
+from hpcbench.parallel.node_peers import open_peers
+from hpcbench.parallel.peers import Peers
 
 
 class GroupBatchNorm(_BatchNorm):
-    """A batch norm whose statistics in training are those of all samples of ``processes``; collective there.
+    """A batch norm whose statistics in training are those of all samples of ``peers``; collective there."""
 
-    ``processes`` is a group of ``torch.distributed``, or ``Peers`` of another kind.
-    """
-
-    def __init__(self, layer: _BatchNorm, processes: Any) -> None:
+    def __init__(self, layer: _BatchNorm, peers: Peers) -> None:
         super().__init__(layer.num_features, layer.eps, layer.momentum, layer.affine, layer.track_running_stats)
         # The optimizer, and whoever else holds them, go on with the same parameters and buffers.
         self._parameters, self._buffers = layer._parameters, layer._buffers
         self.training = layer.training
-        self.peers = processes if isinstance(processes, Peers) else ProcessPeers(processes)
+        self.peers = peers
 
     def forward(self, x: Tensor) -> Tensor:
         """``x`` (batch, features, ...), normalized. The batch may be empty; where all are, no statistics change."""
@@ -133,7 +100,7 @@ class _Normalize(torch.autograd.Function):
             _, own_weight, own_bias = torch.ops.aten.native_batch_norm_backward(
                 gradient, x, ones, mean, variance, None, None, False, ctx.eps, [False, True, True]
             )
-        sums = ctx.peers.summed(torch.stack([own_weight, own_bias]).to(mean.dtype))
+        sums = ctx.peers.all_reduce(torch.stack([own_weight, own_bias]).to(mean.dtype))
         along_weight, along_bias = sums / count.clamp(min=1)
         scale = (variance + ctx.eps).rsqrt()
         scaled = scale * ones
@@ -153,15 +120,16 @@ def share_batch_norm(model: nn.Module, group: Group, processes: int, timeout_s: 
     first = group.rank - group.rank % processes
     members = list(range(first, first + processes))
     # Only its members make a group, since at scale there are many.
-    replace_batch_norm(model, dist.new_group(members, timedelta(seconds=timeout_s), use_local_synchronization=True))
+    made = dist.new_group(members, timedelta(seconds=timeout_s), use_local_synchronization=True)
+    replace_batch_norm(model, open_peers(made, group, timeout_s))
 
 
-def replace_batch_norm(model: nn.Module, processes: Any) -> None:
-    """Replace each batch norm in ``model`` by one over ``processes``."""
+def replace_batch_norm(model: nn.Module, peers: Peers) -> None:
+    """Replace each batch norm in ``model`` by one over ``peers``."""
     for parent in list(model.modules()):
         for name, layer in list(parent.named_children()):
             if isinstance(layer, _BatchNorm):
-                setattr(parent, name, GroupBatchNorm(layer, processes))
+                setattr(parent, name, GroupBatchNorm(layer, peers))
 
 
 def shares_batch_norm(model: nn.Module) -> bool:

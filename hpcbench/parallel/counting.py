@@ -22,7 +22,7 @@ from hpcbench.config.schema import RunConfig
 from hpcbench.parallel.batchnorm_group import replace_batch_norm
 from hpcbench.parallel.mesh import FIRST_DIM, Mesh
 from hpcbench.parallel.mesh_shape import MeshShape
-from hpcbench.parallel.spatial.exchange import Message
+from hpcbench.parallel.peers import Message, Peers
 from hpcbench.parallel.spatial.layers import own_part
 from hpcbench.train.dropout import set_sample_keys
 from staging.errors import InputError
@@ -49,39 +49,27 @@ class Traffic:
             self.forward += size
 
 
-class CountingAxis:
-    """One place of an axis of the mesh, as ``hpcbench.parallel.spatial.exchange.Axis`` asks; nobody is there."""
+class CountingPeers:
+    """A place among peers, as ``hpcbench.parallel.peers.Peers`` asks; nobody else is there."""
 
     def __init__(self, rank: int, size: int, traffic: Traffic) -> None:
         self.rank, self.size, self.traffic = rank, size, traffic
 
     def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Callable[[], None]:
-        """As of ``Axis``; what is received is whatever was there."""
+        """As of ``Peers``; what is received is whatever was there."""
         for _, part in sends:
             self.traffic.message(part.nbytes)
         return lambda: None
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
-        """As of ``Axis``."""
+        """As of ``Peers``."""
         self.traffic.sums += tensor.nbytes
         return tensor
-
-
-class CountingPeers:
-    """Those that share batch-norm statistics, as ``hpcbench.parallel.batchnorm_group.Peers`` asks."""
-
-    def __init__(self, size: int, traffic: Traffic) -> None:
-        self.size, self.traffic = size, traffic
 
     def stacked(self, own: Tensor) -> Tensor:
         """As of ``Peers``."""
         self.traffic.sums += own.nbytes
         return own.new_empty((self.size, *own.shape))
-
-    def summed(self, tensor: Tensor) -> Tensor:
-        """As of ``Peers``."""
-        self.traffic.sums += tensor.nbytes
-        return tensor
 
 
 @dataclass(frozen=True)
@@ -230,18 +218,18 @@ def run_dtype(config: RunConfig) -> torch.dtype:
 def split(
     application: Application, config: RunConfig, model: nn.Module, shape: MeshShape, place: tuple[int, ...],
     traffic: Traffic,
-) -> dict[int, Any]:  # fmt: skip
+) -> dict[int, Peers]:  # fmt: skip
     """Split ``model`` as on the rank at ``place``, and share its batch norms; returns the axes."""
-    axes = {
-        FIRST_DIM + number: CountingAxis(rank, size, traffic)
+    axes: dict[int, Peers] = {
+        FIRST_DIM + number: CountingPeers(rank, size, traffic)
         for number, (rank, size) in enumerate(zip(place, shape.spatial, strict=True))
         if size > 1
     }
-    peers = CountingPeers(shape.spatial_size * config.train.batchnorm_group_size, traffic)
+    peers = CountingPeers(rank_of(place, shape), shape.spatial_size * config.train.batchnorm_group_size, traffic)
     if axes:
         if not application.has("parallel"):
             raise InputError(f"{application.name} has no module `parallel` that splits its model")
-        mesh = Mesh(shape, rank_of(place, shape), dict(axes), peers)
+        mesh = Mesh(shape, rank_of(place, shape), axes, peers)
         application.module("parallel").parallelize(model, config, mesh)
     elif config.train.batchnorm_group_size > 1:
         replace_batch_norm(model, peers)

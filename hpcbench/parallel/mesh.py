@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor
@@ -16,8 +15,9 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from hpcbench.parallel.group import Group
 from hpcbench.parallel.mesh_shape import MeshShape
+from hpcbench.parallel.node_peers import open_peers
+from hpcbench.parallel.peers import Message, Peers
 from hpcbench.parallel.spatial.convolution import Axes
-from hpcbench.parallel.spatial.exchange import Axis, Message, ProcessAxis
 
 FIRST_DIM = 2
 """The first dimension of a batch (samples, channels, ...) that can be split: depth in three dimensions, else height."""
@@ -31,8 +31,8 @@ class Mesh:
     rank: int
     axes: Axes = field(default_factory=dict)
     """Dimensions of a batch that are split, and the ranks over which; empty where none are."""
-    statistics: Any = None
-    """Process group of the ranks that share batch-norm statistics, in split layers; unset where none are split."""
+    statistics: Peers | None = None
+    """The ranks that share batch-norm statistics, in split layers; unset where none are split."""
 
     @property
     def data_rank(self) -> int:
@@ -56,20 +56,20 @@ def make_mesh(group: Group, shape: MeshShape, batchnorm_processes: int = 1, time
     names = tuple(f"spatial{number}" for number in range(len(shape.spatial)))
     made = init_device_mesh(group.device.type, (shape.data, *shape.spatial), mesh_dim_names=("data", *names))
     axes = {
-        FIRST_DIM + number: ProcessAxis(made.get_group(name))
+        FIRST_DIM + number: open_peers(made.get_group(name), group, timeout_s)
         for number, (name, size) in enumerate(zip(names, shape.spatial, strict=True))
         if size > 1
     }
     size = shape.spatial_size * batchnorm_processes
     first = group.rank - group.rank % size
     members = list(range(first, first + size))
-    statistics = dist.new_group(members, timedelta(seconds=timeout_s), use_local_synchronization=True)
-    return Mesh(shape, group.rank, dict(axes), statistics)
+    processes = dist.new_group(members, timedelta(seconds=timeout_s), use_local_synchronization=True)
+    return Mesh(shape, group.rank, axes, open_peers(processes, group, timeout_s))
 
 
 def empty_axes(shape: MeshShape, rank: int) -> Axes:
     """Axes that know this rank's place, and nobody to talk to: enough to learn how a model would be split."""
-    axes: dict[int, Axis] = {}
+    axes: dict[int, Peers] = {}
     place = rank % shape.spatial_size
     for number in reversed(range(len(shape.spatial))):
         place, index = divmod(place, shape.spatial[number])
@@ -85,9 +85,13 @@ class EmptyAxis:
         self.rank, self.size = rank, size
 
     def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Callable[[], None]:
-        """As of ``Axis``; there is no one to exchange with."""
+        """As of ``Peers``; there is no one to exchange with."""
         raise NotImplementedError
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
-        """As of ``Axis``; there is no one to add."""
+        """As of ``Peers``; there is no one to add."""
+        raise NotImplementedError
+
+    def stacked(self, own: Tensor) -> Tensor:
+        """As of ``Peers``; there is no one to hear of."""
         raise NotImplementedError

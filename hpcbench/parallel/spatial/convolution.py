@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from hpcbench.parallel.spatial.exchange import Axis, Widening
+from hpcbench.parallel.peers import Peers
+from hpcbench.parallel.spatial.exchange import Widening
 from hpcbench.parallel.spatial.spans import Plan, Span, TransposedWindow, Window, cut
 from staging.errors import InputError
 
-Axes = dict[int, Axis]
+Axes = dict[int, Peers]
 """Dimensions of a tensor (batch, channels, ...) that are split, and the ranks over which."""
 
 

@@ -3,66 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
+from hpcbench.parallel.peers import Peers
 from hpcbench.parallel.spatial.spans import Plan, Span
-
-Message = tuple[int, Tensor]
-"""The other rank of the axis, and what is sent to it or filled by it: contiguous."""
-
-
-class Axis(Protocol):
-    """The ranks along one axis of the mesh, which split one dimension of their samples."""
-
-    rank: int
-    size: int
-
-    def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Callable[[], None]:
-        """Start an exchange that all ranks of the axis take part in; the result waits for it."""
-        ...
-
-    def all_reduce(self, tensor: Tensor) -> Tensor:
-        """Replace ``tensor``, contiguous, by its sum over the axis; returns it."""
-        ...
-
-
-class ProcessAxis:
-    """The processes of a group of ``torch.distributed``."""
-
-    def __init__(self, processes: Any) -> None:
-        self.processes = processes
-        self.rank = dist.get_rank(processes)
-        self.size = dist.get_world_size(processes)
-        self.ranks = dist.get_process_group_ranks(processes)
-
-    def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Callable[[], None]:
-        """As of ``Axis``."""
-        operations = [dist.P2POp(dist.isend, part, self.ranks[other], self.processes) for other, part in sends]
-        operations += [dist.P2POp(dist.irecv, part, self.ranks[other], self.processes) for other, part in receives]
-        works = dist.batch_isend_irecv(operations) if operations else []
-        kept = [part for _, part in sends]
-
-        def wait() -> None:
-            for work in works:
-                work.wait()
-            kept.clear()
-
-        return wait
-
-    def all_reduce(self, tensor: Tensor) -> Tensor:
-        """As of ``Axis``."""
-        dist.all_reduce(tensor, group=self.processes)
-        return tensor
 
 
 class Widening:
     """Brings to each rank what a ``plan`` says that it needs of dimension ``dim``, and gradients back to the owners."""
 
-    def __init__(self, dim: int, axis: Axis, plan: Plan) -> None:
+    def __init__(self, dim: int, axis: Peers, plan: Plan) -> None:
         self.dim, self.axis, self.plan = dim, axis, plan
         self.have, self.need = plan.have[axis.rank], plan.need[axis.rank]
         self.sends, self.receives = plan.sends(axis.rank), plan.receives(axis.rank)

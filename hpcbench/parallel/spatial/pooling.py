@@ -12,8 +12,9 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.nn.modules.pooling import _AvgPoolNd, _MaxPoolNd
 
+from hpcbench.parallel.peers import Peers
 from hpcbench.parallel.spatial.convolution import Axes, check_part
-from hpcbench.parallel.spatial.exchange import Axis, Widening
+from hpcbench.parallel.spatial.exchange import Widening
 from hpcbench.parallel.spatial.spans import Plan, Span, Window, cut
 from staging.errors import InputError
 
@@ -123,7 +124,7 @@ class _Sum(torch.autograd.Function):
     """The sum over axes; its gradient is the sum of what the ranks' parts of the model make of it."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, axes: tuple[Axis, ...]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, axes: tuple[Peers, ...]) -> Tensor:
         ctx.axes = axes
         total = x.contiguous().clone()
         for axis in axes:

@@ -87,7 +87,7 @@ def test_counts_are_what_ranks_really_send(
 
     def work(axes: dict[int, ThreadAxis]) -> tuple[tuple[int, ...], int]:
         model = application.module("model").build_model(config)
-        mesh = Mesh(shape, 0, dict(axes), ThreadPeers(axes[2]))
+        mesh = Mesh(shape, 0, dict(axes), axes[2])
         application.module("parallel").parallelize(model, config, mesh)
         real_pass(application, config, model, 2, axes)
         sent = sum(axis.world.messages[axis.rank] for axis in axes.values())
@@ -96,21 +96,6 @@ def test_counts_are_what_ranks_really_send(
     for place, sent in on_ranks(ranks, work):
         count = counted(application, config, *place, of=shape.spatial, batch=2)
         assert count.traffic.forward + count.traffic.backward == sent, place
-
-
-class ThreadPeers:
-    """Statistics over the threads of one axis."""
-
-    def __init__(self, axis: ThreadAxis) -> None:
-        self.axis = axis
-
-    def stacked(self, own: Tensor) -> Tensor:
-        rows = torch.zeros(self.axis.size, *own.shape)
-        rows[self.axis.rank] = own
-        return self.axis.all_reduce(rows)
-
-    def summed(self, tensor: Tensor) -> Tensor:
-        return self.axis.all_reduce(tensor)
 
 
 def real_pass(

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from hpcbench.parallel.spatial.exchange import Message
+from hpcbench.parallel.peers import Message
 
 T = TypeVar("T")
-TIMEOUT_S = 10
+TIMEOUT_S = 60
 
 
 class ThreadWorld:
@@ -32,7 +32,7 @@ class ThreadWorld:
 
 
 class ThreadAxis:
-    """One rank of the axis, as ``hpcbench.parallel.spatial.exchange.Axis`` asks."""
+    """One rank of the axis, as ``hpcbench.parallel.peers.Peers`` asks."""
 
     def __init__(self, world: ThreadWorld, rank: int) -> None:
         self.world, self.rank, self.size = world, rank, world.size
@@ -58,6 +58,11 @@ class ThreadAxis:
         total = torch.stack(self.world.values).sum(0)
         self.world.barrier.wait(TIMEOUT_S)
         return tensor.copy_(total)
+
+    def stacked(self, own: Tensor) -> Tensor:
+        rows = own.new_zeros(self.size, *own.shape)
+        rows[self.rank] = own
+        return self.all_reduce(rows)
 
 
 def on_ranks(sizes: dict[int, int], work: Callable[[dict[int, ThreadAxis]], T]) -> list[T]:

@@ -2,45 +2,41 @@
 
 ``python benchmarks/spatial.py`` starts the two processes and writes ``benchmarks/results/spatial.json``. A step is a
 forward and a backward pass of one sample, the sum of gradients over the processes, and SGD. The bound is the same
-without halo exchange: each process has half a sample as if it were a whole one, and only gradients travel. All three
-take turns, in the same processes; while one process works alone the other waits. CosmoFlow has 128^3 x 4, DeepCAM
-16 x 384 x 576, in float32. Memory of activations is that of the tensors which the forward pass keeps.
+without exchange: each process has half a sample as if it were a whole one, and only gradients travel. Beside it stands
+the split model whose messages go through gloo, and one whose messages are left out (its results are wrong, its work is
+the same). All ways take turns, in the same processes; while one process works alone the other waits. CosmoFlow has
+128^3 x 4, DeepCAM 16 x 384 x 576, in float32.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from _common import compared, write_results
+from _split import Sample, kept_bytes, laid_out, start_ranks
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hpcbench.application import find_application
-from hpcbench.config.resolve import resolve
 from hpcbench.parallel.gradients import GradientReducer
 from hpcbench.parallel.group import Group, connect
-from hpcbench.parallel.mesh import make_mesh
+from hpcbench.parallel.mesh import Mesh, make_mesh
 from hpcbench.parallel.mesh_shape import mesh_shape
-from hpcbench.parallel.spatial.exchange import ProcessAxis
-from hpcbench.parallel.spatial.layers import own_part
-from hpcbench.parallel.spawn import rank_environments
+from hpcbench.parallel.node_peers import NodePeers
+from hpcbench.parallel.peers import Message, Peers, ProcessPeers
 from staging.ranks.launch import detect
 
 SIZES: dict[str, dict[str, Any]] = {
     "cosmoflow": {"model.dropout": 0.0},
     "deepcam": {"data.height": 384, "data.width": 576},
 }
-LAYOUTS = {5: torch.channels_last_3d, 4: torch.channels_last}
 SPEEDUP, OF_BOUND = 1.6, 0.85
+WAYS = ("split", "gloo", "silent", "bound", "whole")
 
 
 class Way:
@@ -60,113 +56,96 @@ class Way:
         self.optimizer.step()
         self.optimizer.zero_grad()
 
-    def kept_bytes(self) -> int:
-        """Bytes that a forward pass keeps for the backward pass, parameters apart."""
-        own = {parameter.untyped_storage().data_ptr() for parameter in self.model.parameters()}
-        kept: dict[int, int] = {}
 
-        def note(tensor: Tensor) -> Tensor:
-            storage = tensor.untyped_storage()
-            if storage.data_ptr() not in own:
-                kept[storage.data_ptr()] = storage.nbytes()
-            return tensor
+class SilentPeers:
+    """Two ranks that say nothing to each other: zeros arrive, and sums are a rank's own."""
 
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-            loss = self.forward(self.model)
-        del loss
-        return sum(kept.values())
+    def __init__(self, rank: int) -> None:
+        self.rank, self.size = rank, 2
 
+    def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Callable[[], None]:
+        for _, room in receives:
+            room.zero_()
+        return lambda: None
 
-def build(application: Any, config: Any) -> nn.Module:
-    torch.manual_seed(0)
-    model: nn.Module = application.module("model").build_model(config)
-    for parameter in model.parameters():
-        if parameter.dim() in LAYOUTS:
-            parameter.data = parameter.data.contiguous(memory_format=LAYOUTS[parameter.dim()])
-    return model
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        return tensor
+
+    def stacked(self, own: Tensor) -> Tensor:
+        return torch.stack([own, own])
 
 
-def ways(name: str, group: Group) -> tuple[dict[str, Way], list[TimedAxis]]:
-    """The three ways on this rank."""
-    application = find_application(name)
-    config = resolve(application, "mlperf", overrides=SIZES[name])
-    task = application.module("task").build_task(config)
-    torch.manual_seed(1)
-    if name == "cosmoflow":
-        size = (config.data.sample_size,) * 3
-        inputs, targets = torch.rand(1, config.data.channels, *size), torch.rand(1, 4)
-        half_targets = targets
-    else:
-        size = (config.data.height, config.data.width)
-        inputs, targets = torch.rand(1, len(config.data.channels), *size), torch.randint(3, (1, *size))
-        half_targets = targets[:, : size[0] // 2]
-    inputs = inputs.contiguous(memory_format=LAYOUTS[inputs.dim()])
-    half = inputs[:, :, : size[0] // 2].contiguous(memory_format=LAYOUTS[inputs.dim()])
-    split, mesh = build(application, config), make_mesh(group, mesh_shape(2, "2"))
-    axes = [TimedAxis(axis) for axis in mesh.axes.values()]
-    mesh.axes.update(dict(zip(mesh.axes, axes, strict=True)))
-    application.module("parallel").parallelize(split, config, mesh)
-    part = own_part(inputs, mesh.axes).contiguous(memory_format=LAYOUTS[inputs.dim()])
-    made = {
-        "split": Way(split, lambda model: task.loss(model(part), targets) / 2, group),
-        "bound": Way(build(application, config), lambda model: task.loss(halved(model, half), half_targets) / 2, group),
-    }
-    if group.is_main:
-        made["whole"] = Way(build(application, config), lambda model: task.loss(model(inputs), targets), None)
-    return made, axes
+class WatchedPeers:
+    """Peers of the kind that is chosen, and the time that messages take."""
 
+    def __init__(self, kinds: dict[str, Peers]) -> None:
+        self.kinds, self.chosen = kinds, kinds["split"]
+        self.rank, self.size = self.chosen.rank, self.chosen.size
+        self.halo_s = self.sums_s = 0.0
+        self.halo_bytes = 0
 
-def halved(model: nn.Module, half: Tensor) -> Tensor:
-    """The output for half a sample; CosmoFlow's head gets the features of the half twice."""
-    if not hasattr(model, "blocks"):
-        result: Tensor = model(half)
-        return result
-    features = model.blocks(half)
-    features = torch.cat([features, features], dim=2).permute(0, 2, 3, 4, 1).flatten(1)
-    hidden = functional.leaky_relu(model.dense1(features), 0.3)
-    hidden = functional.leaky_relu(model.dense2(hidden), 0.3)
-    return 1.2 * torch.tanh(model.output(hidden))
+    def choose(self, way: str) -> None:
+        """Take the kind of ``way``, and count from zero."""
+        self.chosen = self.kinds.get(way, self.chosen)
+        self.halo_s = self.sums_s = 0.0
+        self.halo_bytes = 0
 
-
-class TimedAxis:
-    """An axis that adds up the time in which it exchanges."""
-
-    def __init__(self, axis: Any) -> None:
-        assert isinstance(axis, ProcessAxis)
-        self.axis, self.rank, self.size = axis, axis.rank, axis.size
-        self.seconds = 0.0
-        self.bytes = 0
-
-    def start(self, sends: Any, receives: Any) -> Callable[[], None]:
-        self.bytes += sum(part.nbytes for _, part in sends)
+    def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Callable[[], None]:
+        self.halo_bytes += sum(part.nbytes for _, part in sends)
         start = time.perf_counter()
-        wait = self.axis.start(sends, receives)
-        self.seconds += time.perf_counter() - start
+        wait = self.chosen.start(sends, receives)
+        self.halo_s += time.perf_counter() - start
 
         def timed() -> None:
             start = time.perf_counter()
             wait()
-            self.seconds += time.perf_counter() - start
+            self.halo_s += time.perf_counter() - start
 
         return timed
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
-        return self.axis.all_reduce(tensor)
+        start = time.perf_counter()
+        result = self.chosen.all_reduce(tensor)
+        self.sums_s += time.perf_counter() - start
+        return result
+
+    def stacked(self, own: Tensor) -> Tensor:
+        start = time.perf_counter()
+        result = self.chosen.stacked(own)
+        self.sums_s += time.perf_counter() - start
+        return result
+
+
+def watched(mesh: Mesh) -> tuple[Mesh, list[WatchedPeers]]:
+    """The mesh of two ranks with peers of which each way has its own kind."""
+    assert mesh.statistics is not None
+    plain = ProcessPeers(dist.group.WORLD)
+    watches = []
+    for peers in (*mesh.axes.values(), mesh.statistics):
+        assert isinstance(peers, NodePeers), "two processes of one node"
+        watches.append(WatchedPeers({"split": peers, "gloo": plain, "silent": SilentPeers(peers.rank)}))
+    axes: dict[int, Peers] = dict(zip(mesh.axes, watches[:-1], strict=True))
+    return Mesh(mesh.shape, mesh.rank, axes, watches[-1]), watches
 
 
 def measure(name: str, group: Group, rounds: int) -> dict[str, Any]:
     """Seconds of each way in each round, on all ranks together, and what else is known of them."""
-    made, axes = ways(name, group)
-    kept = {way: each.kept_bytes() for way, each in made.items() if way != "whole"}
+    sample = Sample(name, SIZES[name])
+    mesh, watches = watched(make_mesh(group, mesh_shape(2, "2")))
+    split = Way(sample.model(mesh), sample.loss(mesh), group)
+    made = {"split": split, "gloo": split, "silent": split, "bound": Way(sample.model(), half(sample), group)}
     if group.is_main:
-        kept["whole"] = made["whole"].kept_bytes()
-    seconds: dict[str, list[float]] = {way: [] for way in ("split", "bound", "whole")}
-    shares: list[float] = []
+        made["whole"] = Way(sample.model(), sample.loss(), None)
+    kept = {way: kept_bytes(made[way].model, made[way].forward) for way in ("split", "bound")}
+    if group.is_main:
+        kept["whole"] = kept_bytes(made["whole"].model, made["whole"].forward)
+    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+    shares: dict[str, list[float]] = {"halo": [], "sums": []}
     for number in range(-1, rounds):
-        order = list(seconds)[number % 3 :] + list(seconds)[: number % 3]
-        for way in order:
-            for axis in axes:
-                axis.seconds, axis.bytes = 0.0, 0
+        turn = number % len(WAYS)
+        for way in WAYS[turn:] + WAYS[:turn]:
+            for watch in watches:
+                watch.choose(way)
             dist.barrier()
             start = time.perf_counter()
             if way in made:
@@ -177,9 +156,29 @@ def measure(name: str, group: Group, rounds: int) -> dict[str, Any]:
                 continue
             seconds[way].append(took)
             if way == "split":
-                shares.append(max(group.all_gather_object(sum(axis.seconds for axis in axes))) / took)
-                sent = group.max(float(sum(axis.bytes for axis in axes)))
-    return {"seconds": seconds, "exchange_share": shares, "halo_bytes_per_rank": sent, "kept_bytes": kept}
+                shares["halo"].append(max(group.all_gather_object(sum(each.halo_s for each in watches))) / took)
+                shares["sums"].append(max(group.all_gather_object(sum(each.sums_s for each in watches))) / took)
+                sent = group.max(float(sum(each.halo_bytes for each in watches)))
+    return {"seconds": seconds, "share_of_step": shares, "halo_bytes_per_rank": sent, "kept_bytes": kept}
+
+
+def half(sample: Sample) -> Callable[[nn.Module], Tensor]:
+    """The loss of the model for half a sample."""
+    part = laid_out(sample.inputs[:, :, : sample.inputs.shape[2] // 2])
+    targets = sample.targets if sample.name == "cosmoflow" else sample.targets[:, : part.shape[2]]
+    return lambda model: sample.task.loss(halved(model, part), targets) / 2
+
+
+def halved(model: nn.Module, part: Tensor) -> Tensor:
+    """The output for half a sample; CosmoFlow's head gets the features of the half twice."""
+    if not hasattr(model, "blocks"):
+        result: Tensor = model(part)
+        return result
+    features = model.blocks(part)
+    features = torch.cat([features, features], dim=2).permute(0, 2, 3, 4, 1).flatten(1)
+    hidden = functional.leaky_relu(model.dense1(features), 0.3)
+    hidden = functional.leaky_relu(model.dense2(hidden), 0.3)
+    return 1.2 * torch.tanh(model.output(hidden))
 
 
 def work(names: list[str], rounds: int) -> None:
@@ -187,17 +186,17 @@ def work(names: list[str], rounds: int) -> None:
     torch.set_num_threads(1)
     group = connect(detect(os.environ), "cpu")
     results: dict[str, Any] = {"threads_per_process": 1, "dtype": "float32", "sizes": SIZES}
+    said = {"split": "split over 2", "gloo": "split, gloo", "silent": "split, no messages", "bound": "2 half samples",
+            "whole": "1 process"}  # fmt: skip
     for name in names:
         found = measure(name, group, rounds)
         seconds = found.pop("seconds")
-        results[f"{name}_split_over_whole"] = compared("split over 2", "1 process", seconds["split"], seconds["whole"],
-                                                       SPEEDUP if name == "cosmoflow" else None)  # fmt: skip
-        results[f"{name}_split_over_bound"] = compared(
-            "split over 2", "2 half samples", seconds["split"], seconds["bound"], OF_BOUND
-        )
-        results[f"{name}_bound_over_whole"] = compared(
-            "2 half samples", "1 process", seconds["bound"], seconds["whole"]
-        )
+        targets = {("split", "whole"): SPEEDUP if name == "cosmoflow" else None, ("split", "bound"): OF_BOUND}
+        pairs = [("split", "whole"), ("split", "bound"), ("split", "gloo"), ("silent", "bound"), ("bound", "whole")]
+        for one, other in pairs:
+            results[f"{name}_{one}_over_{other}"] = compared(
+                said[one], said[other], seconds[one], seconds[other], targets.get((one, other))
+            )
         results[name] = found
         dist.barrier()
     if group.is_main:
@@ -215,11 +214,8 @@ def main() -> None:
     options = parser.parse_args()
     if "RANK" in os.environ:
         work(options.applications, options.rounds)
-        return
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
-    command = [sys.executable, *sys.argv]
-    ranks = [subprocess.Popen(command, env=each) for each in rank_environments(2, environ)]
-    raise SystemExit(max(rank.wait() for rank in ranks))
+    else:
+        start_ranks(2)
 
 
 if __name__ == "__main__":

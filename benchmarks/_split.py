@@ -1,0 +1,94 @@
+"""Models of published size, their samples, and what a pass keeps: for the benchmarks of split samples."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hpcbench.application import find_application
+from hpcbench.config.resolve import resolve
+from hpcbench.parallel.mesh import Mesh
+from hpcbench.parallel.spatial.layers import own_part
+from hpcbench.parallel.spawn import rank_environments
+
+LAYOUTS = {5: torch.channels_last_3d, 4: torch.channels_last}
+
+
+@dataclass
+class Sample:
+    """One sample of an application at a size, and the model that takes it; all of seeds, so that ranks agree."""
+
+    name: str
+    settings: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        self.application = find_application(self.name)
+        self.config = resolve(self.application, "mlperf", overrides=self.settings)
+        self.task = self.application.module("task").build_task(self.config)
+        torch.manual_seed(1)
+        data = self.config.data
+        if self.name == "cosmoflow":
+            size = (data.sample_size,) * 3
+            inputs, self.targets = torch.rand(1, data.channels, *size), torch.rand(1, 4)
+        else:
+            size = (data.height, data.width)
+            inputs, self.targets = torch.rand(1, len(data.channels), *size), torch.randint(3, (1, *size))
+        self.inputs = laid_out(inputs)
+
+    def model(self, mesh: Mesh | None = None) -> nn.Module:
+        """The model, split over ``mesh`` if there is one."""
+        torch.manual_seed(0)
+        model: nn.Module = self.application.module("model").build_model(self.config)
+        for parameter in model.parameters():
+            if parameter.dim() in LAYOUTS:
+                parameter.data = laid_out(parameter.data)
+        if mesh is not None and mesh.axes:
+            self.application.module("parallel").parallelize(model, self.config, mesh)
+        return model
+
+    def loss(self, mesh: Mesh | None = None) -> Callable[[nn.Module], Tensor]:
+        """What computes the loss of the model for this rank's part of the sample."""
+        if mesh is None or not mesh.axes:
+            return lambda model: self.task.loss(model(self.inputs), self.targets)
+        part, ranks = laid_out(own_part(self.inputs, mesh.axes)), mesh.shape.spatial_size
+        return lambda model: self.task.loss(model(part), self.targets) / ranks
+
+
+def laid_out(tensor: Tensor) -> Tensor:
+    """Channels last."""
+    return tensor.contiguous(memory_format=LAYOUTS[tensor.dim()])
+
+
+def kept_bytes(model: nn.Module, forward: Callable[[nn.Module], Tensor]) -> int:
+    """Bytes that a forward pass keeps for the backward pass, parameters apart."""
+    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        loss = forward(model)
+    del loss
+    return sum(kept.values())
+
+
+def start_ranks(count: int, *words: str) -> None:
+    """Run this script as so many ranks of one thread each; ends this process where one fails."""
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
+    command = [sys.executable, sys.argv[0], *(words or sys.argv[1:])]
+    ranks = [subprocess.Popen(command, env=each) for each in rank_environments(count, environ)]
+    codes = [rank.wait() for rank in ranks]
+    if any(codes):
+        raise SystemExit(max(codes))

@@ -48,11 +48,3 @@ def check_split(application: Application, config: RunConfig, shape: MeshShape) -
         raise InputError(
             f"{application.name} has no module `parallel` that knows the parts of its model; {asked} needs it"
         )
-    if shape.spatial_size == 1:
-        return
-    for key, value, plain in (
-        ("train.noise_scale_every", config.train.noise_scale_every, 0),
-        ("staging.placement", config.staging.placement, "replicate"),
-    ):
-        if value != plain:
-            raise InputError(f"{key} ({value}) needs whole samples on each rank; set it {plain}, or {asked} to 1")

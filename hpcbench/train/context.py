@@ -112,7 +112,7 @@ class Run:
         self.trust_ratios = TrustRatios(self.optimizer.optimizer, self.model, every) if every else None
         scaler = getattr(self.fabric._precision, "scaler", None)
         self.noise_scale = (
-            NoiseScale(self.model.parameters(), self.group, train.noise_scale_every, scaler)
+            NoiseScale(self.model.parameters(), self.group, train.noise_scale_every, scaler, self.mesh)
             if train.noise_scale_every
             else None
         )

@@ -26,16 +26,17 @@ class NodeShard:
     """What this node has of ``training``, in ``folder``; samples keep their numbers in the whole set.
 
     ``config`` is the run's, which goes on naming the source, from which what needs the whole set is read; the shard
-    has one of its own that names ``folder``.
+    has one of its own that names ``folder``. ``together`` neighbouring ranks share their samples.
     """
 
     def __init__(
         self, application: Application, config: RunConfig, training: Any, options: StageOptions, world: World,
-        folder: Path,
+        folder: Path, together: int = 1,
     ) -> None:  # fmt: skip
         root = Path(config.data.root)
         files = sample_files(application, config, training)
         self.application, self.options, self.world, self.folder = application, options, world, folder
+        self.together = together
         self.numbers = {path.relative_to(root).as_posix(): number for number, path in enumerate(files)}
         self.config = copy.deepcopy(config)
         self.config.data.root, self.config.data.train_samples = str(folder), None
@@ -47,7 +48,7 @@ class NodeShard:
         """The shards that a staging will make."""
         entry = {name: entry for entry, name in enumerate(prepared.listing.names)}
         home = prepared.plan.home[[entry[name] for name in self.numbers]].astype(np.int64)
-        return Shards(home, tuple(place.node for place in prepared.places))
+        return Shards(home, nodes_of_places([place.node for place in prepared.places], self.together))
 
     def present(self, numbers: Indices) -> Shards:
         """The shards of all nodes, from the samples that each has; collective."""
@@ -56,7 +57,7 @@ class NodeShard:
         for node, there in found:
             home[there] = node
         assert home.min() >= 0, "staging has put every sample on a node"
-        return Shards(home, tuple(node for node, _ in found))
+        return Shards(home, nodes_of_places([node for node, _ in found], self.together))
 
     def open(self) -> tuple[Any, Any, Indices]:
         """This node's training samples, the validation samples, and the numbers of the former in the whole set."""
@@ -74,6 +75,18 @@ class NodeShard:
         """Move samples to the homes of draw number ``shuffle``; collective."""
         self.moved.append(reshuffle(self.options, shuffle, self.world))
         return self.moved[-1]
+
+
+def nodes_of_places(nodes: Sequence[int], together: int) -> tuple[int, ...]:
+    """The node of every ``together`` neighbouring ranks, from those of all ranks. Raises ``InputError`` for several."""
+    for first in range(0, len(nodes), together):
+        last = first + together - 1
+        if len(set(nodes[first : last + 1])) > 1:
+            raise InputError(
+                f"staging.placement shard: ranks {first} to {last} share samples (parallel.spatial) but not a node; "
+                f"start a multiple of {together} ranks on each node, in order, or set staging.placement replicate"
+            )
+    return tuple(nodes[::together])
 
 
 def sample_files(application: Application, config: RunConfig, training: Any) -> Sequence[Path]:

@@ -3,7 +3,8 @@
 Sigma is the covariance of the gradient of one sample and G the gradient of the whole training set. McCandlish et al.,
 "An Empirical Model of Large-Batch Training" (2018), expect the critical batch size near B_simple, and give unbiased
 estimators of both parts from squared norms of gradients of a small batch and of a big one (appendix A.1). Here the
-small batches are the parts of an optimizer step, those of each rank and micro-batch, and the big one is the step:
+small batches are the parts of an optimizer step, those of each rank (of each group of ranks that share samples) and
+micro-batch, and the big one is the step:
 
   A = sum_i (b_i / B) |G_i|^2   has the mean  |G|^2 + m tr(Sigma) / B   for m parts of b_i samples, B in all
   |G_B|^2                       has the mean  |G|^2 +   tr(Sigma) / B
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -27,6 +28,8 @@ from torch.nn.utils import get_total_norm
 
 from hpcbench.config.schema import RunConfig
 from hpcbench.parallel.group import Group
+from hpcbench.parallel.mesh import Mesh
+from hpcbench.parallel.peers import Peers
 from staging.errors import InputError
 
 COLUMNS = ("epoch", "step", "samples", "small_batch", "big_batch", "gradient_sq", "tr_sigma", "b_simple")
@@ -75,13 +78,19 @@ class Averages:
 class NoiseScale:
     """Measures every ``every`` optimizer steps. Norms stay on the device until ``flush``.
 
-    A measured step copies the gradients once per part after its first, since gradients accumulate. ``scaler`` is the
-    gradient scaler of mixed precision, whose factor is taken out.
+    A measured step copies the gradients once per part after its first, since gradients accumulate, and sums those of
+    each part over the ranks of ``mesh`` that share its samples. ``scaler`` is the gradient scaler of mixed precision,
+    whose factor is taken out.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], group: Group, every: int, scaler: Any = None) -> None:
+    def __init__(
+        self, parameters: Iterable[nn.Parameter], group: Group, every: int, scaler: Any = None, mesh: Mesh | None = None
+    ) -> None:
         self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self.group = group
+        self.axes = list(mesh.axes.values()) if mesh is not None else []
+        self.counts = mesh is None or mesh.spatial_rank == 0
+        """Whether the parts of this rank are counted here, not by another rank that has the same."""
         self.every = every
         self.scaler = scaler
         self.averages = Averages()
@@ -115,7 +124,10 @@ class NoiseScale:
                 if parameter.grad is not None:
                     kept.sub_(parameter.grad)
             own, self.before = self.before, None
-        self.small.append(_square(own) / share)
+        if self.axes:
+            own = [_summed(own, self.axes)]
+        if self.counts:
+            self.small.append(_square(own) / share)
 
     def end_step(self, step: int, samples: int, step_samples: int) -> None:
         """Take the norm of the whole step, after gradients are summed over ranks; ``samples`` are those so far."""
@@ -159,6 +171,14 @@ class NoiseScale:
         one = torch.ones((), device=like.device)
         factor: Tensor = one if self.scaler is None else self.scaler.scale(one)
         return factor.to(like.dtype).square()
+
+
+def _summed(gradients: list[Tensor], axes: Sequence[Peers]) -> Tensor:
+    """All gradients, one after the other, summed over the ranks of ``axes``."""
+    together = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    for axis in axes:
+        axis.all_reduce(together)
+    return together
 
 
 def _square(gradients: list[Tensor]) -> Tensor:

@@ -13,7 +13,7 @@ from hpcbench.config.schema import RunConfig
 from hpcbench.data.sampler import Indices, Shards
 from hpcbench.data.shard import Shard
 from hpcbench.train.build import check_shards
-from hpcbench.train.node_shard import sample_files
+from hpcbench.train.node_shard import nodes_of_places, sample_files
 from staging.errors import InputError
 from staging.prepare import Prepared
 from staging.ranks.together import together
@@ -86,10 +86,18 @@ def shared_patterns(names: Sequence[str], sharded: Sequence[str]) -> tuple[str, 
     return tuple(patterns)
 
 
-def check_placement(application: Application, config: RunConfig, training: Any) -> None:
-    """Raise ``InputError`` where the training set cannot be sharded."""
+def check_placement(
+    application: Application, config: RunConfig, training: Any, nodes: Sequence[int], together: int
+) -> None:
+    """Raise ``InputError`` where the training set cannot be sharded.
+
+    ``nodes`` are those of all ranks, of which ``together`` neighbouring ones share their samples.
+    """
     if config.staging.placement == "shard":
         sample_files(application, config, training)
+        if config.staging.destination:
+            each = range(len(nodes)) if "{rank}" in config.staging.destination else nodes
+            nodes_of_places(each, together)
 
 
 def reshuffle_shards(run: Run) -> None:

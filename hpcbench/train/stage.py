@@ -70,7 +70,10 @@ def prepare_run(run: Run, world: World) -> Prepared:
     options = together(world, lambda: settled(options_of_run(run)))
     prepared = prepare(options, world, Spans(), Counters(), names(run.application, run.config))
     if options.placement == "shard":
-        run.shard = NodeShard(run.application, run.config, run.training, options, world, prepared.destination)
+        run.shard = NodeShard(
+            run.application, run.config, run.training, options, world, prepared.destination,
+            run.mesh.shape.spatial_size,
+        )  # fmt: skip
         foresee_shards(run, prepared)
     return prepared
 

@@ -25,6 +25,7 @@ from hpcbench.train.check_mesh import check_mesh
 from staging.errors import InputError
 
 Start = Callable[..., "subprocess.Popen[str]"]
+Train = Callable[..., int]
 SHORT = ("--train.target", "1e-9", "--train.max_epochs", "2")
 DOUBLE = (*SHORT, "--train.precision", "64-true", "--train.local_batch_size")
 
@@ -110,6 +111,29 @@ def test_ranks_that_read_their_parts_are_one_process_that_reads_whole_samples(co
         assert np.array_equal(pictures["slice"], same["slice"])
 
 
+def test_the_noise_scale_counts_each_sample_once(train: Train, start: Start, tmp_path: Path) -> None:
+    """Two groups of two ranks have two parts of a step, as one process with two micro-batches."""
+    asked = (*DOUBLE, "2", "--train.max_epochs", "1", "--train.noise_scale_every", "1")
+    assert train(tmp_path / "one", *asked, "--train.accumulation", "2") == 3
+    finished(start(tmp_path / "split", *asked, "--parallel.devices", "4", "--parallel.spatial", "2"))
+    one, split = (RunFolder.open(tmp_path / name).read_noise_scale() for name in ("one", "split"))
+    assert len(one) == 6
+    assert set(split["small_batch"]) == {2}
+    np.testing.assert_allclose(split, one, rtol=1e-9)
+
+
+def test_groups_train_on_the_shard_of_their_node(start: Start, tmp_path: Path) -> None:
+    """Two ranks that share samples on each of two nodes are as one rank on each."""
+    settings = (*DOUBLE, "4", "--train.max_epochs", "1", "--staging.placement", "shard")
+    for name, ranks, spatial in (("whole", "2", "1"), ("split", "4", "2")):
+        mesh = ("--parallel.devices", ranks, "--parallel.spatial", spatial, "--parallel.simulated_nodes", "2")
+        staged = ("--staging.destination", str(tmp_path / name / "{node}"))
+        finished(start(tmp_path / f"{name}-run", *settings, *mesh, *staged))
+    whole, split = (losses(tmp_path / f"{name}-run") for name in ("whole", "split"))
+    assert len(whole) == 3
+    assert split == pytest.approx(whole, rel=1e-9)
+
+
 @pytest.mark.mpi
 def test_a_staged_run_of_two_by_two_under_mpiexec_meets_its_target(mpiexec: str, start: Start, tmp_path: Path) -> None:
     """And its log passes the official checker, but for the target, which is its own."""
@@ -130,8 +154,17 @@ def test_a_staged_run_of_two_by_two_under_mpiexec_meets_its_target(mpiexec: str,
         (("--parallel.spatial", "3"), "splits a sample over 3 ranks, which must divide the 2 ranks of the run"),
         (("--parallel.spatial", "two"), "parallel.spatial (two) must be a number of ranks such as 4"),
         (
-            ("--parallel.spatial", "2", "--train.noise_scale_every", "1"),
-            "train.noise_scale_every (1) needs whole samples on each rank; set it 0, or parallel.spatial 2 to 1",
+            (
+                "--parallel.spatial",
+                "2",
+                "--parallel.simulated_nodes",
+                "2",
+                "--staging.placement",
+                "shard",
+                "--staging.destination",
+                "{node}",
+            ),
+            "staging.placement shard: ranks 0 to 1 share samples (parallel.spatial) but not a node; start a multiple",
         ),
     ],
 )

@@ -20,8 +20,9 @@ What follows is optional; a command that needs a missing part says so in one lin
 ``data.inspect_file``     ``(path) -> dict[str, str]``: what a file holds, for `hpcbench data inspect`
 ``data.staged_form``      ``(data, transform)``: sets the configuration to the form that a staging transform makes
 ``data.split_file``       ``(path, folder, config)``: cuts a file of many samples, for `hpcbench data split`
-``open_split(...).part``  ``(spans) -> Dataset`` that reads a part of each sample's inputs (see ``hpcbench.data.part``)
-                          where ``Task.reads_parts``; else ranks that share samples read them whole
+``open_split(...).part``  ``(spans, stored) -> Dataset`` that reads a part of each sample's inputs (see
+                          ``hpcbench.data.part``) where ``Task.reads_parts``; else ranks that share samples read all
+``data.npy_inputs``       ``(data) -> str``: pattern of the npy files whose rows `staging.slabs` may leave out
 ``data.dali_samples``     ``(config, split) -> DaliSamples`` (see ``hpcbench.data.dali_samples``): files and layouts,
                           for ``data.loader dali``; raises ``InputError`` for files that DALI cannot read
 ``simulate``              ``write_sample(config, root, split, index)`` and ``expected_files`` of the same arguments;

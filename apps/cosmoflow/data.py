@@ -31,13 +31,14 @@ from hpcbench.data.dali_samples import (
     refuse_format,
     require_indices,
 )
-from hpcbench.data.part import Spans, slices
+from hpcbench.data.part import Spans, slices, within
+from hpcbench.parallel.spatial.spans import Span
 from staging.errors import DataError, InputError
 from staging.files import list_samples
 
 __all__ = [
-    "CosmoFlowDataset", "check_file", "dali_samples", "inspect_file", "open_split", "split_file", "split_files",
-    "staged_form",
+    "CosmoFlowDataset", "check_file", "dali_samples", "inspect_file", "npy_inputs", "open_split", "split_file",
+    "split_files", "staged_form",
 ]  # fmt: skip
 
 split_file = split_universe
@@ -49,24 +50,28 @@ class CosmoFlowDataset(Dataset[tuple[Tensor, Tensor]]):
     An item is counts (C, S, S, S) int16 with the channels fastest in memory, as they are stored, and the label (4,)
     float32. ``files`` are those with the counts. Only the folder is listed on construction; no file is opened.
     Where ``spans`` cut depth, height or width, no more of the counts is read than that part, if the format allows.
+    With ``stored`` the files, npy, hold those planes alone.
     """
 
-    def __init__(self, data: CosmoFlowData, files: list[Path], spans: Spans | None = None) -> None:
+    def __init__(
+        self, data: CosmoFlowData, files: list[Path], spans: Spans | None = None, stored: Span | None = None
+    ) -> None:
         self.data = data
         self.files = files
         self.input_shape = (data.channels,) + (data.sample_size,) * 3
-        self._part = slices(spans, (2, 3, 4)) if spans else ()
+        self._part = slices(within(spans, stored), (2, 3, 4)) if spans else ()
+        self._planes = data.sample_size if stored is None else stored.length
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        counts, label = read_sample(self.files[index], self.data, self._part)
+        counts, label = read_sample(self.files[index], self.data, self._part, self._planes)
         return torch.from_numpy(counts).permute(3, 0, 1, 2), torch.from_numpy(label)
 
-    def part(self, spans: Spans) -> CosmoFlowDataset:
+    def part(self, spans: Spans, stored: Span | None = None) -> CosmoFlowDataset:
         """The same samples, with those places of dimensions 2 (depth) to 4 (width) of a batch alone."""
-        return CosmoFlowDataset(self.data, self.files, spans)
+        return CosmoFlowDataset(self.data, self.files, spans, stored)
 
 
 def open_split(config: Config, split: str) -> CosmoFlowDataset:
@@ -148,6 +153,16 @@ def check_label(path: Path, label: Label) -> None:
     """Labels are scaled to [-1, 1], to rounding."""
     if not np.isfinite(label).all() or np.abs(label).max() > 1.001:
         raise DataError(path, f"label {label.tolist()} is not within [-1, 1]", "remove it from the set")
+
+
+def npy_inputs(data: CosmoFlowData) -> str:
+    """The files of counts, whose rows are planes. Raises ``InputError`` unless they are npy."""
+    if data.format != "npy":
+        raise InputError(
+            f"staging.slabs leaves out planes of npy files, and data.format is {data.format}; "
+            "set staging.transform tfrecord-to-npy, simulate with --data.format npy, or set staging.slabs false"
+        )
+    return f"*{SUFFIXES['npy']}"
 
 
 def staged_form(data: CosmoFlowData, transform: str) -> None:

@@ -38,13 +38,17 @@ def label_file(counts_file: Path) -> Path:
     return counts_file.with_name(counts_file.name.removesuffix(SUFFIXES["npy"]) + LABEL_SUFFIX)
 
 
-def read_sample(path: Path, data: CosmoFlowData, part: tuple[slice, ...] = ()) -> tuple[Counts, Label]:
+def read_sample(
+    path: Path, data: CosmoFlowData, part: tuple[slice, ...] = (), planes: int | None = None
+) -> tuple[Counts, Label]:
     """Counts (S, S, S, C) int16 and label (4,) float32 of the sample at ``path``, the file that holds the counts.
 
-    ``part`` cuts the counts in their first dimensions; a TFRecord is read whole all the same, to check it. Raises
-    ``DataError`` for a file that is missing, damaged, or of another form than ``data`` says.
+    ``part`` cuts the counts in their first dimensions; a TFRecord is read whole all the same, to check it. The file
+    has ``planes`` of the S, where it is a slab. Raises ``DataError`` for a file that is missing, damaged, or of another
+    form than ``data`` says.
     """
-    shape = (data.sample_size,) * 3 + (data.channels,)
+    size = data.sample_size
+    shape = (size if planes is None else planes, size, size, data.channels)
     if data.format == "tfrecord":
         counts, label = _read_tfrecord(path, data, shape)
         return (np.ascontiguousarray(counts[part]) if part else counts), label

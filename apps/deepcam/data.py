@@ -14,15 +14,16 @@ from torch.utils.data import Dataset
 from apps.deepcam.config import CHANNELS, CLASSES, Config, DeepCAMData
 from apps.deepcam.statistics import STATISTICS_FILE, Statistics, load_statistics
 from hpcbench.data.dali_samples import DaliSamples, StoredArray, refuse_format
-from hpcbench.data.part import Spans, slices
+from hpcbench.data.part import Spans, slices, within
+from hpcbench.parallel.spatial.spans import Span
 from staging.errors import DataError, InputError
 from staging.files import list_samples
 from staging.formats.hdf5 import describe, read_dataset
 from staging.formats.npy import read_array
 
 __all__ = [
-    "ClimateSplit", "Statistics", "check_file", "dali_samples", "inspect_file", "load_statistics", "open_split",
-    "split_files", "staged_form",
+    "ClimateSplit", "Statistics", "check_file", "dali_samples", "inspect_file", "load_statistics", "npy_inputs",
+    "open_split", "split_files", "staged_form",
 ]  # fmt: skip
 
 BROKEN = "copy the file again, or remove it"
@@ -32,26 +33,30 @@ class ClimateSplit(Dataset[tuple[Tensor, Tensor]]):
     """The samples of one split; item i is fields (channels, height, width) float32 and classes (height, width) uint8.
 
     The fields are a view of the stored (height, width, channels) array, which is channels-last for PyTorch.
-    Where ``spans`` cut height or width, no more of the fields is read than that part.
+    Where ``spans`` cut height or width, no more of the fields is read than that part. With ``stored`` the files, npy,
+    hold those rows of the fields alone.
     """
 
-    def __init__(self, files: list[Path], config: DeepCAMData, spans: Spans | None = None) -> None:
+    def __init__(
+        self, files: list[Path], config: DeepCAMData, spans: Spans | None = None, stored: Span | None = None
+    ) -> None:
         self.files = files
         self.input_shape = (len(config.channels), config.height, config.width)
         self._config = config
-        self._part = slices(spans, (2, 3)) if spans else ()
+        self._part = slices(within(spans, stored), (2, 3)) if spans else ()
+        self._stored = stored
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         path = self.files[index]
-        fields = torch.from_numpy(read_fields(path, self._config, self._part)).permute(2, 0, 1)
+        fields = torch.from_numpy(read_fields(path, self._config, self._part, self._stored)).permute(2, 0, 1)
         return fields, torch.from_numpy(read_labels(path, self._config))
 
-    def part(self, spans: Spans) -> ClimateSplit:
+    def part(self, spans: Spans, stored: Span | None = None) -> ClimateSplit:
         """The same samples, with those places of dimensions 2 (height) and 3 (width) of a batch alone."""
-        return ClimateSplit(self.files, self._config, spans)
+        return ClimateSplit(self.files, self._config, spans, stored)
 
 
 def open_split(config: Config, split: str) -> ClimateSplit:
@@ -112,17 +117,21 @@ def sample_files(path: Path) -> list[Path]:
     return [path]
 
 
-def read_fields(path: Path, config: DeepCAMData, part: tuple[slice, ...] = ()) -> npt.NDArray[np.float32]:
+def read_fields(
+    path: Path, config: DeepCAMData, part: tuple[slice, ...] = (), stored: Span | None = None
+) -> npt.NDArray[np.float32]:
     """The chosen channels of a sample, (height, width, channels) float32, all finite; ``part`` cuts rows and columns.
 
-    The variables of a pixel share a cache line of the file, so a choice of channels is made after reading.
+    The variables of a pixel share a cache line of the file, so a choice of channels is made after reading. The file
+    holds the rows ``stored`` alone, where it is a slab.
     """
-    shape = (config.height, config.width, len(CHANNELS))
+    rows = stored or Span(0, config.height)
+    shape = (rows.length, config.width, len(CHANNELS))
     if path.suffix == ".npy":
         fields = read_array(path, shape=shape, dtype=np.float32, selection=part or None)
     else:
-        stored = read_dataset(path, "climate/data", shape=shape, dtype_kind="f", selection=part or None)
-        fields = stored.astype(np.float32, copy=False)
+        found = read_dataset(path, "climate/data", shape=shape, dtype_kind="f", selection=part or None)
+        fields = found.astype(np.float32, copy=False)
     if config.channels != list(range(len(CHANNELS))):
         fields = fields[..., config.channels]
     # A sum shows at once whether anything is not finite; where and what is looked up only then.
@@ -132,7 +141,7 @@ def read_fields(path: Path, config: DeepCAMData, part: tuple[slice, ...] = ()) -
         row, column, place = (int(i) for i in np.argwhere(~np.isfinite(fields))[0])
         name, value = CHANNELS[config.channels[place]], fields[row, column, place]
         top, left = (cut.start or 0 for cut in part or (slice(None), slice(None)))
-        raise DataError(path, f"{name} is {value} at row {top + row}, column {left + column}", BROKEN)
+        raise DataError(path, f"{name} is {value} at row {rows.start + top + row}, column {left + column}", BROKEN)
     return fields
 
 
@@ -194,6 +203,16 @@ def _field_lines(fields: npt.NDArray[Any]) -> dict[str, str]:
 
 def _class_lines(labels: npt.NDArray[Any]) -> dict[str, str]:
     return {name: f"{(labels == label).mean():.4%} of pixels" for label, name in enumerate(CLASSES)}
+
+
+def npy_inputs(data: DeepCAMData) -> str:
+    """The files of fields, whose rows are those of the image. Raises ``InputError`` unless they are npy."""
+    if data.format != "npy":
+        raise InputError(
+            f"staging.slabs leaves out rows of npy files, and data.format is {data.format}; "
+            "set staging.transform hdf5-to-npy, simulate with --data.format npy, or set staging.slabs false"
+        )
+    return "*data-*.npy"
 
 
 def staged_form(data: DeepCAMData, transform: str) -> None:

@@ -38,6 +38,8 @@ class StagingConfig:
     """Everything to every node, or of the training set a part to each, by bytes and seed, which its ranks train on."""
     reshuffle: bool = False
     """Draw new shards before every epoch but the first, and move what changes its node by exchange."""
+    slabs: bool = False
+    """Of samples that ranks on several nodes share (parallel.spatial), bring each node its rows alone; of npy files."""
     path: Literal["direct", "exchange"] = "direct"
     """Each node reads what it needs, or every byte is read once in the job and then sent between the nodes."""
     transform: str = ""

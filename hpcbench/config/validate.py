@@ -52,6 +52,7 @@ def validate_run(config: RunConfig) -> None:
             "set staging.timed true or submission.ruleset 3.0.0"
         )
     validate_overlap(config)
+    validate_slabs(config)
     validate_shards(config)
     if config.train.cuda_graph and config.data.last_batch == "keep":
         raise InputError("train.cuda_graph needs batches of one size; set data.last_batch drop")
@@ -92,6 +93,22 @@ def validate_overlap(config: RunConfig) -> None:
             "staging.overlap does not go with data.loader dali, which opens all files before the first batch; "
             "set data.loader torch, or overlap false"
         )
+
+
+def validate_slabs(config: RunConfig) -> None:
+    """Check what goes with slabs."""
+    staging = config.staging
+    if not staging.slabs:
+        return
+    if not staging.destination:
+        raise InputError("staging.slabs needs staging.destination, a folder on each node")
+    for key, value, wanted in (
+        ("staging.placement", staging.placement, "replicate"),
+        ("staging.overlap", staging.overlap, False),
+        ("data.loader", config.data.loader, "torch"),
+    ):
+        if value != wanted:
+            raise InputError(f"staging.slabs does not go with {key} {value}; set it {wanted}, or staging.slabs false")
 
 
 def validate_shards(config: RunConfig) -> None:

@@ -17,6 +17,7 @@ from hpcbench.data.part import part_of
 from hpcbench.data.sampler import Indices
 from hpcbench.data.shard import Shard, some_sample
 from hpcbench.parallel.peers import Peers
+from hpcbench.parallel.spatial.spans import Span
 from staging.errors import InputError
 
 Batch = tuple[Tensor, Tensor]
@@ -44,13 +45,15 @@ def open_loader(
     workers: int,
     device: torch.device,
     axes: Mapping[int, Peers] | None = None,
+    stored: Span | None = None,
 ) -> Loader:
     """The loader that ``data.loader`` names, for one split; it reads nothing before it is asked to load.
 
-    With ``axes`` it reads this rank's part of each sample along them, where loader and dataset can.
+    With ``axes`` it reads this rank's part of each sample along them, where loader and dataset can; from files that
+    hold no more than the places ``stored`` of dimension 2 of a batch, where that is said.
     """
     if config.data.loader == "torch":
-        own = part_of(samples, axes) if axes else None
+        own = part_of(samples, axes, stored) if axes else None
         return BatchLoader(samples if own is None else own, workers, pin=device.type != "cpu", parts=own is not None)
     from hpcbench.data.dali_loader import DaliLoader, describe
 

@@ -15,22 +15,40 @@ Spans = Mapping[int, Span]
 """The places of each dimension of a batch (samples, channels, ...) that is cut; the others are whole."""
 
 
-def part_of(samples: Any, axes: Mapping[int, Peers]) -> Any | None:
+def part_of(samples: Any, axes: Mapping[int, Peers], stored: Span | None = None) -> Any | None:
     """``samples`` as this rank's part of them, in dimensions and over ranks as of ``axes``; targets stay whole.
 
-    ``None`` where the dataset has no ``part(spans)``, beside which ``input_shape`` is that of a whole sample's inputs
-    (channels, ...).
+    With ``stored`` the files hold only those places of dimension 2 of a batch. ``None`` where the dataset has no
+    ``part(spans, stored)``, beside which ``input_shape`` is that of a whole sample's inputs (channels, ...).
     """
     if isinstance(samples, Shard):
-        items = part_of(samples.items, axes)
+        items = part_of(samples.items, axes, stored)
         return None if items is None else samples.also(items)
     if isinstance(samples, Subset):
-        dataset = part_of(samples.dataset, axes)
+        dataset = part_of(samples.dataset, axes, stored)
         return None if dataset is None else Subset(dataset, samples.indices)
     if not hasattr(samples, "part"):
         return None
     shape = samples.input_shape
-    return samples.part({dim: cut(shape[dim - 1], axis.size)[axis.rank] for dim, axis in axes.items()})
+    spans = {dim: cut(shape[dim - 1], axis.size)[axis.rank] for dim, axis in axes.items()}
+    return samples.part(spans) if stored is None else samples.part(spans, stored)
+
+
+def input_shape(samples: Any) -> tuple[int, ...]:
+    """The shape of a whole sample's inputs, (channels, ...), of a dataset with ``part``."""
+    if isinstance(samples, Shard):
+        return input_shape(samples.items)
+    if isinstance(samples, Subset):
+        return input_shape(samples.dataset)
+    shape: tuple[int, ...] = samples.input_shape
+    return shape
+
+
+def within(spans: Spans, stored: Span | None) -> Spans:
+    """``spans`` as they lie in files that hold only the places ``stored`` of dimension 2."""
+    if stored is None:
+        return spans
+    return {**spans, 2: spans.get(2, stored).moved(-stored.start)}
 
 
 def slices(spans: Spans, dims: Sequence[int]) -> tuple[slice, ...]:

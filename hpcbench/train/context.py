@@ -30,6 +30,7 @@ from hpcbench.parallel.group import Group
 from hpcbench.parallel.mesh import Mesh
 from hpcbench.parallel.sharded import ShardedGradients, gathered, sharded_optimizer_state
 from hpcbench.parallel.spatial.layers import own_part
+from hpcbench.parallel.spatial.spans import Span
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.train import checkpoint as checkpoints
 from hpcbench.train.arrivals import Arrivals
@@ -86,6 +87,8 @@ class Run:
     """This node's part of the training set, where it has only one."""
     shards: Shards | None = None
     """The parts of all nodes."""
+    slab: Span | None = None
+    """The rows of every sample that this node has staged, where it has not all of them."""
 
     def __post_init__(self) -> None:
         self.device = self.fabric.device
@@ -163,18 +166,22 @@ class Run:
         self.training, self.validation = open_data(self.application, self.config)
         self.open_loaders()
 
-    def open_loaders(self, config: RunConfig | None = None) -> None:
+    def open_loaders(
+        self, config: RunConfig | None = None, training: Any = None, validation: Any = None, stored: Span | None = None
+    ) -> None:
         """A loader for each split, of files that ``config`` names; processes or threads start when first needed.
 
-        Where samples are shared, it reads this rank's part of them if the task can prepare that, else whole ones.
+        Of samples that ranks share, it reads this rank's part where the task prepares parts; ``stored`` as ``part_of``.
         """
 
         def opened(split: str, samples: Any) -> Loader:
             axes = self.mesh.axes if self.task.reads_parts(split == "train") else {}
-            return open_loader(self.application, config or self.config, split, samples, self.workers, self.device, axes)
+            return open_loader(
+                self.application, config or self.config, split, samples, self.workers, self.device, axes, stored
+            )
 
-        self.training_loader = opened("train", self.training)
-        self.validation_loader = opened("validation", self.validation)
+        self.training_loader = opened("train", self.training if training is None else training)
+        self.validation_loader = opened("validation", self.validation if validation is None else validation)
         self.cut_epoch()
 
     def cut_epoch(self) -> None:

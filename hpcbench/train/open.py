@@ -32,6 +32,7 @@ from hpcbench.train.interrupt import Interrupts
 from hpcbench.train.noise_scale import check_noise_scale
 from hpcbench.train.ranks import Ranks
 from hpcbench.train.shards import check_placement
+from hpcbench.train.slabs import check_slabs
 from hpcbench.train.stage import check_transform
 from hpcbench.train.state import State
 from staging.errors import InputError
@@ -66,6 +67,7 @@ def open_run(
     ranks.together(lambda: check_batch(config, len(training), shared.total))
     ranks.together(lambda: check_noise_scale(config, shape.data * shared.turns * config.train.accumulation))
     task = ranks.together(lambda: application.module("task").build_task(config))
+    ranks.together(lambda: check_slabs(application, config, shape, task))
     folder, found = ranks.together(lambda: open_folder(path, launch.rank, resume=resume))
     log = ranks.together(lambda: start_log(folder, application, config, ranks, found))
     model = build_model(application, config, ranks.fabric, seed)

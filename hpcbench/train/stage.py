@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import glob
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from hpcbench.parallel.staging_world import staging_world
 from hpcbench.train import overlap
 from hpcbench.train.node_shard import NodeShard
 from hpcbench.train.shards import foresee_shards, read_shards, shared_patterns
+from hpcbench.train.slabs import own_rows, read_slabs, transform_of_rows
 from staging.errors import InputError
 from staging.landing.transforms import find_transform
 from staging.moving.counters import Counters
@@ -68,6 +70,9 @@ def stage_dataset(run: Run, watcher: AbortWatcher | None = None) -> None:
 def prepare_run(run: Run, world: World) -> Prepared:
     """What a staging of the run will do; collective. Raises ``InputError`` on all ranks where it cannot be done."""
     options = together(world, lambda: settled(options_of_run(run)))
+    if run.config.staging.slabs:
+        run.slab = own_rows(run, world)
+        options = replace(options, transform=transform_of_rows(run, run.slab))
     prepared = prepare(options, world, Spans(), Counters(), names(run.application, run.config))
     if options.placement == "shard":
         run.shard = NodeShard(
@@ -156,6 +161,9 @@ def read_staged(run: Run, folder: Path) -> None:
     """Read the dataset where it landed, in the form that the transform gave it."""
     if run.shard is not None:
         read_shards(run)
+        return
+    if run.slab is not None:
+        read_slabs(run, folder)
         return
     transform = run.config.staging.transform
     if transform:

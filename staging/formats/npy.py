@@ -66,7 +66,23 @@ def npy_header(shape: tuple[int, ...], dtype: npt.DTypeLike) -> bytes:
     return file.getvalue()
 
 
-def _header(file: BinaryIO, path: Path) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def parse_header(data: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int] | None:
+    """Shape, whether in Fortran order, type, and length of the header that ``data`` begins with.
+
+    ``None`` where ``data`` ends before the header does. Raises ``DataError`` of ``name`` for anything else than npy.
+    """
+    magic = npy_format.MAGIC_PREFIX
+    if data[: len(magic)] != magic[: len(data)]:
+        raise DataError(name, "is not an npy file", AGAIN)
+    width = 2 if data[len(magic) : len(magic) + 1] == b"\x01" else 4
+    before = len(magic) + 2 + width
+    length = before + int.from_bytes(data[before - width : before], "little")
+    if len(data) < before or len(data) < length:
+        return None
+    return *_header(io.BytesIO(data), name), length
+
+
+def _header(file: BinaryIO, path: Path | str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     try:
         version = npy_format.read_magic(file)
         if version == (1, 0):

@@ -30,8 +30,8 @@ def test_without_a_transform_files_land_as_they_are(tmp_path: Path) -> None:
     [
         (
             "unzip",
-            "transform 'unzip' is not known; use one of gunzip, hdf5-to-npy, tfrecord-index, tfrecord-to-npy, untar, "
-            "or package.module:function",
+            "transform 'unzip' is not known; use one of gunzip, hdf5-to-npy, npy-rows, tfrecord-index, "
+            "tfrecord-to-npy, untar, or package.module:function",
         ),
         ("gunzip+", "transform '' is not known; use one of "),
         ("tfrecord-index:a=1", "transform 'tfrecord-index' has no option 'a'; it has none"),

@@ -1,0 +1,131 @@
+"""Transform ``npy-rows``: of an npy array only some rows of its first dimension land, as an npy array of these.
+
+For samples that ranks share, where a node needs no more than its part of each. Nothing is held but the header.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from dataclasses import replace
+from pathlib import Path
+
+from staging.errors import DataError, InputError
+from staging.formats.npy import npy_header, parse_header
+from staging.landing.sinks import Landed, Sink, SinkMaker
+from staging.landing.transform.options import Options, refuse_unknown
+from staging.source.listing import UNKNOWN
+
+NAME = "npy-rows"
+MOST_HEADER_BYTES = 1 << 16
+AGAIN = "copy it again, or remove it from the set"
+
+
+class NpyRows:
+    """Rows ``first`` to before ``stop`` of arrays of ``of`` rows; other files than those named ``names`` stay whole."""
+
+    def __init__(self, first: int, stop: int, of: int, names: str = "*.npy") -> None:
+        if not 0 <= first < stop <= of:
+            raise InputError(f"transform '{NAME}' needs 0 <= first < stop <= of, not first={first},stop={stop},of={of}")
+        self.first, self.stop, self.of = first, stop, of
+        self.pattern = names
+
+    @classmethod
+    def from_options(cls, options: Options) -> NpyRows:
+        """From the options behind the transform's name."""
+        refuse_unknown(NAME, options, ["first", "stop", "of", "names"])
+        for key in ("first", "stop", "of"):
+            if not options.get(key, "").isdecimal():
+                raise InputError(
+                    f"transform '{NAME}' option {key} ({options.get(key, 'unset')}) must be a whole number"
+                )
+        first, stop, of = (int(options[key]) for key in ("first", "stop", "of"))
+        return cls(first, stop, of, options.get("names", "*.npy"))
+
+    def names(self, name: str) -> list[str]:
+        """``name`` itself."""
+        return [name]
+
+    def sinks(self, inner: SinkMaker) -> SinkMaker:
+        """Sinks that leave rows out on the way to ``inner``."""
+        return _RowsSinkMaker(self, inner)
+
+    def takes(self, name: str) -> bool:
+        """Whether rows of this file are left out."""
+        return fnmatch.fnmatchcase(name, self.pattern)
+
+
+class _RowsSinkMaker:
+    def __init__(self, transform: NpyRows, inner: SinkMaker) -> None:
+        self.transform, self.inner = transform, inner
+
+    def __call__(self, destination: Path, name: str, size: int, mtime_ns: int) -> Sink:
+        if not self.transform.takes(name):
+            return self.inner(destination, name, size, mtime_ns)
+        return _RowsSink(self.transform, self.inner, destination, name, mtime_ns)
+
+    def space(self, name: str, size: int) -> int:
+        rows = self.transform
+        kept = size * (rows.stop - rows.first) // rows.of + MOST_HEADER_BYTES if rows.takes(name) else size
+        return self.inner.space(name, size if size == UNKNOWN else kept)
+
+
+class _RowsSink:
+    """Reads the header, then passes on the bytes of the rows that are kept; the others are counted."""
+
+    def __init__(self, rows: NpyRows, inner: SinkMaker, destination: Path, name: str, mtime_ns: int) -> None:
+        self._rows, self._inner, self._destination = rows, inner, destination
+        self._name, self._mtime_ns = name, mtime_ns
+        self._head = bytearray()
+        self._sink: Sink | None = None
+        self._start = self._stop = self._end = 0
+        """Bytes of the data: where kept rows start and stop, and where all end."""
+        self._seen = 0
+
+    def write(self, data: memoryview) -> None:
+        """Pass on what is of the rows that are kept."""
+        if self._sink is None:
+            self._head += data
+            data = self._open()
+        if self._sink is not None:
+            first, stop = max(self._start - self._seen, 0), max(self._stop - self._seen, 0)
+            if kept := data[first:stop]:
+                self._sink.write(kept)
+            self._seen += len(data)
+
+    def close(self) -> list[Landed]:
+        """Put the rows under the name of the array, if it was complete."""
+        if self._sink is None:
+            raise DataError(self._name, "is no npy file, or ends within its header", AGAIN)
+        if self._seen != self._end:
+            raise DataError(self._name, f"holds {self._seen} bytes of data where its header says {self._end}", AGAIN)
+        return [replace(landed, source=self._name) for landed in self._sink.close()]
+
+    def abandon(self) -> None:
+        """Remove what is not finished."""
+        if self._sink is not None:
+            self._sink.abandon()
+
+    def _open(self) -> memoryview:
+        """Open the sink for the rows as soon as the header is there; returns the data behind it."""
+        found = parse_header(bytes(self._head[:MOST_HEADER_BYTES]), self._name)
+        if found is None:
+            if len(self._head) >= MOST_HEADER_BYTES:
+                raise DataError(self._name, f"has a header of more than {MOST_HEADER_BYTES} bytes", AGAIN)
+            return memoryview(b"")
+        shape, fortran, dtype, length = found
+        rows = self._rows
+        if fortran and len(shape) > 1:
+            raise DataError(self._name, "is in Fortran order", "write it again in C order")
+        if not shape or shape[0] != rows.of:
+            raise DataError(
+                self._name, f"has shape {shape} where {rows.of} rows are expected", "set the data sizes to the file's"
+            )
+        row = math.prod(shape[1:]) * dtype.itemsize
+        self._start, self._stop, self._end = rows.first * row, rows.stop * row, rows.of * row
+        header = npy_header((rows.stop - rows.first, *shape[1:]), dtype)
+        size = len(header) + self._stop - self._start
+        self._sink = self._inner(self._destination, self._name, size, self._mtime_ns)
+        self._sink.write(memoryview(header))
+        behind, self._head = memoryview(self._head)[length:], bytearray()
+        return behind

@@ -71,7 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--transform",
         default="",
         metavar="NAME",
-        help="gunzip, tfrecord-to-npy, hdf5-to-npy, npy-rows, tfrecord-index, untar, package.module:function; a+b chains",
+        help="gunzip, tfrecord-to-npy, hdf5-to-npy, npy-rows, tfrecord-index, untar, package.module:function; a+b "
+        "chains",
     )
     parser.add_argument(
         "--plain", action="append", default=[], metavar="PATTERN", help="names that the transform leaves; repeatable"

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from _borders import borders_apart
 from _common import compared, write_results
 from _split import Sample, kept_bytes, laid_out, start_ranks
 from torch import Tensor, nn
@@ -132,7 +133,14 @@ def measure(name: str, group: Group, rounds: int) -> dict[str, Any]:
     """Seconds of each way in each round, on all ranks together, and what else is known of them."""
     sample = Sample(name, SIZES[name])
     mesh, watches = watched(make_mesh(group, mesh_shape(2, "2")))
-    split = Way(sample.model(mesh), sample.loss(mesh), group)
+    loss, forward_s = sample.loss(mesh), [0.0]
+
+    def forward(model: nn.Module) -> Tensor:
+        result = loss(model)
+        forward_s[0] = sum(watch.halo_s for watch in watches)
+        return result
+
+    split = Way(sample.model(mesh), forward, group)
     made = {"split": split, "gloo": split, "silent": split, "bound": Way(sample.model(), half(sample), group)}
     if group.is_main:
         made["whole"] = Way(sample.model(), sample.loss(), None)
@@ -140,7 +148,7 @@ def measure(name: str, group: Group, rounds: int) -> dict[str, Any]:
     if group.is_main:
         kept["whole"] = kept_bytes(made["whole"].model, made["whole"].forward)
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
-    shares: dict[str, list[float]] = {"halo": [], "sums": []}
+    shares: dict[str, list[float]] = {"halo": [], "forward_halo": [], "sums": []}
     for number in range(-1, rounds):
         turn = number % len(WAYS)
         for way in WAYS[turn:] + WAYS[:turn]:
@@ -156,10 +164,15 @@ def measure(name: str, group: Group, rounds: int) -> dict[str, Any]:
                 continue
             seconds[way].append(took)
             if way == "split":
+                shares["forward_halo"].append(max(group.all_gather_object(forward_s[0])) / took)
                 shares["halo"].append(max(group.all_gather_object(sum(each.halo_s for each in watches))) / took)
                 shares["sums"].append(max(group.all_gather_object(sum(each.sums_s for each in watches))) / took)
                 sent = group.max(float(sum(each.halo_bytes for each in watches)))
-    return {"seconds": seconds, "share_of_step": shares, "halo_bytes_per_rank": sent, "kept_bytes": kept}
+    apart = borders_apart(split.model, split.forward)
+    return {
+        "seconds": seconds, "share_of_step": shares, "halo_bytes_per_rank": sent, "kept_bytes": kept,
+        "borders_apart": apart,
+    }  # fmt: skip
 
 
 def half(sample: Sample) -> Callable[[nn.Module], Tensor]:

@@ -97,6 +97,8 @@ class NoiseScale:
         self.pending: list[tuple[int, int, int, Tensor]] = []
         self.before: list[Tensor] | None = None
         self.small: list[Tensor] = []
+        self.begun = False
+        """Whether the gradients hold those of an earlier part of the step."""
 
     def due(self, step: int) -> bool:
         """Whether an optimizer step, counted from 1, is measured."""
@@ -104,7 +106,7 @@ class NoiseScale:
 
     def start_part(self, step: int) -> None:
         """Keep the gradients of earlier parts, before the backward pass of another."""
-        if self.due(step) and self.small:
+        if self.due(step) and self.begun:
             # Gradients accumulate, so those of a part are a difference.
             self.before = [
                 torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
@@ -118,6 +120,7 @@ class NoiseScale:
         """
         if not self.due(step) or not share:
             return
+        self.begun = True
         own = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         if self.before is not None:
             for kept, parameter in zip(self.before, self.parameters, strict=True):
@@ -138,7 +141,7 @@ class NoiseScale:
         small = torch.stack(self.small).sum() if self.small else torch.zeros_like(big)
         scale = self._scale(big)
         self.pending.append((step, samples, step_samples, torch.stack([parts, small / scale, big / scale])))
-        self.small = []
+        self.small, self.begun = [], False
 
     def flush(self, epoch: int) -> list[dict[str, Any]]:
         """Rows of ``noise_scale.csv``, the same on all ranks; waits for the device.

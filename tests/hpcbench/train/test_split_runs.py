@@ -112,14 +112,18 @@ def test_ranks_that_read_their_parts_are_one_process_that_reads_whole_samples(co
 
 
 def test_the_noise_scale_counts_each_sample_once(train: Train, start: Start, tmp_path: Path) -> None:
-    """Two groups of two ranks have two parts of a step, as one process with two micro-batches."""
+    """Two groups of two ranks, real and simulated, have two parts of a step, as one process with two micro-batches."""
     asked = (*DOUBLE, "2", "--train.max_epochs", "1", "--train.noise_scale_every", "1")
     assert train(tmp_path / "one", *asked, "--train.accumulation", "2") == 3
     finished(start(tmp_path / "split", *asked, "--parallel.devices", "4", "--parallel.spatial", "2"))
-    one, split = (RunFolder.open(tmp_path / name).read_noise_scale() for name in ("one", "split"))
+    turns = ("--parallel.devices", "2", "--parallel.spatial", "2", "--parallel.simulated_ranks", "2")
+    finished(start(tmp_path / "turns", *asked, *turns))
+    one, split, simulated = (RunFolder.open(tmp_path / name).read_noise_scale() for name in ("one", "split", "turns"))
     assert len(one) == 6
     assert set(split["small_batch"]) == {2}
     np.testing.assert_allclose(split, one, rtol=1e-9)
+    np.testing.assert_allclose(simulated, one, rtol=1e-9)
+    assert losses(tmp_path / "turns") == pytest.approx(losses(tmp_path / "one"), rel=1e-9)
 
 
 def test_groups_train_on_the_shard_of_their_node(start: Start, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def ways(layer: SplitConvolution, shape: torch.Size) -> tuple[Callable[[], Tenso
     # Padding is known, too.
     low, high = (known.start if before else 0), (known.stop if after else widening.need.length)
     outputs = (widening.need.length - extent) // stride + 1
-    first = -(-low // stride)
+    first = min(-(-low // stride), outputs)
     last = max(min((high - extent) // stride + 1, outputs), first)
 
     def convolve(start: int, stop: int) -> Tensor:

@@ -144,6 +144,7 @@ def measure(name: str, group: Group, rounds: int) -> dict[str, Any]:
     made = {"split": split, "gloo": split, "silent": split, "bound": Way(sample.model(), half(sample), group)}
     if group.is_main:
         made["whole"] = Way(sample.model(), sample.loss(), None)
+    apart = borders_apart(split.model, split.forward)
     kept = {way: kept_bytes(made[way].model, made[way].forward) for way in ("split", "bound")}
     if group.is_main:
         kept["whole"] = kept_bytes(made["whole"].model, made["whole"].forward)
@@ -168,7 +169,6 @@ def measure(name: str, group: Group, rounds: int) -> dict[str, Any]:
                 shares["halo"].append(max(group.all_gather_object(sum(each.halo_s for each in watches))) / took)
                 shares["sums"].append(max(group.all_gather_object(sum(each.sums_s for each in watches))) / took)
                 sent = group.max(float(sum(each.halo_bytes for each in watches)))
-    apart = borders_apart(split.model, split.forward)
     return {
         "seconds": seconds, "share_of_step": shares, "halo_bytes_per_rank": sent, "kept_bytes": kept,
         "borders_apart": apart,

@@ -74,12 +74,12 @@ def empty_axes(shape: MeshShape, rank: int) -> Axes:
     for number in reversed(range(len(shape.spatial))):
         place, index = divmod(place, shape.spatial[number])
         if shape.spatial[number] > 1:
-            axes[FIRST_DIM + number] = EmptyAxis(index, shape.spatial[number])
+            axes[FIRST_DIM + number] = EmptyPeers(index, shape.spatial[number])
     return dict(sorted(axes.items()))
 
 
-class EmptyAxis:
-    """A place on an axis whose other ranks are not there."""
+class EmptyPeers:
+    """A place among peers who are not there."""
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size

@@ -6,7 +6,7 @@ import torch
 
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
-from hpcbench.parallel.mesh import Mesh, empty_axes
+from hpcbench.parallel.mesh import EmptyPeers, Mesh, empty_axes
 from hpcbench.parallel.mesh_shape import MeshShape
 from staging.errors import InputError
 
@@ -18,7 +18,9 @@ def check_mesh(application: Application, config: RunConfig, shape: MeshShape, ra
     if shape.spatial_size > 1:
         with torch.device("meta"):
             model = application.module("model").build_model(config)
-        application.module("parallel").parallelize(model, config, Mesh(shape, rank, empty_axes(shape, rank)))
+        peers = EmptyPeers(rank % shape.spatial_size, shape.spatial_size)
+        mesh = Mesh(shape, rank, empty_axes(shape, rank), peers)
+        application.module("parallel").parallelize(model, config, mesh)
 
 
 def check_sharding(config: RunConfig, shape: MeshShape) -> None:

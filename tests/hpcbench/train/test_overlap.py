@@ -243,7 +243,7 @@ def test_shards_that_a_plan_foresees_decide_the_steps_that_are_logged() -> None:
             self.steps_per_epoch = -(-int(np.bincount(self.shards.home).max()) // 2)
 
     shard = NodeShard.__new__(NodeShard)
-    shard.numbers, shard.world = {"train/c": 0, "train/a": 1, "train/b": 2}, Alone()
+    shard.numbers, shard.world, shard.together = {"train/c": 0, "train/a": 1, "train/b": 2}, Alone(), 1
     names = ["stats", "train/a", "train/b", "train/c"]
     plan = SimpleNamespace(home=np.array([-1, 1, 0, 0], np.int32))
     places = [SimpleNamespace(node=node) for node in (0, 1)]

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from staging.errors import DataError
 from staging.landing.sinks import Landed
 from staging.landing.transforms import sink_maker
+from tests.staging import transforming
+from tests.staging.transforming import TIME, files
 
-TIME = 1_500_000_000_000_000_000
 MODES = {".tar": "w", ".tar.gz": "w:gz", ".tgz": "w:gz", ".tar.xz": "w:xz", ".tar.bz2": "w:bz2"}
 CONTENTS = {"a.npy": b"one" * 700, "deep/er/b.npy": b"", "c.bin": bytes(512)}
 LONG = "x" * 90 + "/" + "y" * 150 + "/" + "z" * 120 + ".npy"
@@ -46,28 +47,12 @@ def odd(**fields: object) -> bytes:
 
 
 def land(folder: Path, name: str, data: bytes, piece: int = 1 << 20, transform: str = "untar") -> list[Landed]:
-    sink = sink_maker(transform)(folder, name, len(data), TIME)
-    try:
-        for start in range(0, len(data), piece):
-            buffer = bytearray(data[start : start + piece])
-            sink.write(memoryview(buffer))
-            buffer[:] = b"\xee" * len(buffer)
-        return sink.close()
-    except BaseException:
-        sink.abandon()
-        raise
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return transforming.land(folder, transform, name, data, piece)
 
 
 def problem(folder: Path, data: bytes, name: str = "t/a.tar") -> str:
-    with pytest.raises(DataError) as error:
-        land(folder, name, data)
-    assert files(folder) == {}, "members that had landed are gone"
-    assert "\n" not in str(error.value)
-    return str(error.value)
+    """What is said of an archive, of which no member stays."""
+    return transforming.problem(folder, "untar", name, data, 1 << 20)
 
 
 @pytest.mark.parametrize("suffix", MODES)

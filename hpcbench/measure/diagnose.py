@@ -25,8 +25,13 @@ from staging.errors import InputError
 State = Literal["ok", "note", "broken"]
 """``note``: something optional is absent, or worth knowing. ``broken``: a run asked for cannot work."""
 
-NEEDED = ("torch", "lightning.fabric", "numpy", "scipy", "h5py", "pandas", "matplotlib", "mpi4py", "mlperf_logging")
-DISTRIBUTIONS = {"lightning.fabric": "lightning", "mlperf_logging": "mlperf-logging"}
+FABRIC = "lightning_fabric" if find_spec("lightning_fabric") else "lightning.fabric"
+NEEDED = ("torch", FABRIC, "numpy", "scipy", "h5py", "pandas", "matplotlib", "mpi4py", "mlperf_logging")
+DISTRIBUTIONS = {
+    "lightning_fabric": "lightning-fabric",
+    "lightning.fabric": "lightning",
+    "mlperf_logging": "mlperf-logging",
+}
 SCHEDULERS = {"Slurm": "sbatch", "PBS": "qsub", "LSF": "bsub", "Flux": "flux"}
 LOCAL_FOLDERS = ("/tmp", "/dev/shm", "$TMPDIR", "$SLURM_TMPDIR", "$PBS_JOBFS", "$LOCAL_SCRATCH")  # noqa: S108
 MPI_PROBE = """

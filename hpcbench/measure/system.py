@@ -18,7 +18,7 @@ import psutil
 if TYPE_CHECKING:
     from hpcbench.config.schema import RunConfig
 
-PACKAGES = ("torch", "lightning", "numpy", "scipy", "h5py", "mpi4py", "mlperf-logging", "hpcbench")
+PACKAGES = ("torch", "lightning-fabric", "lightning", "numpy", "scipy", "h5py", "mpi4py", "mlperf-logging", "hpcbench")
 
 
 def system_description(config: RunConfig, nodes: int = 1, storage: Path | None = None) -> dict[str, Any]:

@@ -34,6 +34,8 @@ class Bucket:
         self.gradients: list[Tensor] = []
         self.moments: list[list[Tensor]] = []
         """For each kind of moment (``exp_avg``, ...) one tensor per parameter."""
+        self.elements = sum(local(parameter).numel() for parameter in self.parameters)
+        """Elements of all weights on this rank."""
         self.pointers: list[int] = []
         """Addresses of weights and moments."""
         self.found_inf: Tensor | None = None
@@ -58,11 +60,6 @@ class Bucket:
     def on_host(self) -> bool:
         """Whether a processor does the work, with no verdict to wait for."""
         return self.weights[0].device.type == "cpu" and self.found_inf is None
-
-    @property
-    def elements(self) -> int:
-        """Elements of all weights on this rank."""
-        return sum(weight.numel() for weight in self.weights)
 
     def pieces(self) -> list[list[tuple[int, int, int]]]:
         """Layer, first element and the one after the last, of all weights: in order, ``PIECE`` elements together."""

@@ -9,13 +9,15 @@ With ``max_grad_norm`` 1 it is the variant with pre-normalisation that DeepCAM's
 ``FusedLAMB``); the paper has none. Unlike timm and pytorch-optimizer, nothing is added to a norm before dividing by it.
 The paper's bounds are on |w|; ``trust_bounds`` are on the ratio. Where a norm is zero the ratio is 1.
 
-How the bytes move is in ``lamb_host`` (processors), ``lamb_triton`` (accelerators) and ``lamb_foreach`` (the rest).
+How the bytes move is in ``lamb_numba`` (processors) or ``lamb_host`` (where Numba is missing, or a model is small),
+``lamb_triton`` (accelerators) and ``lamb_foreach`` (the rest).
 """
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -27,6 +29,9 @@ from hpcbench.optim.layerwise import LayerwiseOptimizer
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 """Whether kernels can be written for an accelerator; torch's builds for them bring it along."""
+HAS_NUMBA = importlib.util.find_spec("numba") is not None
+COMPILED_FROM = 1 << 22
+"""Elements of a model from which loops on a processor are compiled: that takes a second or two, once a process."""
 
 
 class LAMB(LayerwiseOptimizer):
@@ -81,8 +86,8 @@ class LAMB(LayerwiseOptimizer):
     def directions(self, bucket: Bucket) -> tuple[Tensor, Callable[[Tensor], None]]:
         """New moments; squared norms of w and u, (2, parameters), and what adds each layer's factor times u to w."""
         if bucket.on_host:
-            room = self.room(bucket)
-            return lamb_host.directions(bucket, room), lambda factors: lamb_host.apply(bucket, room, factors)
+            room, host = self.room(bucket), self.host_kernels(bucket)
+            return host.directions(bucket, room), lambda factors: host.apply(bucket, room, factors)
         if HAS_TRITON:
             from hpcbench.optim import lamb_triton
 
@@ -90,6 +95,15 @@ class LAMB(LayerwiseOptimizer):
                 return lamb_triton.directions(bucket), lambda factors: lamb_triton.apply(bucket, factors)
         updates, squares = lamb_foreach.directions(bucket)
         return squares, lambda factors: lamb_foreach.apply(bucket, updates, factors)
+
+    def host_kernels(self, bucket: Bucket) -> ModuleType:
+        """The module that does the work on a processor."""
+        if HAS_NUMBA and self.elements >= COMPILED_FROM:
+            from hpcbench.optim import lamb_numba
+
+            if lamb_numba.works(bucket):
+                return lamb_numba
+        return lamb_host
 
     def ratios(self, bucket: Bucket, squares: Tensor) -> Tensor:
         """The trust ratio of each layer, (parameters,)."""

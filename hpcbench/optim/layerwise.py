@@ -112,6 +112,11 @@ class LayerwiseOptimizer(Optimizer):
             bucket.prepare(self.name, found_inf)
         return self._buckets
 
+    @property
+    def elements(self) -> int:
+        """Elements on this rank of all weights that have a gradient."""
+        return sum(bucket.elements for bucket in self._buckets)
+
     def room(self, bucket: Bucket) -> Tensor:
         """A vector of at least the bucket's elements, whose content lasts until the next bucket's.
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from lightning.fabric import Fabric
-from lightning.fabric.accelerators.accelerator import Accelerator
-from lightning.fabric.plugins import ClusterEnvironment, MixedPrecision
-from lightning.fabric.plugins.precision import DoublePrecision, Precision
-from lightning.fabric.strategies.single_device import SingleDeviceStrategy
 
 from hpcbench.config.schema import RunConfig
+from hpcbench.parallel.fabric import (
+    Accelerator,
+    ClusterEnvironment,
+    DoublePrecision,
+    Fabric,
+    MixedPrecision,
+    Precision,
+    SingleDeviceStrategy,
+)
 from hpcbench.parallel.precision import resolve_precision
 from staging.errors import InputError
 from staging.ranks.launch import Launch

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from lightning.fabric import Fabric
 from torch import nn
 
 from hpcbench.application import Application
@@ -13,6 +12,7 @@ from hpcbench.config.schema import RunConfig
 from hpcbench.data.loader import first_samples
 from hpcbench.data.sampler import Shards, epoch_sizes
 from hpcbench.optim.registry import create_optimizer, parameter_kinds
+from hpcbench.parallel.fabric import Fabric
 from hpcbench.train.task import Task
 from staging.errors import InputError
 

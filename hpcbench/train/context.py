@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from lightning.fabric import Fabric
 from torch import Tensor, nn
 
 from hpcbench.application import Application
@@ -25,6 +24,7 @@ from hpcbench.measure.system import accelerator, processor
 from hpcbench.optim.registry import clipping_outside
 from hpcbench.parallel.batchnorm import RankStatistics
 from hpcbench.parallel.data_ranks import DataRanks
+from hpcbench.parallel.fabric import Fabric
 from hpcbench.parallel.gradients import GradientReducer
 from hpcbench.parallel.group import Group
 from hpcbench.parallel.mesh import Mesh

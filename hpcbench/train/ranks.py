@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
-from lightning.fabric import Fabric
 
 from hpcbench import __version__
 from hpcbench.config.resolve import as_tree
 from hpcbench.config.schema import RunConfig
 from hpcbench.parallel.data_ranks import deal_to_nodes
 from hpcbench.parallel.environment import make_fabric
+from hpcbench.parallel.fabric import Fabric
 from hpcbench.parallel.group import Group, connect
 from hpcbench.parallel.threads import threads_per_rank
 from staging.errors import EveryRankError, InputError

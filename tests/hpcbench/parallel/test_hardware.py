@@ -8,10 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from lightning.fabric.accelerators import CPUAccelerator
 
 from hpcbench.config.schema import RunConfig
-from hpcbench.parallel.environment import choose_device, make_fabric
+from hpcbench.parallel.environment import TorchAccelerator, choose_device, make_fabric
 from hpcbench.parallel.group import connect, default_backend
 from hpcbench.parallel.precision import processor_flags, resolve_precision
 from hpcbench.parallel.threads import core_share, cpu_quota, threads_per_rank
@@ -143,4 +142,4 @@ def test_fabric_gets_device_and_precision_and_detects_nothing(
         assert model(torch.ones(1, 2)).dtype == inside
     assert fabric.device == torch.device("cpu")
     assert fabric.world_size == 1
-    assert not isinstance(fabric.strategy.accelerator, CPUAccelerator)
+    assert isinstance(fabric.strategy.accelerator, TorchAccelerator)  # not Fabric's own

@@ -1,0 +1,140 @@
+"""LAMB's compiled loops on a processor take the steps of the formulas, whole or in pieces, on one thread or more."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hpcbench.optim import bucket, lamb
+from hpcbench.optim.lamb import LAMB
+from tests.hpcbench.optim import formulas
+
+pytestmark = pytest.mark.skipif(not importlib.util.find_spec("numba"), reason="needs numba (pip install numba)")
+
+SHAPES = ((40, 3), (5,), (0, 2), (7, 3, 2, 2), (1,))
+SETS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "decayed": {"weight_decay": 0.05, "betas": (0.5, 0.9), "eps": 0.1},
+    "uncorrected": {"bias_correction": False, "weight_decay": 0.01},
+    "a sum": {"grad_averaging": False, "weight_decay": 0.3},
+    "clipped": {"max_grad_norm": 0.7, "weight_decay": 0.05},
+}
+
+
+@pytest.fixture(params=[1, 3], ids=["one thread", "three threads"], autouse=True)
+def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The loops for small layers too, in pieces of 16 elements; what they worked on, as one number a bucket."""
+    from hpcbench.optim import lamb_numba
+
+    monkeypatch.setattr(lamb, "COMPILED_FROM", 0)
+    monkeypatch.setattr(bucket, "PIECE", 16)
+    used: list[int] = []
+    original = lamb_numba.directions
+
+    def directions(part: bucket.Bucket, room: Tensor) -> Tensor:
+        used.append(part.elements)
+        return original(part, room)
+
+    monkeypatch.setattr(lamb_numba, "directions", directions)
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield used
+    torch.set_num_threads(before)
+
+
+def tensors(seed: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape in SHAPES]
+
+
+def channels_last(tensor: Tensor) -> Tensor:
+    """The same in the layout that convolutions prefer."""
+    return tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor.clone()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+@pytest.mark.parametrize("options", SETS.values(), ids=SETS.keys())
+def test_steps_are_those_of_the_formula(options: dict[str, Any], dtype: torch.dtype, compiled: list[int]) -> None:
+    start = tensors(0)
+    weights = [nn.Parameter(channels_last(weight.to(dtype))) for weight in start]
+    optimizer = LAMB(weights, lr=0.02, **options)
+    for number in range(7):
+        for weight, gradient in zip(weights, tensors(100 + number, dtype), strict=True):
+            weight.grad = gradient
+        optimizer.step()
+    assert len(compiled) == 7
+
+    options = dict(options)
+    largest = options.pop("max_grad_norm", math.inf)
+    expected, states = list(start), [formulas.State() for _ in start]
+    for number in range(7):
+        gradients = tensors(100 + number)
+        over = max(1.0, math.sqrt(sum(float(each.square().sum()) for each in gradients)) / largest)
+        expected = [
+            formulas.lamb(weight, gradient / over, state, number + 1, lr=0.02, **options)
+            for weight, gradient, state in zip(expected, gradients, states, strict=True)
+        ]
+    tolerance = 1e-12 if dtype == torch.float64 else 2e-5
+    for weight, other in zip(weights, expected, strict=True):
+        assert torch.allclose(weight.double(), other, rtol=tolerance, atol=tolerance / 10)
+    for weight, state in zip(weights, states, strict=True):
+        kept = optimizer.state[weight]
+        assert torch.allclose(kept["exp_avg"].double(), state["m"], rtol=tolerance, atol=tolerance / 10)
+        assert torch.allclose(kept["exp_avg_sq"].double(), state["v"], rtol=tolerance, atol=tolerance / 10)
+
+
+def test_gradients_stay_as_they_are_though_the_step_divides_them() -> None:
+    weights = [nn.Parameter(weight.float()) for weight in tensors(0)]
+    given = tensors(1, torch.float32)
+    for weight, gradient in zip(weights, given, strict=True):
+        weight.grad = gradient.clone()
+    LAMB(weights, lr=0.1, max_grad_norm=0.01).step()
+    for weight, gradient in zip(weights, given, strict=True):
+        assert weight.grad is not None
+        assert torch.equal(weight.grad, gradient)
+
+
+def test_a_gradient_that_is_infinite_is_not_hidden() -> None:
+    weight = nn.Parameter(torch.ones(40))
+    weight.grad = torch.full((40,), math.inf)
+    LAMB([weight], lr=0.1).step()
+    assert weight.isnan().all()
+
+
+def test_moved_weights_are_found_again_and_groups_have_rates_of_their_own(compiled: list[int]) -> None:
+    """Two groups, one of them frozen at first, whose memory is another after two steps."""
+    moving, still = (nn.Parameter(torch.full((40,), 2.0, dtype=torch.float64)) for _ in range(2))
+    optimizer = LAMB([{"params": [moving]}, {"params": [still], "lr": 0.0}], lr=0.1)
+    for number in range(4):
+        if number == 2:
+            moving.data = moving.data.clone()
+        moving.grad, still.grad = torch.full_like(moving, 3.0), torch.full_like(still, 3.0)
+        optimizer.step()
+    assert compiled == [40, 40] * 4
+    # Each step is lr * |w| long, against the gradient.
+    assert torch.allclose(moving, torch.full_like(moving, 2 * 0.9**4), rtol=1e-6)
+    assert torch.equal(still, torch.full_like(still, 2.0))
+
+
+def test_other_types_take_the_way_without_compiled_loops(compiled: list[int]) -> None:
+    weight = nn.Parameter(torch.ones(40, dtype=torch.bfloat16))
+    weight.grad = torch.ones_like(weight)
+    LAMB([weight], lr=0.25).step()
+    assert not compiled
+    assert torch.equal(weight, torch.full_like(weight, 0.75))
+
+
+def test_small_models_are_not_worth_compiling_for(monkeypatch: pytest.MonkeyPatch, compiled: list[int]) -> None:
+    monkeypatch.setattr(lamb, "COMPILED_FROM", 81)
+    for size in (40, 41):
+        weights = [nn.Parameter(torch.ones(40)), nn.Parameter(torch.ones(size))]
+        for weight in weights:
+            weight.grad = torch.ones_like(weight)
+        LAMB(weights, lr=0.25).step()
+    assert compiled == [81]

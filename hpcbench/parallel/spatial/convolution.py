@@ -18,7 +18,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from hpcbench.parallel.peers import Peers
 from hpcbench.parallel.spatial.exchange import Widening
-from hpcbench.parallel.spatial.spans import Plan, Span, TransposedWindow, Window, cut
+from hpcbench.parallel.spatial.spans import Plan, Span, TransposedWindow, Trimmed, Window, cut
 from staging.errors import InputError
 
 Axes = dict[int, Peers]
@@ -32,6 +32,8 @@ class Geometry:
     widenings: tuple[Widening, ...]
     crops: tuple[tuple[int, Span], ...]
     """Of a transposed convolution: dimension, and the part of the result that is this rank's."""
+    taps: tuple[tuple[int, Span], ...]
+    """Dimension of the kernel, and the part of it that meets more than padding here."""
     stride: tuple[int, ...]
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
@@ -76,6 +78,8 @@ class SplitConvolution(nn.Module):
         """(batch, in, ..., part, ...) to (batch, out, ..., part of the output, ...)."""
         check_part(x, self.sizes, self.axes)
         weight, bias = self.weight, self.bias
+        for dim, span in self.geometry.taps:
+            weight = weight.narrow(dim, span.start, span.length)
         if torch.is_autocast_enabled(x.device.type):
             dtype = torch.get_autocast_dtype(x.device.type)
             x, weight = x.to(dtype), weight.to(dtype)
@@ -88,26 +92,28 @@ class SplitConvolution(nn.Module):
 
 def geometry(layer: _ConvNd, sizes: Sequence[int], axes: Axes, padding: dict[int, tuple[int, int]]) -> Geometry:
     """The plan of every split dimension."""
-    widenings, crops = [], []
+    widenings, crops, taps = [], [], []
     left = [int(each) for each in layer.padding]
     more = [int(each) for each in layer.output_padding]
     for dim, axis in axes.items():
         place = dim - 2
         kernel, stride, dilation = layer.kernel_size[place], layer.stride[place], layer.dilation[place]
         size, both = sizes[place], padding.get(dim, (left[place], left[place]))
-        reach: Window | TransposedWindow
+        reach: Trimmed | TransposedWindow
         if isinstance(layer, _ConvTransposeNd):
             reach = TransposedWindow(kernel, stride, dilation, left[place], more[place])
         else:
-            reach = Window(kernel, stride, dilation, *both)
+            reach = Trimmed(Window(kernel, stride, dilation, *both), size)
         plan = Plan.of(size, axis.size, reach)
         widenings.append(Widening(dim, axis, plan))
+        own = cut(reach.outputs(size), axis.size)[axis.rank]
         if isinstance(reach, TransposedWindow):
-            own = cut(reach.outputs(size), axis.size)[axis.rank]
             crops.append((dim, own.moved(-reach.begins(plan.need[axis.rank].start))))
+        elif (used := reach.taps(own)) != Span(0, kernel):
+            taps.append((dim, used))
         left[place] = more[place] = 0
     return Geometry(
-        tuple(widenings), tuple(crops), tuple(layer.stride), tuple(left), tuple(layer.dilation),
+        tuple(widenings), tuple(crops), tuple(taps), tuple(layer.stride), tuple(left), tuple(layer.dilation),
         isinstance(layer, _ConvTransposeNd), tuple(more), layer.groups,
     )  # fmt: skip
 

@@ -70,6 +70,39 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Trimmed:
+    """A convolution over a dimension of ``size``, without the taps that meet nothing but padding.
+
+    Near an edge a wide dilation has such taps; on the ranks there they are neither fetched for nor computed.
+    """
+
+    window: Window
+    size: int
+
+    def taps(self, outputs: Span) -> Span:
+        """The taps j of the kernel that ``outputs`` are computed with; at least one."""
+        window = self.window
+        first, last = (place * window.stride - window.before for place in (outputs.start, outputs.stop - 1))
+        # Tap j reads from first + j * dilation to last + j * dilation: not all of it before 0, nor from size on.
+        start = min(max(-(last // window.dilation), 0), window.kernel - 1)
+        stop = min((self.size - 1 - first) // window.dilation + 1, window.kernel)
+        return Span(start, max(stop, start + 1))
+
+    def needs(self, outputs: Span) -> Span:
+        """As of ``Reach``."""
+        window, taps = self.window, self.taps(outputs)
+        all_taps = window.needs(outputs)
+        return Span(
+            all_taps.start + taps.start * window.dilation,
+            all_taps.stop - (window.kernel - taps.stop) * window.dilation,
+        )
+
+    def outputs(self, size: int) -> int:
+        """As of ``Reach``."""
+        return self.window.outputs(size)
+
+
+@dataclass(frozen=True)
 class TransposedWindow:
     """A transposed convolution in one dimension: input i adds to outputs i * stride - padding + j * dilation."""
 

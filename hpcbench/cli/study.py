@@ -27,7 +27,7 @@ several optimizers and seeds. One process computes what the ranks of a large mac
 
 Learning rates: --lr sgd=0.01,lars=0.2,lamb=0.002@64 gives each optimizer a base rate and the
 batch it is meant for (default: the preset's for its own optimizer; else, at batch 64, sgd
-0.01, adam and adamw 0.001, lars 0.2, larc 0.01, lamb and nvlamb 0.002). --lr-rule brings it to
+0.01, adam and adamw 0.001, lars 0.5, larc 0.01, lamb and nvlamb 0.003). --lr-rule brings it to
 every batch: linear, sqrt, none, or linear,lamb=sqrt. --lr-search 0.5,1,2 tries these
 multiples in every row, with one run each, and takes the best.
 

@@ -190,7 +190,7 @@ def row_cells(study: Study, row: Row) -> dict[str, Any]:
         "reached": reached_words(row), "all": row.all_reached,
         "epochs": units.significant(mean(row.epochs)), "range": _range(row.epochs), "spread": ratio(row.epochs),
         "needed": units.integer(runs_needed(row.epochs)), "samples": units.integer(mean(row.values("samples"))),
-        "steps": units.integer(mean(row.values("steps"))), "time": short(mean(row.values("time_to_solution_s"))),
+        "steps": units.integer(mean(row.values("steps"))), "time": short(mean(row.times)),
         "quality": units.score(mean(best)),
     }  # fmt: skip
 

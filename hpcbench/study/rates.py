@@ -13,8 +13,11 @@ from staging.errors import InputError
 
 Rule = Literal["linear", "sqrt", "none"]
 
-BASE_RATES = {"sgd": 0.01, "adam": 0.001, "adamw": 0.001, "lars": 0.2, "larc": 0.01, "lamb": 0.002, "nvlamb": 0.002}
-"""Rates to begin with at ``BASE_BATCH``, for optimizers that neither the command nor the preset gives one."""
+BASE_RATES = {"sgd": 0.01, "adam": 0.001, "adamw": 0.001, "lars": 0.5, "larc": 0.01, "lamb": 0.003, "nvlamb": 0.003}
+"""Rates to begin with at ``BASE_BATCH``, for optimizers that neither the command nor the preset gives one.
+
+Those of lars and lamb are near the best of ``docs/studies/cosmoflow-batch``.
+"""
 BASE_BATCH = 64
 
 

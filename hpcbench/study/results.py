@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from hpcbench.results.records import Run, read_run
+from hpcbench.results.summary import Summary
 from hpcbench.study.definition import Study
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.outcome import Outcome
@@ -57,13 +58,19 @@ class Row:
         """Runs that ended so."""
         return sum(outcome.status in statuses for _, outcome in self.runs)
 
+    @property
+    def summaries(self) -> list[Summary]:
+        """Those of the runs that reached the target."""
+        return [each.summary for _, each in self.runs if each.status == "reached" and each.summary is not None]
+
     def values(self, name: str) -> list[float]:
-        """A number of the summary of every run that reached the target."""
-        return [
-            float(getattr(outcome.summary, name))
-            for _, outcome in self.runs
-            if outcome.status == "reached" and outcome.summary is not None
-        ]
+        """A number of each of ``summaries``."""
+        return [float(getattr(summary, name)) for summary in self.summaries]
+
+    @property
+    def times(self) -> list[float]:
+        """Seconds to the target of the runs that never were stopped, since the clock goes on while a run is."""
+        return [summary.time_to_solution_s for summary in self.summaries if not summary.resumed]
 
     @property
     def epochs(self) -> list[float]:

@@ -44,7 +44,7 @@ def results_table(rows: Sequence[Row]) -> str:
         cells += [row.rate_from + ("*" if row.at_edge else ""), reached_words(row)]
         cells += [units.significant(mean(epochs)), ratio(epochs), units.integer(runs_needed(epochs))]
         cells += [units.integer(mean(row.values("samples"))), units.integer(mean(row.values("steps")))]
-        lines.append([*cells, short(mean(row.values("time_to_solution_s")))])
+        lines.append([*cells, short(mean(row.times))])
     headers = ["batch", "series", "rate", "by", "reached", "epochs", "sd/mean", "n", "samples", "steps", "time"]
     return table(headers, lines, right=RIGHT)
 

@@ -122,6 +122,20 @@ def test_time_to_solution_is_samples_over_the_speed_of_all_ranks(made: tuple[Stu
     assert machine.words == "50.0 samples/s per rank x 0.8 parallel efficiency"
 
 
+def test_the_clock_of_a_run_that_was_stopped_says_nothing(made: tuple[Study, StudyFolder]) -> None:
+    study, folder = made
+    outcomes = read_outcomes(study, folder)
+    row = read_rows(study, outcomes)[0]
+    assert row.times == [4 * 21.0, 5 * 21.0]
+    name = row.runs[0][0].name
+    stopped = outcomes[name].summary
+    assert stopped is not None
+    outcomes[name] = replace(outcomes[name], summary=replace(stopped, resumed=1, time_to_solution_s=5000.0))
+    row = read_rows(study, outcomes)[0]
+    assert row.times == [5 * 21.0]
+    assert row.epochs == [4, 5]
+
+
 def test_times_are_short() -> None:
     assert [short(value) for value in (7.1, 95, 400, 40_000, None)] == ["7.1 s", "95 s", "6.7 min", "11 h", "-"]
 

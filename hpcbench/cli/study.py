@@ -94,27 +94,28 @@ def convergence(args: argparse.Namespace, overrides: dict[str, str]) -> int:
             raise InputError(f"study convergence needs --{option.replace('_', '-')}; see hpcbench study --help")
     application = find_application(args.subject)
     from hpcbench.study.convergence import Ways, run_study
+    from hpcbench.study.plan import processes_per_run
     from hpcbench.study.request import Request, define
 
     given = {name: value for name in MATRIX if (value := getattr(args, name)) is not None}
     options: dict[str, Any] = {"preset": "smoke", "seeds": 3} | given
     command = "hpcbench " + " ".join(shlex.quote(word) for word in sys.argv[1:])
     study = define(application, Request(**options, files=args.config, command=command), overrides)
-    jobs, threads = shared_cores(args.jobs)
+    jobs, threads = shared_cores(args.jobs, processes_per_run(study))
     ways = Ways(jobs, threads, keep=args.keep, retry=args.retry, estimate=not args.no_estimate)
     return run_study(study, args.study_dir, ways, dry_run=args.dry_run)
 
 
-def shared_cores(jobs: int | None) -> tuple[int, int]:
-    """How many runs at once, and the threads of each."""
+def shared_cores(jobs: int | None, processes: int) -> tuple[int, int]:
+    """How many runs of so many processes at once, and the threads of each process."""
     from hpcbench.parallel.threads import cpu_quota
 
     cores = min(len(os.sched_getaffinity(0)), int(cpu_quota() or sys.maxsize) or 1)
     if jobs is None:
-        jobs = max(1, cores // 2)
+        jobs = max(1, cores // max(2, processes))
     if jobs < 1:
         raise InputError(f"--jobs ({jobs}) must be at least 1")
-    return jobs, max(1, cores // jobs)
+    return jobs, max(1, cores // (jobs * processes))
 
 
 def describe(args: argparse.Namespace, overrides: dict[str, str]) -> int:

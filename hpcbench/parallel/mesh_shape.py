@@ -33,12 +33,17 @@ def mesh_shape(world_size: int, spatial: str) -> MeshShape:
 
     Raises ``InputError`` where it is not of that form, or does not divide the ranks.
     """
-    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*){0,2}", spatial):
-        raise InputError(f"parallel.spatial ({spatial}) must be a number of ranks such as 4, or one per dimension: 2x2")
-    sizes = tuple(int(part) for part in spatial.split("x"))
+    sizes = spatial_sizes(spatial)
     if world_size % prod(sizes):
         raise InputError(
             f"parallel.spatial ({spatial}) splits a sample over {prod(sizes)} ranks, which must divide the "
             f"{world_size} rank{'s' if world_size > 1 else ''} of the run; start a multiple of {prod(sizes)}"
         )
     return MeshShape(world_size // prod(sizes), sizes)
+
+
+def spatial_sizes(spatial: str) -> tuple[int, ...]:
+    """Ranks along each axis that ``spatial`` names: 2 and 2 of ``2x2``. Raises ``InputError`` for another form."""
+    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*){0,2}", spatial):
+        raise InputError(f"parallel.spatial ({spatial}) must be a number of ranks such as 4, or one per dimension: 2x2")
+    return tuple(int(part) for part in spatial.split("x"))

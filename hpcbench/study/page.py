@@ -168,7 +168,7 @@ def tiles(
     """The numbers at the top."""
     summaries = [outcome.summary for outcome in outcomes.values() if outcome.summary is not None]
     made = sum(count for name, count in done.items() if name != "left")
-    core_s = sum(s.wall_s * s.threads for s in summaries)
+    core_s = sum(s.wall_s * s.threads * s.world_size for s in summaries)
     first = summaries[0] if summaries else None
     batches = sorted({row.point.batch for row in rows})
     target = "-" if first is None else f"{metric_label(first.metric)} {units.score(first.target)}"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from hpcbench.parallel.mesh_shape import spatial_sizes
 from hpcbench.study.definition import Study
 from hpcbench.study.job import Job
 from hpcbench.study.outcome import Outcome
@@ -182,6 +183,11 @@ def geometry(study: Study, point: Point) -> tuple[int, int]:
     return point.batch // local, local
 
 
+def processes_per_run(study: Study) -> int:
+    """Ranks that share a sample, each a process."""
+    return math.prod(spatial_sizes(study.settings.get("parallel.spatial", "1")))
+
+
 def job(study: Study, run: PlannedRun) -> Job:
     """What ``hpcbench train`` is asked for."""
     point = run.point
@@ -201,6 +207,8 @@ def job(study: Study, run: PlannedRun) -> Job:
         settings["parallel.simulated_ranks"] = str(ranks)
     else:
         settings.pop("train.noise_scale_every", None)  # it compares ranks
+    if (processes := processes_per_run(study)) > 1:
+        settings["parallel.devices"] = str(processes)
     if point.placement != "replicate":
         settings |= {
             "parallel.simulated_nodes": str(study.nodes), "staging.placement": "shard",

@@ -82,13 +82,15 @@ def test_a_folder_in_use_is_refused(data: Path, tmp_path: Path, capsys: pytest.C
 def test_cores_are_shared_among_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(12)))
     monkeypatch.setattr("hpcbench.parallel.threads.cpu_quota", lambda: None)
-    assert shared_cores(None) == (6, 2)
-    assert shared_cores(5) == (5, 2)
-    assert shared_cores(20) == (20, 1)
+    assert shared_cores(None, 1) == (6, 2)
+    assert shared_cores(5, 1) == (5, 2)
+    assert shared_cores(20, 1) == (20, 1)
+    assert shared_cores(None, 4) == (3, 1), "four processes share each sample"
+    assert shared_cores(2, 2) == (2, 3)
     monkeypatch.setattr("hpcbench.parallel.threads.cpu_quota", lambda: 1.5)
-    assert shared_cores(None) == (1, 1)
+    assert shared_cores(None, 1) == (1, 1)
     with pytest.raises(InputError, match=r"--jobs \(0\) must be at least 1"):
-        shared_cores(0)
+        shared_cores(0, 1)
 
 
 @pytest.mark.slow

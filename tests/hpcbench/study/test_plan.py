@@ -22,6 +22,7 @@ from hpcbench.study.plan import (
     next_runs,
     points,
     possible_names,
+    processes_per_run,
     rate,
 )
 from staging.errors import InputError
@@ -71,6 +72,15 @@ def test_a_run_is_told_what_it_computes(study: Study) -> None:
         "train.noise_scale_every": "5",
     }  # fmt: skip
     assert expected.items() <= large.items()
+
+
+@pytest.mark.parametrize(("spatial", "processes"), [("1", 1), ("2", 2), ("2x3", 6)])
+def test_a_sample_that_is_split_has_a_process_for_each_part(study: Study, spatial: str, processes: int) -> None:
+    split = replace(study, settings={"parallel.spatial": spatial})
+    assert processes_per_run(split) == processes
+    settings = job(split, PlannedRun(Point(32, "sgd"), 1.0, 1)).settings
+    assert settings.get("parallel.devices", "1") == str(processes)
+    assert settings["parallel.simulated_ranks"] == "8"
 
 
 def test_searches_come_first_and_seeds_follow_with_the_best_rate(study: Study) -> None:

@@ -27,7 +27,7 @@ def test_one_batch_holds_for_the_entries_before_it() -> None:
 def test_the_preset_gives_its_own_optimizer_a_rate_and_the_rest_have_stated_ones() -> None:
     rules = parse_rules("sqrt,lamb=linear", ["sgd", "lamb"])
     found = parse_rates("", ["sgd", "lamb"], {"sgd": Rate(0.3, 4), "adam": Rate(1.0, 4)}, rules)
-    assert found == {"sgd": Rate(0.3, 4, "sqrt"), "lamb": Rate(0.002, 64, "linear")}
+    assert found == {"sgd": Rate(0.3, 4, "sqrt"), "lamb": Rate(0.003, 64, "linear")}
 
 
 def test_the_rule_for_all_holds_for_the_rest_wherever_it_stands() -> None:

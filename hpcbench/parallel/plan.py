@@ -23,6 +23,7 @@ from hpcbench.optim.registry import builder_of
 from hpcbench.parallel.counting import PassCount, build, count_pass, shapes
 from hpcbench.parallel.data_ranks import data_ranks
 from hpcbench.parallel.mesh_shape import MeshShape
+from hpcbench.parallel.sharded import UNIT, units
 from staging.errors import InputError
 
 MOST_PLACES = 64
@@ -66,6 +67,7 @@ class MeshPlan:
     nodes: int
     """Nodes that the ranks of one sample are on."""
     parameters: int
+    """Of a sharded model, with what is brought together at a time."""
     gradients: int
     """With the buffers in which they travel."""
     optimizer: int
@@ -165,18 +167,18 @@ def mesh_plan(
     whole, alone, sharded = counts[0].parameters, machine.ranks == 1, config.parallel.shard_states
     own = shard_bytes(model, shape.data) if sharded else whole
     buckets = 0 if alone or sharded else whole
-    gathered = 2 * accumulation * whole if sharded and shape.data > 1 else 0
+    together = gathered_bytes(model, shape.data) if sharded else 0
     passes = [count.traffic for count in counts]
     return MeshPlan(
         shape, local, accumulation, global_batch, global_batch == asked, machine.nodes_per_sample(shape),
-        parameters=own, gradients=own + buckets, optimizer=own * moments(config.optim),
+        parameters=own + together, gradients=own + buckets, optimizer=own * moments(config.optim),
         activations=max(count.activations for count in counts),
         peak=max(count.peak for count in counts),
         input=max(count.input for count in counts),
         halo_forward=accumulation * max(each.forward for each in passes),
         halo_backward=accumulation * max(each.backward for each in passes),
         sums=accumulation * max(each.sums for each in passes),
-        reduced=0 if alone else whole + gathered,
+        reduced=0 if alone else sharded_traffic(model, shape, accumulation) if sharded else whole,
         flop=per_sample * global_batch / machine.ranks,
         limit=machine.memory,
     )  # fmt: skip
@@ -242,6 +244,28 @@ def shard_bytes(model: nn.Module, data: int) -> int:
         ceil(parameter.shape[0] / data) * (parameter.nbytes // parameter.shape[0])
         for parameter in map(torch.atleast_1d, model.parameters())
     )
+
+
+def gathered_bytes(model: nn.Module, data: int) -> int:
+    """The most of a sharded model that is whole at a time: what is in no unit, one unit, and the next on its way."""
+    if data == 1:
+        return 0
+    each = sorted(shard_bytes(unit, data) * data for unit in units(model, UNIT))
+    return shard_bytes(model, data) * data - sum(each) + sum(each[-2:])
+
+
+def sharded_traffic(model: nn.Module, shape: MeshShape, accumulation: int) -> int:
+    """Bytes put into collectives of parameters and gradients in a step of a sharded model.
+
+    In each pass the parameters are brought together, those of units again for the way back. Then gradients are added
+    over ``data`` in shards, and the shards over the ranks of a sample.
+    """
+    own = shard_bytes(model, shape.data)
+    over_samples = own if shape.spatial_size > 1 else 0
+    if shape.data == 1:
+        return over_samples
+    whole, again = own * shape.data, sum(shard_bytes(unit, shape.data) * shape.data for unit in units(model, UNIT))
+    return accumulation * (whole + again) + whole + over_samples
 
 
 def check(meshes: Sequence[MeshPlan], refused: dict[MeshShape, str], machine: Machine) -> None:

@@ -250,6 +250,7 @@ def needs(software_works: bool, mpi: list[Row]) -> list[Need]:
         Need("several nodes, srun", shutil.which("srun") is not None, "Slurm; mpiexec and torchrun do as well"),
         Need("an accelerator", software_works and _has_accelerator(), "a device, or a torch that was built for it"),
         Need("--data.loader dali", has_dali(), 'pip install "hpcbench[dali]"'),
+        Need("LAMB compiled for processors", find_spec("numba") is not None, 'pip install "hpcbench[fast]"'),
         Need("--train.compile", find_compiler() is not None, "a C++ compiler on PATH, such as g++"),
     ]
 

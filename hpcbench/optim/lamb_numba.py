@@ -23,8 +23,8 @@ from hpcbench.optim.tensors import norm_dtype
 Numbers = NDArray[Any]
 
 TYPES = {torch.float32: np.float32, torch.float64: np.float64}
-BLOCK = 4096
-"""Elements whose squares are added in the type of the weights; the sums of blocks are added in float64."""
+BLOCK = 1024
+"""Elements that are worked on at a time, in the innermost cache; sums of squares of blocks are added in float64."""
 COMPILED = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
 """The order of a sum is the compiler's; NaN and infinity are what they are."""
 
@@ -86,17 +86,42 @@ def first_loop(w, g, m, v, u, scale, keep1, take1, keep2, take2, correct1, corre
     """Moments and u of some elements of a layer; returns the sums of squares of w and of u."""
     squares_w = squares_u = 0.0
     for start in range(0, w.size, BLOCK):
-        block_w = block_u = 0 * eps
-        for i in range(start, min(start + BLOCK, w.size)):
-            slope = scale * g[i]
-            m[i] = keep1 * m[i] + take1 * slope
-            v[i] = keep2 * v[i] + take2 * slope * slope
-            u[i] = correct1 * m[i] / (np.sqrt(correct2 * v[i]) + eps) + decay * w[i]
-            block_w += w[i] * w[i]
-            block_u += u[i] * u[i]
-        squares_w += block_w
-        squares_u += block_u
+        stop = min(start + BLOCK, w.size)
+        average(m[start:stop], g[start:stop], keep1, take1 * scale)
+        average_squares(v[start:stop], g[start:stop], keep2, take2, scale)
+        of_w, of_u = direction(
+            u[start:stop], w[start:stop], m[start:stop], v[start:stop], correct1, correct2, eps, decay
+        )
+        squares_w += of_w
+        squares_u += of_u
     return squares_w, squares_u
+
+
+@njit(**COMPILED)
+def average(m, g, keep, take):
+    """The first moment of a block. Loops over few arrays each, or they are not made into vector instructions."""
+    for i in range(m.size):
+        m[i] = keep * m[i] + take * g[i]
+
+
+@njit(**COMPILED)
+def average_squares(v, g, keep, take, scale):
+    """The second moment of a block."""
+    for i in range(v.size):
+        slope = scale * g[i]
+        v[i] = keep * v[i] + take * slope * slope
+
+
+@njit(**COMPILED)
+def direction(u, w, m, v, correct1, correct2, eps, decay):
+    """u of a block from its new moments; returns the sums of squares of w and of u."""
+    of_w = of_u = 0 * eps
+    for i in range(u.size):
+        update = correct1 * m[i] / (np.sqrt(correct2 * v[i]) + eps) + decay * w[i]
+        u[i] = update
+        of_w += w[i] * w[i]
+        of_u += update * update
+    return of_w, of_u
 
 
 @njit(**COMPILED)

@@ -4,7 +4,8 @@
 torch finds an accelerator; there every step is timed as it is and captured in a graph. All take turns in one process,
 on parameters of their own. Before each step the gradients are made anew, with a global norm above 1, so that clipping,
 which changes them, is always at work. Beside the clock there is processor time, which busy neighbours disturb less.
-``timm`` is compared where it is installed (its module alone is loaded, without what the package imports).
+``timm`` is compared where it is installed (its module alone is loaded, without what the package imports). Memory is
+that of a step with its parameters, state and buffers; what loading and compiling its code took is given apart.
 
 What limits a step: AdamW reads weight, gradient and two moments and writes three of them, 7 passes over memory. LAMB
 with clipping would take 11 with a kernel of its own: the gradients' norm first, and the update's before it may change
@@ -24,6 +25,7 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import psutil
 import torch
@@ -34,6 +36,7 @@ from torch.optim import AdamW, Optimizer
 
 import apps.deepcam.config
 import apps.deepcam.model
+import hpcbench.optim.lamb
 from hpcbench.config.schema import OptimConfig
 from hpcbench.measure.memory import peak_memory_bytes, reset_peak_memory
 from hpcbench.optim.registry import create_optimizer, parameter_kinds
@@ -81,33 +84,27 @@ def timm_lamb() -> type[Optimizer] | None:
     return found
 
 
-def optimizers(device: torch.device) -> dict[str, Optimizer]:
-    """Every way of a step, on parameters of its own."""
-    return {name: build() for name, build in builders(device).items()}
+Builder = Callable[[list[torch.Size], list[str | None]], Optimizer]
 
 
-def builders(device: torch.device) -> dict[str, Callable[[], Optimizer]]:
-    """What makes each optimizer with its parameters."""
-    sizes, kinds = shapes()
+def builders(device: torch.device) -> dict[str, Builder]:
+    """What makes each optimizer with parameters of its own, of these shapes and kinds."""
     capturable = device.type != "cpu"
 
-    def ours(name: str) -> Optimizer:
+    def ours(name: str, sizes: list[torch.Size], kinds: list[str | None]) -> Optimizer:
         made = weights(sizes, device)
         named = {parameter: kind for parameter, kind in zip(made, kinds, strict=True) if kind}
         config = OptimConfig(name=name, lr=0.001, weight_decay=0.01)
         return create_optimizer(config, [{"params": made}], device, capturable, named)
 
-    def adamw() -> Optimizer:
-        return AdamW(weights(sizes, device), lr=0.001, weight_decay=0.01, fused=True, capturable=capturable)
+    def theirs(kind: Callable[..., Optimizer], sizes: list[torch.Size], _: object, **options: Any) -> Optimizer:
+        return kind(weights(sizes, device), lr=0.001, weight_decay=0.01, **options)
 
-    def another() -> Optimizer:
-        return OtherLamb(weights(sizes, device), lr=0.001, weight_decay=0.01, weight_decouple=False, pre_norm=True)
-
-    found: dict[str, Callable[[], Optimizer]] = {PEER: adamw}
+    found: dict[str, Builder] = {PEER: partial(theirs, AdamW, fused=True, capturable=capturable)}
     found |= {name: partial(ours, name) for name in ("nvlamb", "lamb", "lars")}
-    found["pytorch-optimizer Lamb"] = another
+    found["pytorch-optimizer Lamb"] = partial(theirs, OtherLamb, weight_decouple=False, pre_norm=True)
     if (timm := timm_lamb()) is not None:
-        found["timm Lamb"] = lambda: timm(weights(sizes, device), lr=0.001, weight_decay=0.01)  # type: ignore[call-arg]
+        found["timm Lamb"] = partial(theirs, timm)
     return found
 
 
@@ -164,23 +161,34 @@ def state_bytes(optimizer: Optimizer) -> int:
     return sum(tensor.nbytes for tensor in tensors)
 
 
-def peak_bytes_of(name: str) -> int:
-    """Peak memory of three steps with all that they need, over what the process had before, in a process of its own."""
+def peak_bytes_of(name: str) -> tuple[int, int]:
+    """Memory that the code of a step takes, and peak of three steps with all they need, in a process of its own."""
     command = [sys.executable, str(Path(__file__).resolve()), "--peak-of", name]
-    return int(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()[-1])
+    code, peak = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()[-2:]
+    return int(code), int(peak)
 
 
-def measure_peak(name: str, device: torch.device) -> int:
-    """The same in this process."""
-    build = builders(device)[name]
+def measure_peak(name: str, device: torch.device) -> tuple[int, int]:
+    """The same in this process: what a step of a few numbers adds to memory, and then the step of the model."""
     AdamW([nn.Parameter(torch.ones(8, device=device))], fused=True).step()
+    start = occupied(device)
+    build = builders(device)
+    with patch.object(hpcbench.optim.lamb, "COMPILED_FROM", 0):
+        small = build[name]([torch.Size([8]), torch.Size([4, 2])], [None, None])
+        fill_gradients(small)
+        small.step()
+    loaded = occupied(device)
     reset_peak_memory(device)
-    before = psutil.Process().memory_info().rss if device.type == "cpu" else torch.cuda.memory_allocated()
-    optimizer = build()
+    optimizer = build[name](*shapes())
     for _ in range(3):
         fill_gradients(optimizer)
         optimizer.step()
-    return peak_memory_bytes(device) - before
+    return loaded - start, peak_memory_bytes(device) - loaded
+
+
+def occupied(device: torch.device) -> int:
+    """Bytes of memory that this process holds."""
+    return psutil.Process().memory_info().rss if device.type == "cpu" else torch.cuda.memory_allocated()
 
 
 def main() -> None:
@@ -190,10 +198,10 @@ def main() -> None:
     options = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if options.peak_of:
-        print(measure_peak(options.peak_of, device))
+        print(*measure_peak(options.peak_of, device))
         return
     synchronize: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    made = optimizers(device)
+    made = {name: build(*shapes()) for name, build in builders(device).items()}
     results: dict[str, Any] = {"device": str(device), "threads": torch.get_num_threads()}
     clock, processor = in_turns({name: each.step for name, each in made.items()}, made, options.rounds, synchronize)
     results |= comparisons(clock, CPU_BOUND if device.type == "cpu" else GPU_BOUND)
@@ -212,7 +220,9 @@ def main() -> None:
     }
     states = {name: state_bytes(made[name]) for name in (PEER, "nvlamb")}
     peaks = {name: peak_bytes_of(name) for name in states}
-    results |= {"state_bytes": states, "peak_bytes": peaks, "peak_ratio": peaks["nvlamb"] / peaks[PEER]}
+    results |= {"state_bytes": states, "peak_bytes": {name: peak for name, (_, peak) in peaks.items()}}
+    results["code_bytes"] = {name: code for name, (code, _) in peaks.items()}
+    results["peak_ratio"] = peaks["nvlamb"][1] / peaks[PEER][1]
     for name, value in results.items():
         print(f"{name}: {value}")
     path = write_results("optimizers" if device.type == "cpu" else "optimizers_gpu", results)

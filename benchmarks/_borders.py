@@ -48,7 +48,8 @@ def ways(layer: SplitConvolution, shape: torch.Size) -> tuple[Callable[[], Tenso
     size = list(shape)
     size[2] = widening.need.length
     wide = laid_out(torch.randn(size))
-    stride, extent = layer.geometry.stride[0], (layer.weight.shape[2] - 1) * layer.geometry.dilation[0] + 1
+    weight = layer.met_weight()
+    stride, extent = layer.geometry.stride[0], (weight.shape[2] - 1) * layer.geometry.dilation[0] + 1
     known = widening.kept.moved(-widening.need.start)
     before = [span for _, span in widening.receives if span.start < widening.kept.start]
     after = [span for _, span in widening.receives if span.start >= widening.kept.stop]
@@ -60,7 +61,7 @@ def ways(layer: SplitConvolution, shape: torch.Size) -> tuple[Callable[[], Tenso
 
     def convolve(start: int, stop: int) -> Tensor:
         rows = wide.narrow(2, start * stride, (stop - start - 1) * stride + extent)
-        return torch.convolution(rows, layer.weight, layer.bias, *layer.geometry.arguments)
+        return torch.convolution(rows, weight, layer.bias, *layer.geometry.arguments)
 
     cuts = [(start, stop) for start, stop in ((0, first), (first, last), (last, outputs)) if stop > start]
     return lambda: convolve(0, outputs), lambda: [convolve(*each) for each in cuts]

@@ -77,9 +77,7 @@ class SplitConvolution(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(batch, in, ..., part, ...) to (batch, out, ..., part of the output, ...)."""
         check_part(x, self.sizes, self.axes)
-        weight, bias = self.weight, self.bias
-        for dim, span in self.geometry.taps:
-            weight = weight.narrow(dim, span.start, span.length)
+        weight, bias = self.met_weight(), self.bias
         if torch.is_autocast_enabled(x.device.type):
             dtype = torch.get_autocast_dtype(x.device.type)
             x, weight = x.to(dtype), weight.to(dtype)
@@ -88,6 +86,13 @@ class SplitConvolution(nn.Module):
             return torch.convolution(x, weight, bias, *self.geometry.arguments)
         convolve: Callable[..., Tensor] = _Convolve.apply
         return convolve(x, weight, bias, self.geometry)
+
+    def met_weight(self) -> Tensor:
+        """The part of the kernel that meets more than padding on this rank."""
+        weight = self.weight
+        for dim, span in self.geometry.taps:
+            weight = weight.narrow(dim, span.start, span.length)
+        return weight
 
 
 def geometry(layer: _ConvNd, sizes: Sequence[int], axes: Axes, padding: dict[int, tuple[int, int]]) -> Geometry:

@@ -8,8 +8,8 @@ which changes them, is always at work. Beside the clock there is processor time,
 that of a step with its parameters, state and buffers; what loading and compiling its code took is given apart.
 
 What limits a step: AdamW reads weight, gradient and two moments and writes three of them, 7 passes over memory. LAMB
-with clipping would take 11 with a kernel of its own: the gradients' norm first, and the update's before it may change
-a weight. Without one, the update, its norm and that of the weights are passes of their own, partly in the cache.
+with clipping takes 11: the gradients' norm first, and the update's before it may change a weight, which is partly in
+the cache. Without compiled loops (Numba, Triton) the update and the norms are passes of their own.
 """
 
 from __future__ import annotations

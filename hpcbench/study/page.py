@@ -171,10 +171,11 @@ def tiles(
     core_s = sum(s.wall_s * s.threads * s.world_size for s in summaries)
     first = summaries[0] if summaries else None
     batches = sorted({row.point.batch for row in rows})
+    ends = f" to {batches[-1]:,}" if len(batches) > 1 else ""
     target = "-" if first is None else f"{metric_label(first.metric)} {units.score(first.target)}"
     samples = "" if first is None else f"{units.integer(first.train_samples)} training samples"
     return [
-        {"label": "Batch sizes", "value": f"{batches[0]:,} to {batches[-1]:,}", "note": samples},
+        {"label": "Batch sizes", "value": f"{batches[0]:,}{ends}", "note": samples},
         {"label": "Target", "value": target, "note": f"{study.seeds} seeds in each row"},
         {"label": "Runs done", "value": str(made), "note": f"{done.get('reached', 0)} reached, {done['left']} to do"},
         {"label": "Cost", "value": short(core_s), "note": "of core time, searches included"},

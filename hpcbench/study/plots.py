@@ -21,6 +21,7 @@ from hpcbench.study.results import Row, spread
 Series = Mapping[str, list[Row]]
 """Rows by label, in the order of their batches."""
 DASHES = {"replicate": "-", "shard": "--", "shard+reshuffle": ":"}
+MARKERS = {"replicate": "o", "shard": "s", "shard+reshuffle": "^"}
 
 
 def series(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -39,10 +40,10 @@ def color(study: Study, row: Row) -> str:
 
 
 def looks(study: Study, row: Row) -> dict[str, Any]:
-    """Colour by optimizer, dash by placement; a borrowed recipe is a diamond."""
+    """Colour by optimizer, dash and marker by placement; a borrowed recipe is a diamond."""
     return {
         "color": color(study, row),
-        "marker": "D" if row.point.source else "o",
+        "marker": "D" if row.point.source else MARKERS[row.point.placement],
         "linestyle": "none" if row.point.source else DASHES[row.point.placement],
     }
 
@@ -64,7 +65,8 @@ def batch_axis(axes: Axes, batches: Sequence[int], label: str = "global batch si
 def log_values(axes: Axes) -> None:
     """A logarithmic y axis with plain numbers."""
     axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(10, (1, 2, 5)))
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(LogLocator(10, (1, 2, 5) if high > 6 * low else (1, 1.5, 2, 3, 4, 5, 6, 8)))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
 
@@ -206,7 +208,7 @@ def thousands(value: float) -> str:
 def time_to_solution(study: Study, rows: Sequence[Row], speed: float, words: str) -> Figure | None:
     """Time to target against ranks for a machine of ``speed`` samples per second and rank."""
     found = {label: members for label, members in series(rows).items() if any(row.epochs for row in members)}
-    if not found:
+    if len({row.ranks for members in found.values() for row in members}) < 2:
         return None
     figure = style.canvas(3.3)
     axes = figure.subplots()

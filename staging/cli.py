@@ -211,13 +211,14 @@ def stage_and_report(
     args: argparse.Namespace, world: World, watcher: AbortWatcher, on_report: Callable[[dict[str, Any]], None]
 ) -> int:
     """Stage, write the figures down, and print them."""
+    from staging.ranks.together import names
     from staging.stage import stage
 
     try:
         report = stage(options_of(args), world, watcher=watcher)
     except DataError as error:
         node = world.place.node_name
-        if world.place.size > 1 or node in str(error):
+        if world.place.size > 1 or names(str(error), node):
             raise  # among several ranks the one that tells of it names the node
         raise InputError(f"{node}: {error}") from None
     if world.place.rank == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -45,8 +46,13 @@ def raise_first(found: Sequence[Found], rank: int) -> None:
     everywhere = len({problem for _, problem in found}) == 1
     for number, (node, problem) in enumerate(found):
         if problem is not None:
-            named = everywhere or not node or node in problem
+            named = everywhere or not node or names(problem, node)
             raise EveryRankError(problem if named else f"{node}: {problem}", speaks=rank == number)
+
+
+def names(problem: str, node: str) -> bool:
+    """Whether a text names the node as a word of its own, and not as a part of a path or of another word."""
+    return re.search(rf"(?<![\w./-]){re.escape(node)}(?![\w/-]|\.\w)", problem) is not None
 
 
 class Ranks:

@@ -49,7 +49,7 @@ def test_killed_at_any_instant_and_run_again(tmp_path: Path, rounds: int) -> Non
         if code == -signal.SIGKILL and process.pid in outcomes(destination):
             killed.append(process.pid)
         expect_sound(destination, source)
-    assert killed
+    assert killed, heard
     code, _, error = run([*command, "--report", tmp_path / "report.json"])
     assert code == 0, error
     expect_copy(destination, source)

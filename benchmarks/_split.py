@@ -55,11 +55,18 @@ class Sample:
         return model
 
     def loss(self, mesh: Mesh | None = None) -> Callable[[nn.Module], Tensor]:
-        """What computes the loss of the model for this rank's part of the sample."""
-        if mesh is None or not mesh.axes:
-            return lambda model: self.task.loss(model(self.inputs), self.targets)
-        part, ranks = laid_out(own_part(self.inputs, mesh.axes)), mesh.shape.spatial_size
-        return lambda model: self.task.loss(model(part), self.targets) / ranks
+        """What computes the loss of the model for this rank's part of the sample, in the configured precision."""
+        split = mesh is not None and bool(mesh.axes)
+        part = laid_out(own_part(self.inputs, mesh.axes)) if mesh is not None and split else self.inputs
+        ranks = mesh.shape.spatial_size if mesh is not None and split else 1
+        mixed = self.config.train.precision == "bf16-mixed"
+
+        def loss(model: nn.Module) -> Tensor:
+            with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+                found: Tensor = self.task.loss(model(part), self.targets)
+            return found / ranks
+
+        return loss
 
 
 def laid_out(tensor: Tensor) -> Tensor:

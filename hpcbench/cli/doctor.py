@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import textwrap
 from dataclasses import asdict
 from pathlib import Path
@@ -25,6 +26,8 @@ Look at the machine as a run would: versions, processor and devices, the precisi
   hpcbench doctor --data-root /lustre/cosmoflow --run-dir /scratch/runs
   mpiexec -n 4 hpcbench doctor --ranks 4      do four processes know that they are four?
   hpcbench doctor --json                      for a site's own tests
+  srun -N 4 -n 16 hpcbench doctor --job --ranks 16 --nodes 4 --cores 16 --gpus 1
+      is the job what it asked for? All ranks look, one tells, within a minute
 
 Run it where training will run: the login node and the compute nodes often differ.
 Exit code 0: a run can start. 1: something that a run needs is broken.
@@ -40,12 +43,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data-root", type=Path, help="folder of a dataset, to see whether it can be read")
     parser.add_argument("--ranks", type=int, metavar="N", help="ranks that the launcher was asked to start")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    job = parser.add_argument_group("inside a job")
+    job.add_argument(
+        "--job", action="store_true", help="look on all ranks, and end with 1 if something is not as asked"
+    )
+    job.add_argument("--nodes", type=int, metavar="N", help="nodes that were asked for (default: 1)")
+    job.add_argument("--cores", type=int, metavar="N", help="cores of each rank (default: 1)")
+    job.add_argument("--gpus", type=int, metavar="N", help="GPUs of each rank (default: 0)")
+    job.add_argument("--local", metavar="DIR", help="node-local folder that must be writable; {node} and $NAME are "
+                     "filled in")  # fmt: skip
+    job.add_argument("--local-gib", type=float, metavar="X", help="what must be free there (default: 0)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Look, print (on rank 0 only, if the ranks know each other), and judge."""
     if args.ranks is not None and args.ranks < 1:
         raise InputError(f"--ranks ({args.ranks}) must be at least 1")
+    if args.job:
+        return look_at_job(args)
+    for option in ("nodes", "cores", "gpus", "local", "local_gib"):
+        if getattr(args, option) is not None:
+            raise InputError(f"--{option.replace('_', '-')} is for a look at a job; add --job")
     from hpcbench.measure.diagnose import diagnose
 
     found = diagnose(os.environ, args.run_dir, args.data_root, args.ranks)
@@ -55,6 +73,25 @@ def run(args: argparse.Namespace) -> int:
     elif first:
         show(found)
     return 0 if found.ok else 1
+
+
+def look_at_job(args: argparse.Namespace) -> int:
+    """What all ranks find, told by the first of them."""
+    from hpcbench.measure.job_check import Asked, check_job
+    from staging.cli import said_once
+
+    if args.ranks is None:
+        raise InputError("doctor --job needs --ranks, the number that the launcher was asked to start")
+    asked = Asked(args.ranks, args.nodes or 1, args.cores or 1, args.gpus or 0, args.local or "", args.local_gib or 0.0)
+    verdict, tells = said_once(lambda: check_job(asked, os.environ))
+    if tells:
+        for line in verdict.wrong:
+            print(f"hpcbench: error: {line}", file=sys.stderr)
+        for line in verdict.notes:
+            print(f"hpcbench: note: {line}", file=sys.stderr)
+        if not verdict.wrong:
+            print(f"hpcbench: the job is as asked: {verdict.summary}", flush=True)
+    return 1 if verdict.wrong else 0
 
 
 def show(found: Diagnosis) -> None:

@@ -18,7 +18,8 @@ from staging.cli import said_once
 from staging.errors import InputError
 
 COMMANDS = (
-    "demo", "apps", "app", "data", "stage", "plan", "train", "study", "optimizers", "check", "report", "doctor",
+    "demo", "apps", "app", "data", "stage", "plan", "train", "submit", "jobs", "sites", "study", "optimizers", "check",
+    "report", "doctor",
 )  # fmt: skip
 
 HEADER = """\

@@ -30,6 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser)
     parser.add_argument("--run-dir", type=Path, help="folder of the run (default: runs/APP-PRESET-TIME)")
     parser.add_argument("--resume", action="store_true", help="continue the run in --run-dir from its last checkpoint")
+    parser.add_argument("--resume-or-start", action="store_true", help="the same; without a checkpoint, put aside what "
+                        "an earlier attempt left, and start (what job scripts do)")  # fmt: skip
     parser.add_argument("--stage-only", action="store_true", help="bring the dataset to the nodes, report, and stop")
     parser.add_argument("--list", action="store_true", help="print every setting, its value and meaning, and stop")
 
@@ -37,6 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Resolve the configuration and train, here or on several ranks started here."""
     try:
+        if args.resume_or_start:
+            args.resume = has_checkpoint(args.run_dir)
         application = find_application(args.app)
         config = resolve_arguments(application, args, overrides, "train")
     except InputError as error:
@@ -56,7 +60,16 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
         return stage_only(application, config)
     from hpcbench.train.run import run_training
 
-    return run_training(application, config, args.run_dir, resume=args.resume)
+    return run_training(application, config, args.run_dir, resume=args.resume, again=args.resume_or_start)
+
+
+def has_checkpoint(run_dir: Path | None) -> bool:
+    """Whether there is something to resume. Raises ``InputError`` where no folder is named."""
+    if run_dir is None:
+        raise InputError("--resume-or-start needs --run-dir, the folder of the run")
+    from hpcbench.results.run_folder import RunFolder
+
+    return any(RunFolder(run_dir).checkpoints.glob("*.json"))
 
 
 def refuse(error: InputError) -> None:

@@ -8,6 +8,7 @@ import errno
 import io
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     import pandas
 
 RESERVE = ".reserve"
+JOB_FILE = re.compile(r"job\.sh|job\.json|job-id|job(-.*)?\.log|hpcbench\.[oe]\d+|attempts")
+"""What a batch job has in the folder before its run begins, and keeps there."""
 RESERVE_BYTES = 256 * 1024
 
 
@@ -50,7 +53,7 @@ class RunFolder:
         folder = cls(path)
         try:
             folder.path.mkdir(parents=True, exist_ok=True)
-            if any(folder.path.iterdir()):
+            if any(not JOB_FILE.fullmatch(each.name) for each in folder.path.iterdir()):
                 raise InputError(
                     f"run folder {path} exists and is not empty; add --resume to continue it, or give another --run-dir"
                 )
@@ -58,6 +61,21 @@ class RunFolder:
         except OSError as error:
             raise InputError(f"run folder {path} cannot be made ({error.strerror}); give another --run-dir") from error
         return folder
+
+    def set_aside(self) -> Path | None:
+        """Move what an earlier attempt left into ``attempts/N``; returns that folder, ``None`` if there was nothing."""
+        left = [each for each in self.path.iterdir() if not JOB_FILE.fullmatch(each.name)] if self.path.is_dir() else []
+        if not left:
+            return None
+        attempts = self.path / "attempts"
+        attempts.mkdir(exist_ok=True)
+        aside = attempts / str(
+            1 + max((int(each.name) for each in attempts.iterdir() if each.name.isdecimal()), default=0)
+        )
+        aside.mkdir()
+        for each in left:
+            each.rename(aside / each.name)
+        return aside
 
     @classmethod
     def open(cls, path: str | Path, needs: Sequence[str] = ("config.yaml", "mllog.txt")) -> RunFolder:

@@ -49,6 +49,7 @@ def open_run(
     run_dir: Path | None,
     *,
     resume: bool,
+    again: bool = False,
 ) -> Run:
     """All parts of a run. Bad input raises ``InputError`` on every rank, and leaves nothing behind."""
     started = datetime.now(UTC).isoformat(timespec="seconds")
@@ -68,7 +69,7 @@ def open_run(
     ranks.together(lambda: check_noise_scale(config, shape.data * shared.turns * config.train.accumulation))
     task = ranks.together(lambda: application.module("task").build_task(config))
     ranks.together(lambda: check_slabs(application, config, shape, task))
-    folder, found = ranks.together(lambda: open_folder(path, launch.rank, resume=resume))
+    folder, found = ranks.together(lambda: open_folder(path, launch.rank, resume=resume, again=again))
     log = ranks.together(lambda: start_log(folder, application, config, ranks, found))
     model = build_model(application, config, ranks.fabric, seed)
     broadcast_state(model, group)
@@ -113,7 +114,7 @@ def ranks_of(config: RunConfig, launch: Launch, shape: MeshShape) -> DataRanks:
     return data_ranks(launch.rank // shape.spatial_size, shape.data, simulated, group_size)
 
 
-def open_folder(path: Path, rank: int, *, resume: bool) -> tuple[RunFolder, checkpoints.Checkpoint | None]:
+def open_folder(path: Path, rank: int, *, resume: bool, again: bool) -> tuple[RunFolder, checkpoints.Checkpoint | None]:
     """The run folder, new or continued, and the checkpoint to continue from. Rank 0 makes it, the others name it."""
     if resume:
         folder = RunFolder.open(path)
@@ -121,7 +122,11 @@ def open_folder(path: Path, rank: int, *, resume: bool) -> tuple[RunFolder, chec
         if found is None:
             raise InputError(f"{path} holds no checkpoint to resume from; start again with another --run-dir")
         return folder, found
-    return (RunFolder.create(path) if rank == 0 else RunFolder(path)), None
+    if rank != 0:
+        return RunFolder(path), None
+    if again:
+        RunFolder(path).set_aside()
+    return RunFolder.create(path), None
 
 
 def start_log(

@@ -21,14 +21,16 @@ from staging.ranks.launch import detect
 from staging.spans import Spans
 
 
-def run_training(application: Application, config: RunConfig, run_dir: Path | None, *, resume: bool = False) -> int:
-    """Train, and leave a run folder. Returns the exit code.
+def run_training(
+    application: Application, config: RunConfig, run_dir: Path | None, *, resume: bool = False, again: bool = False
+) -> int:
+    """Train, and leave a run folder. Returns the exit code. ``again``: what an earlier attempt left may be put aside.
 
     Raises ``InputError`` before anything is written, if the input is bad; ``Aborted`` when the run had to stop.
     """
     spans = Spans(start=process_start())
     with Interrupts() as interrupts, connect_ranks(detect(os.environ), config) as ranks:
-        run = open_run(application, config, ranks, spans, interrupts, run_dir, resume=resume)
+        run = open_run(application, config, ranks, spans, interrupts, run_dir, resume=resume, again=again)
         ranks.watcher.on_abort = lambda reason: close_run(run, "aborted", reason)
         try:
             return execute(run, ranks)

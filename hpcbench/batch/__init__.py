@@ -1,0 +1,1 @@
+"""Batch jobs: what a job asks for, what a site has, and the script that a scheduler reads."""

@@ -1,0 +1,216 @@
+"""What a batch job asks for, complete and checked: a function of what a user wants and of the site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hpcbench.batch.site import Site
+from hpcbench.batch.words import check_name, check_text, check_variables, clock, time_s
+from hpcbench.measure.environment import cores_allowed
+from staging.errors import InputError
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a user asks for; ``None`` and empty leave it to the site."""
+
+    nodes: int = 1
+    ranks_per_node: int | None = None
+    cores_per_rank: int | None = None
+    gpus_per_rank: int | None = None
+    memory_gib: int | None = None
+    """Of a node."""
+    time: str = "01:00:00"
+    account: str = ""
+    queue: str = ""
+    qos: str = ""
+    constraint: str = ""
+    reservation: str = ""
+    modules: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    image: str = ""
+    """Container image that every rank runs in, by the site's words."""
+    local_path: str = ""
+    warn_s: int = 120
+    """Seconds before the time limit at which the job is told, to write a checkpoint."""
+    attempts: int = 10
+    """How often the job starts at most: again after each time limit."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One batch job: ``nodes`` x ``ranks_per_node`` processes of ``command``, and what each of them gets.
+
+    All texts are fit for a script: those that a scheduler reads unquoted have been checked.
+    """
+
+    name: str
+    title: str
+    """One line for people, on top of the script."""
+    folder: Path
+    """The run folder, absolute; script, record and log of the job lie in it."""
+    work_dir: Path
+    """Where the command runs, absolute, so that its relative paths are those of who submitted it."""
+    command: tuple[str, ...]
+    """What every rank runs: the words before ``train`` or ``doctor``."""
+    arguments: tuple[str, ...]
+    """Of ``train``, after the run folder."""
+    nodes: int
+    ranks_per_node: int
+    cores_per_rank: int
+    """Physical ones."""
+    gpus_per_rank: int
+    memory_gib: int | None
+    time_s: int
+    account: str
+    queue: str
+    qos: str
+    constraint: str
+    reservation: str
+    module_paths: tuple[str, ...]
+    modules: tuple[str, ...]
+    environment: Mapping[str, str]
+    image: str
+    local_path: str
+    """Folder on every node; the shell replaces variables in it."""
+    stages: bool
+    """Whether the dataset is staged to ``local_path``."""
+    warn_s: int
+    attempts: int
+
+    @property
+    def ranks(self) -> int:
+        """All processes."""
+        return self.nodes * self.ranks_per_node
+
+    @property
+    def gpus_per_node(self) -> int:
+        """Accelerators that are asked for on each node."""
+        return self.ranks_per_node * self.gpus_per_rank
+
+    @property
+    def cores_per_node(self) -> int:
+        """Physical cores that are asked for on each node."""
+        return self.ranks_per_node * self.cores_per_rank
+
+    @property
+    def node_hours(self) -> float:
+        """What it costs at most, one attempt."""
+        return self.nodes * self.time_s / 3600
+
+
+def make_job(
+    site: Site, wish: Wish, folder: Path, command: tuple[str, ...], arguments: tuple[str, ...], title: str, stages: bool
+) -> Job:
+    """The job of a wish on a site. Raises ``InputError`` in one line for what the site cannot give."""
+    ranks = ranks_per_node(site, wish)
+    gpus = gpus_per_rank(site, wish, ranks)
+    cores = cores_per_rank(site, wish, ranks)
+    if not wish.account and site.account_required:
+        raise InputError(f"site {site.name} charges every job to a project; name yours with --account")
+    for option in ("account", "queue", "qos", "constraint", "reservation"):
+        check_text(f"--{option}", getattr(wish, option))
+    for name in wish.environment:
+        check_name("--env", name)
+    for value in wish.environment.values():
+        check_variables("--env", value)
+    if wish.image and not site.container:
+        raise InputError(
+            f"site {site.name} does not say how containers run; add 'container: apptainer exec {{image}}' to a profile "
+            "of your own, or leave out --image"
+        )
+    at_least("--warn-s", wish.warn_s, 0)
+    at_least("--attempts", wish.attempts, 1)
+    seconds = job_time_s(site, wish)
+    return Job(
+        name="hpcbench", title=title, folder=folder.absolute(), work_dir=Path.cwd(), command=command,
+        arguments=arguments, nodes=at_least("--nodes", wish.nodes, 1), ranks_per_node=ranks, cores_per_rank=cores,
+        gpus_per_rank=gpus, memory_gib=memory_gib(site, wish), time_s=seconds, account=wish.account,
+        queue=wish.queue or site.queue, qos=wish.qos or site.qos, constraint=wish.constraint or site.constraint,
+        reservation=wish.reservation, module_paths=site.module_paths, modules=(*site.modules, *wish.modules),
+        environment={**site.environment, **wish.environment}, image=wish.image,
+        local_path=check_variables("--local-path", wish.local_path or site.local_path), stages=stages,
+        warn_s=wish.warn_s, attempts=wish.attempts,
+    )  # fmt: skip
+
+
+def ranks_per_node(site: Site, wish: Wish) -> int:
+    """One rank for each accelerator, or one."""
+    asked = wish.ranks_per_node
+    return site.node.gpus or 1 if asked is None else at_least("--ranks-per-node", asked, 1)
+
+
+def gpus_per_rank(site: Site, wish: Wish, ranks: int) -> int:
+    """One each where the node has accelerators for all; none where it has none."""
+    gpus = site.node.gpus
+    if wish.gpus_per_rank is None:
+        if gpus and ranks > gpus:
+            raise InputError(
+                f"--ranks-per-node ({ranks}) is more than the {gpus} GPUs of a node of {site.name}; lower it, or give "
+                "--gpus-per-rank 0 to train on its processors"
+            )
+        return 1 if gpus else 0
+    asked = at_least("--gpus-per-rank", wish.gpus_per_rank, 0)
+    known = site.node.cores is not None
+    if asked * ranks > gpus and (known or gpus):
+        raise InputError(
+            f"--gpus-per-rank ({asked}) for {ranks} ranks is more than the {gpus} GPUs of a node of {site.name}; "
+            "lower it or --ranks-per-node"
+        )
+    return asked
+
+
+def cores_per_rank(site: Site, wish: Wish, ranks: int) -> int:
+    """An equal share of the node's cores, or what is asked for."""
+    cores = len(cores_allowed()) if site.scheduler == "local" else site.node.cores
+    if wish.cores_per_rank is None:
+        if cores is None:
+            raise InputError(f"site {site.name} does not know the cores of its nodes; give --cores-per-rank")
+        if ranks > cores:
+            raise InputError(
+                f"--ranks-per-node ({ranks}) is more than the {cores} cores of a node of {site.name}; lower it"
+            )
+        return cores // ranks
+    asked = at_least("--cores-per-rank", wish.cores_per_rank, 1)
+    if cores is not None and asked * ranks > cores:
+        raise InputError(
+            f"--cores-per-rank ({asked}) for {ranks} ranks is more than the {cores} cores of a node of {site.name}; "
+            "lower it or --ranks-per-node"
+        )
+    return asked
+
+
+def memory_gib(site: Site, wish: Wish) -> int | None:
+    """What is asked for of a node's memory."""
+    if wish.memory_gib is None:
+        return None
+    most = site.node.memory_gib
+    if most is not None and wish.memory_gib > most:
+        raise InputError(
+            f"--memory-gib ({wish.memory_gib}) is more than the {most} GiB of a node of {site.name}; lower it"
+        )
+    return at_least("--memory-gib", wish.memory_gib, 1)
+
+
+def job_time_s(site: Site, wish: Wish) -> int:
+    """The time limit; a job that may not last as long as its own warning would never train."""
+    seconds = time_s("--time", wish.time)
+    default_queue = not wish.queue or wish.queue == site.queue
+    if site.max_time and default_queue and seconds > time_s("max_time", site.max_time):
+        raise InputError(
+            f"--time ({wish.time}) is more than the {site.max_time} of {site.name}; lower it, or name a --queue"
+        )
+    if seconds <= wish.warn_s:
+        raise InputError(
+            f"--time ({clock(seconds)}) must be longer than --warn-s ({wish.warn_s} s), when the job stops; raise it"
+        )
+    return seconds
+
+
+def at_least(option: str, value: int, bound: int) -> int:
+    """``value``. Raises ``InputError`` if it is below ``bound``."""
+    if value < bound:
+        raise InputError(f"{option} ({value}) must be at least {bound}")
+    return value

@@ -1,0 +1,144 @@
+"""The script of a job: a pure function of the job, the site and the scheduler.
+
+What every script promises, on every scheduler (tests hold each to it):
+
+1. Its folder is the run folder. It is submitted there, and logs, record and results lie there. The command runs where
+   ``hpcbench submit`` ran, so that relative paths mean the same.
+2. It asks for nodes x ranks x cores x accelerators as the job says, and starts exactly one process per rank, each with
+   a block of cores of its own.
+3. ``hpcbench doctor --job`` runs on all ranks first, and ends the job within a minute, with the reason, where ranks,
+   nodes, cores, accelerators or node-local storage are not what was asked for.
+4. ``warn_s`` before the time limit the ranks get SIGUSR1, write a checkpoint and end with exit code 138. The job is
+   then put into the queue again (requeued where users may, submitted anew elsewhere), at most ``attempts`` times in
+   all, and goes on from its checkpoint.
+5. What was staged to a node is removed from it.
+6. Its exit code is that of the training: 0 reached the target, 3 did not, 2 bad input, others as of every command.
+7. No text of a user reaches the shell unquoted. In node-local path and environment ``$NAME`` is replaced, and nothing
+   else.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import replace
+from pathlib import PurePath
+from types import ModuleType
+
+from hpcbench import __version__
+from hpcbench.batch.job import Job
+from hpcbench.batch.launchers import LAUNCHERS
+from hpcbench.batch.site import Site
+from hpcbench.batch.words import clock, expanded, quoted
+
+STOPPED = 138
+"""Exit code of a run that SIGUSR1 has stopped at a checkpoint."""
+
+
+def job_script(job: Job, site: Site, scheduler: ModuleType) -> str:
+    """The whole script."""
+    head = [f"#!{scheduler.SHELL}", *(f"{scheduler.PREFIX} {line}" for line in scheduler.directives(job, site)), ""]
+    parts = [
+        about(job, site), place(job, scheduler), software(job), programs(job, site), doctor(job),
+        training(job, scheduler), ending(job, scheduler),
+    ]  # fmt: skip
+    return "\n".join([*head, *("\n".join(part) + "\n" for part in parts if part)])
+
+
+def about(job: Job, site: Site) -> list[str]:
+    """What it is, for people."""
+    gpus = f" and {job.gpus_per_rank} GPU{'s' if job.gpus_per_rank > 1 else ''}" if job.gpus_per_rank else ""
+    size = (
+        f"{job.nodes} x {job.ranks_per_node} ranks (nodes x each) of {job.cores_per_rank} cores{gpus}, at most "
+        f"{clock(job.time_s)} an attempt, {job.node_hours:.3g} node-hours."
+    )
+    lines = [f"{job.title} on {site.title}.", size, f"Written by hpcbench {__version__}; submitted in its folder."]
+    return [f"# {line}" for text in lines for line in textwrap.wrap(text, 110)]
+
+
+def place(job: Job, scheduler: ModuleType) -> list[str]:
+    """Where, and the how-many-eth time."""
+    return [
+        "set -euo pipefail",
+        f"run={quoted(job.folder)}",
+        f"job_id={scheduler.JOB_ID}",
+        f"attempt={scheduler.ATTEMPT}",
+        f"cd {quoted(job.work_dir)}",
+    ]
+
+
+def software(job: Job) -> list[str]:
+    """Modules and environment; this Python's own folder has mpiexec, too, where pip has installed one."""
+    lines = [f"module use {quoted(path)}" for path in job.module_paths]
+    lines += [f"module load {quoted(name)}" for name in job.modules]
+    if lines:
+        # Scripts of sites' modules use variables that may not be set.
+        lines = ["set +u", *lines, "set -u"]
+    beside = PurePath(job.command[0]).parent
+    return [
+        *lines,
+        *([f'export PATH={quoted(beside)}:"$PATH"'] if beside.is_absolute() else []),
+        f"export OMP_NUM_THREADS={job.cores_per_rank}",
+        *(f"export {name}={expanded(value, unset=True)}" for name, value in job.environment.items()),
+    ]
+
+
+def programs(job: Job, site: Site) -> list[str]:
+    """What starts ranks, what they run, and where they find room."""
+    launcher = LAUNCHERS[site.launcher]
+    once = replace(job, ranks_per_node=1, gpus_per_rank=0)
+    inside = [word.replace("{image}", job.image) for word in site.container.split()] if job.image else []
+    path = f"{job.local_path.rstrip('/')}/hpcbench-$job_id"
+    launchers = {"launch": job} | ({"launch_per_node": once} if job.stages else {})
+    needed = job.ranks > 1 or site.scheduler != "local"
+    return [
+        *(f"{name}=({words(launcher(each, site)) if needed else ''})" for name, each in launchers.items()),
+        f"hpcbench=({words([*inside, *job.command])})",
+        f"local_path={expanded(path)}",
+    ]
+
+
+def doctor(job: Job) -> list[str]:
+    """The look at the machine."""
+    asked = [
+        f"--ranks {job.ranks}", f"--nodes {job.nodes}", f"--cores {job.cores_per_rank}", f"--gpus {job.gpus_per_rank}",
+        '--local "$local_path"' if job.stages else "",
+    ]  # fmt: skip
+    return [
+        'echo "hpcbench: job $job_id, attempt $attempt, $(date)"',
+        f'"${{launch[@]}}" "${{hpcbench[@]}}" doctor --job {" ".join(filter(None, asked))}',
+    ]
+
+
+def training(job: Job, scheduler: ModuleType) -> list[str]:
+    """The run, from its last checkpoint if it has one."""
+    settings = ['--run-dir "$run"', "--resume-or-start"]
+    if job.stages:
+        settings.append('--staging.destination "$local_path"')
+    left_s = f'"$(({job.time_s - job.warn_s} - SECONDS))"'
+    limit = "" if scheduler.WARNS else f"timeout --signal=USR1 --preserve-status {left_s} "
+    command = f'{limit}"${{launch[@]}}" "${{hpcbench[@]}}" train'
+    return [
+        "status=0",
+        f"{command} {words(job.arguments)} \\",
+        f"    {' '.join(settings)} || status=$?",
+    ]
+
+
+def ending(job: Job, scheduler: ModuleType) -> list[str]:
+    """Leave the nodes as they were, and start again if the time was over."""
+    lines = []
+    if job.stages:
+        lines = ['"${launch_per_node[@]}" "${hpcbench[@]}" stage --clean "$local_path" || true']
+    again = [f"    {line}" for line in scheduler.again()]
+    return [
+        *lines,
+        f'if [ "$status" -eq {STOPPED} ] && [ "$attempt" -lt {job.attempts} ]; then',
+        *again,
+        "fi",
+        'exit "$status"',
+    ]
+
+
+def words(them: list[str] | tuple[str, ...]) -> str:
+    """Words for the shell."""
+    return " ".join(quoted(word) for word in them)

@@ -1,0 +1,41 @@
+"""``hpcbench jobs``: how submitted jobs stand, and how they are cancelled."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+HELP = "say how submitted jobs stand, or cancel them"
+DESCRIPTION = """\
+How the jobs of run folders stand: asked of the scheduler, else of what the run left.
+
+  hpcbench jobs runs/cosmoflow-mlperf-20260512-101500
+  hpcbench jobs runs/*                      folders without a job are left out
+  hpcbench jobs --cancel runs/cosmoflow-mlperf-20260512-101500
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="run folders")
+    parser.add_argument("--cancel", action="store_true", help="cancel these jobs")
+
+
+def run(args: argparse.Namespace) -> int:
+    """A line for each job."""
+    from hpcbench.batch.submit import RECORD, cancel, read_job, standing
+    from hpcbench.results.tables import table
+
+    several = len(args.folders) > 1
+    jobs = [read_job(folder) for folder in args.folders if not several or (folder / RECORD).exists()]
+    if args.cancel:
+        for job in jobs:
+            cancel(job)
+            print(f"job {job.job_id} of {job.folder} is being cancelled")
+        return 0
+    rows = []
+    for job in jobs:
+        found = standing(job)
+        rows.append([str(job.folder), job.job_id, job.site, found.state, found.reason])
+    print(table(("run folder", "job", "site", "state", "why"), rows) if rows else "none of these folders has a job")
+    return 0

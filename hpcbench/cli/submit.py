@@ -1,0 +1,125 @@
+"""``hpcbench submit``: a training as a batch job."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+from hpcbench.application import find_application
+from hpcbench.cli.arguments import add_run_options, resolve_arguments
+from staging.errors import InputError
+
+HELP = "submit a training as a batch job, or print its script"
+DESCRIPTION = """\
+Write a job script for a site and submit it: Slurm, PBS, LSF, Flux, or here without any.
+
+  hpcbench submit cosmoflow --site perlmutter-gpu --account m1234 --nodes 16 --time 02:00:00 \\
+      --preset mlperf --data.root /pscratch/cosmoflow
+  hpcbench submit deepcam --site generic-slurm --nodes 2 --cores-per-rank 8 --dry-run
+      prints the script and touches nothing
+  hpcbench sites                            the sites that are known; add your own as YAML
+  hpcbench jobs runs/*                      how jobs stand; --cancel ends them
+
+The dataset is staged to node-local storage inside the scored time, unless --no-stage. Before
+anything else `hpcbench doctor --job` checks ranks, cores, devices and storage. Shortly before
+its time limit the run writes a checkpoint, and the job is queued again and goes on.
+Dotted settings are those of `hpcbench train`.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command; dotted settings come on top."""
+    add_run_options(parser)
+    parser.add_argument("--run-dir", type=Path, help="folder of run, script and log (default: runs/APP-PRESET-TIME)")
+    parser.add_argument("--dry-run", action="store_true", help="print the script alone")
+    parser.add_argument("--no-stage", action="store_true", help="read the dataset where it is")
+    add_job_options(parser)
+
+
+def add_job_options(parser: argparse.ArgumentParser) -> None:
+    """What a job asks for."""
+    size = parser.add_argument_group("the job")
+    size.add_argument("--site", required=True, metavar="NAME|FILE", help="`hpcbench sites` lists them; or a YAML file")
+    size.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes (default: 1)")
+    size.add_argument("--ranks-per-node", type=int, metavar="N", help="default: one for each GPU, else 1")
+    size.add_argument("--cores-per-rank", type=int, metavar="N", help="physical cores (default: an equal share)")
+    size.add_argument("--gpus-per-rank", type=int, metavar="N", help="default: 1 where the site has GPUs")
+    size.add_argument("--memory-gib", type=int, metavar="N", help="of each node (default: what the site gives)")
+    size.add_argument("--time", default="01:00:00", help="time limit: 01:30:00, 90m, 2h (default: 01:00:00)")
+    size.add_argument("--account", default="", help="project that is charged")
+    size.add_argument("--queue", default="", help="partition or queue (default: the site's)")
+    size.add_argument("--qos", default="", help="quality of service")
+    size.add_argument("--constraint", default="", help="kind of node, in the scheduler's words")
+    size.add_argument("--reservation", default="", help="reservation to run in")
+    size.add_argument("--module", action="append", default=[], metavar="NAME", help="module to load; repeatable")
+    size.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="variable to set; $NAME in the "
+                      "value is replaced in the job; repeatable")  # fmt: skip
+    size.add_argument("--image", default="", help="container image that the ranks run in")
+    size.add_argument("--local-path", default="", metavar="DIR", help="node-local folder; $NAME is replaced in the job")
+    size.add_argument("--warn-s", type=int, default=120, metavar="S", help="seconds before the limit at which the run "
+                      "writes its checkpoint and ends (default: 120)")  # fmt: skip
+    size.add_argument("--attempts", type=int, default=10, metavar="N", help="starts in all (default: 10)")
+
+
+def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> int:
+    """Check everything here, then print or submit."""
+    from hpcbench.batch.job import Wish, make_job
+    from hpcbench.batch.schedulers import SCHEDULERS
+    from hpcbench.batch.script import job_script
+    from hpcbench.batch.site import find_site
+    from hpcbench.batch.submit import submit
+    from hpcbench.results.run_folder import default_path
+
+    site = find_site(args.site)
+    application = find_application(args.app)
+    config = resolve_arguments(application, args, overrides, "train")
+    wish = Wish(
+        nodes=args.nodes, ranks_per_node=args.ranks_per_node, cores_per_rank=args.cores_per_rank,
+        gpus_per_rank=args.gpus_per_rank, memory_gib=args.memory_gib, time=args.time, account=args.account,
+        queue=args.queue, qos=args.qos, constraint=args.constraint, reservation=args.reservation,
+        modules=tuple(args.module), environment=variables(args.env), image=args.image, local_path=args.local_path,
+        warn_s=args.warn_s, attempts=args.attempts,
+    )  # fmt: skip
+    preset = config.preset or "run"
+    folder = args.run_dir or default_path(application.name, preset)
+    stages = not args.no_stage and "staging.destination" not in overrides
+    title = f"{application.name}, preset {preset},"
+    job = make_job(site, wish, folder, own_command(bool(args.image)), train_words(args, overrides), title, stages)
+    if args.dry_run:
+        print(job_script(job, site, SCHEDULERS[site.scheduler]), end="")
+        return 0
+    done = submit(job, site)
+    print(
+        f"job {done.job_id} of {site.scheduler} submitted: {job.nodes} nodes, at most {job.node_hours:.3g} node-hours"
+    )
+    print(f"run folder: {folder}\nhow it stands: hpcbench jobs {shlex.quote(str(folder))}")
+    return 0
+
+
+def own_command(in_image: bool) -> tuple[str, ...]:
+    """How this very program is started, wherever the job runs; in an image it is the image's own."""
+    return ("hpcbench",) if in_image else (sys.executable, "-m", "hpcbench")
+
+
+def train_words(args: argparse.Namespace, overrides: dict[str, str]) -> tuple[str, ...]:
+    """The words of ``hpcbench train`` that ask for the same run."""
+    words = [args.app, "--preset", args.preset or "smoke"]
+    for path in args.config:
+        words += ["--config", str(path)]
+    for option in ("seed", "samples"):
+        if getattr(args, option) is not None:
+            words += [f"--{option}", str(getattr(args, option))]
+    return (*words, *(f"--{key}={value}" for key, value in overrides.items()))
+
+
+def variables(given: list[str]) -> dict[str, str]:
+    """``NAME=VALUE`` as names and values. Raises ``InputError`` for what is neither."""
+    found = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals:
+            raise InputError(f"--env ({each!r}) must be NAME=VALUE")
+        found[name] = value
+    return found

@@ -1,0 +1,229 @@
+"""Counters of a node's energy: Cray's for the whole node; else those of its accelerators and, with RAPL, processors."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+PM_LINE = re.compile(r"(\d+) J \d+ us")
+DRIVERS = ("amdgpu", "i915", "xe")
+"""Drivers whose hwmon folder stands for a whole device; Intel's ``i915_gt<n>`` is a part of ``i915``."""
+
+
+@dataclass(frozen=True)
+class Absent:
+    """There is no figure, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Counter:
+    """A count of energy that only grows.
+
+    ``read_uj`` returns microjoules. It raises ``OSError`` or ``ValueError`` where that fails, ``CounterRestartError``
+    where the count began anew. After ``range_uj`` the count goes on from zero; without a range it never does.
+    """
+
+    part: str
+    read_uj: Callable[[], int]
+    range_uj: int | None = None
+
+
+class CounterRestartError(Exception):
+    """The counter no longer holds what it held before."""
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Counters whose sum is the energy of what ``covers`` says.
+
+    ``inside`` are parts of that which have counters of their own; they may overlap and need not add up to it.
+    ``missing`` says why other sources were not taken.
+    """
+
+    source: str
+    covers: str
+    summed: tuple[Counter, ...]
+    inside: tuple[Counter, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+def find_energy_counters(root: Path = Path("/")) -> Counters | Absent:
+    """The counters of this node: that of the whole node alone, else all there are of accelerators and processors.
+
+    Accelerators count whether or not this job sees them (``CUDA_VISIBLE_DEVICES`` does not matter), because a node is
+    charged as a whole. Where a control group hides some, ``covers`` says how many of how many are in. A sum of parts is
+    less than the node, which also has a network, disks and power supplies. ``root`` is where ``sys`` lies.
+    """
+    node = _cray(root / "sys/cray/pm_counters")
+    if isinstance(node, Counters):
+        return node
+    tried = [node, _nvml(), _hwmon(root / "sys/class/drm"), _rapl(root / "sys/class/powercap")]
+    parts = [found for found in tried if isinstance(found, Counters)]
+    missing = tuple(found.reason for found in tried if isinstance(found, Absent))
+    if not parts:
+        return Absent("no energy counter: " + "; ".join(missing))
+    return Counters(
+        source=" + ".join(part.source for part in parts),
+        covers=", ".join(part.covers for part in parts),
+        summed=tuple(counter for part in parts for counter in part.summed),
+        missing=missing,
+    )
+
+
+def _cray(folder: Path) -> Counters | Absent:
+    """HPE Cray's counters, see "User Access to Compute Node Power Data" in the documentation of CSM.
+
+    ``energy`` holds the node with its accelerators, and is updated about ten times a second. ``startup`` changes when
+    the controller of the blade restarts, after which the counts are not those of before. ``generation`` only tells
+    that a power cap was changed.
+    """
+    if not folder.is_dir():
+        return Absent(f"pm_counters: no {folder}")
+    try:
+        startup = _startup(folder)
+        node = _checked(Counter("node", partial(_cray_uj, folder / "energy", startup)))
+    except (OSError, ValueError) as error:
+        return Absent(f"pm_counters: {error}")
+    inside = []
+    for path in sorted(folder.glob("*_energy")):
+        with contextlib.suppress(OSError, ValueError):
+            inside.append(_checked(Counter(path.name.removesuffix("_energy"), partial(_cray_uj, path, startup))))
+    return Counters("pm_counters", "node", (node,), tuple(inside))
+
+
+def _cray_uj(path: Path, startup: str) -> int:
+    text = _text(path)
+    line = PM_LINE.fullmatch(text)
+    if line is None:
+        raise ValueError(f"{path} holds {text!r}, not joules and microseconds as in '12 J 34 us'")
+    if _startup(path.parent) != startup:
+        raise CounterRestartError("the blade controller was restarted")
+    return int(line[1]) * 1_000_000
+
+
+def _startup(folder: Path) -> str:
+    """The count of starts, without the time at which it was read."""
+    return _text(folder / "startup").partition(" ")[0]
+
+
+def _nvml() -> Counters | Absent:
+    """``nvmlDeviceGetTotalEnergyConsumption`` of the NVML API reference: since the driver was loaded, from Volta on.
+
+    NVML stays initialised until the process ends.
+    """
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError:
+        return Absent("NVML: the package nvidia-ml-py is not installed")
+    try:
+        nvml.nvmlInit()
+        total = nvml.nvmlDeviceGetCount()
+    except nvml.NVMLError as error:
+        return Absent(f"NVML: {error}")
+    found = []
+    for index in range(total):
+        with contextlib.suppress(nvml.NVMLError, AttributeError, OSError, ValueError):
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            found.append(_checked(Counter(f"GPU {index}", partial(_nvml_uj, nvml, handle))))
+    if not found:
+        return Absent(f"NVML: none of {total} GPUs has an energy counter")
+    return Counters("NVML", _gpus(len(found), total), tuple(found))
+
+
+def _nvml_uj(nvml: Any, handle: Any) -> int:
+    try:
+        return int(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)) * 1_000
+    except nvml.NVMLError as error:
+        raise OSError(f"NVML: {error}") from error
+
+
+def _hwmon(folder: Path) -> Counters | Absent:
+    """``energy1_input`` (card) or ``energy2_input`` (package) of a GPU's driver, in microjoules.
+
+    See "sysfs-driver-intel-i915-hwmon" and "sysfs-driver-intel-xe-hwmon" in the kernel's ABI documentation. The kernel
+    follows the wraps of Intel's registers, if it is asked in time. The page "GPU Power/Thermal Controls and
+    Monitoring" lists no energy for amdgpu, so that AMD's GPUs count only where a newer driver has it.
+    """
+    found, total, drivers = [], 0, set()
+    for device in sorted({path.resolve() for path in folder.glob("card*/device/hwmon/hwmon*")}):
+        try:
+            driver = _text(device / "name")
+            if driver not in DRIVERS:
+                continue
+            total += 1
+            files = (device / "energy1_input", device / "energy2_input")
+            path = next((path for path in files if path.exists()), files[0])
+            found.append(_checked(Counter(f"{driver} {total - 1}", partial(_number, path))))
+            drivers.add(driver)
+        except (OSError, ValueError):
+            continue
+    if not found:
+        return Absent(f"hwmon: none of {total} GPUs has an energy counter" if total else f"hwmon: no GPU in {folder}")
+    return Counters(" + ".join(sorted(drivers)), _gpus(len(found), total), tuple(found))
+
+
+def _rapl(folder: Path) -> Counters | Absent:
+    """Packages, and memory where all packages have its counter, of the kernel's "Power Capping Framework".
+
+    ``core`` and ``uncore`` are inside the package; ``dram`` is not, though its zone is. ``psys`` is left out: what it
+    covers is the manufacturer's choice, and so is whether it counts. ``intel-rapl-mmio`` shows a package once more.
+    """
+    packages, memory = [], []
+    try:
+        for zone in sorted(folder.glob("intel-rapl:*")):
+            name = _text(zone / "name")
+            if name.startswith("package"):
+                packages.append(_zone(zone, name))
+            elif name == "dram":
+                package = _text(folder / zone.name.rpartition(":")[0] / "name")
+                with contextlib.suppress(ValueError):
+                    memory.append(_zone(zone, f"dram of {package}"))
+    except PermissionError as error:
+        return Absent(f"RAPL: {error.filename} is for root alone, as it is since Linux 5.10")
+    except (OSError, ValueError) as error:
+        return Absent(f"RAPL: {error}")
+    if not packages:
+        return Absent(f"RAPL: no package in {folder}")
+    if len(memory) != len(packages):
+        return Counters("RAPL", "processors", tuple(packages))
+    return Counters("RAPL", "processors and memory", (*packages, *memory))
+
+
+def _zone(zone: Path, part: str) -> Counter:
+    return _checked(Counter(part, partial(_number, zone / "energy_uj"), _number(zone / "max_energy_range_uj")))
+
+
+def _checked(counter: Counter) -> Counter:
+    """The counter, if it counts; one that stands at zero has nothing behind it."""
+    if counter.read_uj() == 0 or counter.range_uj == 0:
+        raise ValueError(f"the counter of {counter.part} stands at 0")
+    return counter
+
+
+def _gpus(found: int, total: int) -> str:
+    return f"{found} GPU{'s' if found != 1 else ''}" if found == total else f"{found} of {total} GPUs"
+
+
+def _number(path: Path) -> int:
+    text = _text(path)
+    if not text.isdigit():
+        raise ValueError(f"{path} holds {text!r}, not a count of microjoules")
+    return int(text)
+
+
+def _text(path: Path) -> str:
+    """Content of a file of sysfs. Cray's ask now and then to be read again (EAGAIN)."""
+    for _ in range(10):
+        with path.open("rb", buffering=0) as file:
+            content = file.read()
+        if content is not None:
+            return content.decode("ascii").strip()
+    raise OSError(f"{path} is busy")

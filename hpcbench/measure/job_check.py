@@ -1,0 +1,177 @@
+"""Looks at a job from inside, on all its ranks, before it does anything: has it got what it asked for?
+
+Each rank tells what it sees; what is wrong is decided from all of it, by a pure function. A rank that does not answer
+ends the look after ``MEET_S``, and not the whole job's time.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hpcbench.measure.environment import cores_allowed
+from staging.errors import InputError
+from staging.ranks.launch import Launch, detect
+
+MEET_S = 60.0
+CLOCKS_S = 1.0
+"""Clocks of nodes that are further apart make times of logs incomparable."""
+PROBE_BYTES = 1 << 20
+"""What is written to node-local storage, flushed, and removed."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the job asked for."""
+
+    ranks: int
+    nodes: int = 1
+    cores: int = 1
+    """Of a rank."""
+    gpus: int = 0
+    """Of a rank."""
+    local: str = ""
+    """Node-local folder; fields in braces and variables are filled in on each node."""
+    local_gib: float = 0.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one rank sees."""
+
+    rank: int
+    node: str
+    cores: tuple[int, ...]
+    """Numbers of the cores that it may run on."""
+    gpus: int
+    clock_s: float
+    """Of its node, at a moment that all ranks share up to a message's time."""
+    trouble: str = ""
+    """Why node-local storage cannot be used, where this rank looked."""
+    free_gib: float | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is wrong (the job ends), what is worth knowing, and what is as it should be."""
+
+    wrong: tuple[str, ...]
+    notes: tuple[str, ...]
+    summary: str
+
+
+def check_job(asked: Asked, environ: Mapping[str, str]) -> tuple[Verdict, bool]:
+    """Look on all ranks; the verdict, the same on all of them, and whether this rank is to tell it.
+
+    Raises ``InputError`` where the ranks know nothing of one another, or do not meet in time.
+    """
+    launch = detect(environ)
+    if launch.world_size != asked.ranks:
+        seen = "a process that no launcher started" if launch.source == "none" else f"{launch.source} gives"
+        raise InputError(
+            f"{seen}: {launch.world_size} rank(s) instead of {asked.ranks}; the launcher's variables do not arrive, or "
+            "it belongs to another MPI"
+        )
+    import torch
+
+    from hpcbench.parallel.group import connect
+
+    group = connect(launch, torch.device("cpu"), timeout_s=MEET_S)
+    try:
+        found = look(asked, launch, environ, torch.accelerator.device_count())
+        group.barrier()
+        everyone = group.all_gather_object((found, time.time()))
+    finally:
+        group.close()
+    seen_by_all = [Seen(**{**vars(each), "clock_s": clock}) for each, clock in everyone]
+    return judge(asked, seen_by_all), launch.rank == 0
+
+
+def look(asked: Asked, launch: Launch, environ: Mapping[str, str], gpus: int) -> Seen:
+    """What this rank sees; the first one of each node tries its storage."""
+    node = environ.get("SLURMD_NODENAME") or socket.gethostname()
+    trouble, free = "", None
+    if asked.local and launch.local_rank == 0:
+        trouble, free = try_storage(asked, node, launch.rank, environ)
+    return Seen(launch.rank, node, tuple(cores_allowed()), gpus, time.time(), trouble, free)
+
+
+def try_storage(asked: Asked, node: str, rank: int, environ: Mapping[str, str]) -> tuple[str, float | None]:
+    """Write to node-local storage, and leave nothing there; what is wrong with it, and GiB that are free."""
+    from staging.storage.destination import expand
+
+    try:
+        folder = expand(asked.local, node, rank, environ)
+        made = [each for each in (folder, *folder.parents) if not each.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.write(bytes(PROBE_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+            free = shutil.disk_usage(folder).free / 2**30
+        finally:
+            for each in made:
+                each.rmdir()
+    except InputError as error:
+        return str(error), None
+    except OSError as error:
+        return f"{asked.local} cannot be written ({error.strerror})", None
+    if free < asked.local_gib:
+        return f"{folder} has {free:.1f} GiB free of the {asked.local_gib:g} GiB that the dataset needs", free
+    return "", free
+
+
+def judge(asked: Asked, seen: Sequence[Seen]) -> Verdict:
+    """What all ranks saw, against what was asked for."""
+    nodes: dict[str, list[Seen]] = {}
+    for each in seen:
+        nodes.setdefault(each.node, []).append(each)
+    wrong = []
+    if len(nodes) != asked.nodes:
+        wrong.append(f"the ranks are on {len(nodes)} node(s) instead of {asked.nodes}: {', '.join(list(nodes)[:4])}")
+    uneven = {name: len(members) for name, members in nodes.items() if len(members) * asked.nodes != asked.ranks}
+    if len(nodes) == asked.nodes and uneven:
+        name, count = next(iter(uneven.items()))
+        each_node = asked.ranks // asked.nodes
+        wrong.append(f"node {name} has {count} ranks instead of {each_node}; start as many on every node")
+    wrong += [f"node {each.node}: {each.trouble}" for each in seen if each.trouble]
+    wrong += too_few("cores", asked.cores, {each: len(each.cores) for each in seen})
+    wrong += too_few("GPUs", asked.gpus, {each: each.gpus for each in seen})
+    notes = [note for name, members in nodes.items() for note in binding(name, members, asked)]
+    apart = max(each.clock_s for each in seen) - min(each.clock_s for each in seen)
+    if apart > CLOCKS_S:
+        late, early = max(seen, key=lambda each: each.clock_s), min(seen, key=lambda each: each.clock_s)
+        notes.append(f"the clocks of {early.node} and {late.node} are {apart:.1f} s apart; their logs do not compare")
+    free = [each.free_gib for each in seen if each.free_gib is not None]
+    room = f", at least {min(free):.1f} GiB free at {asked.local}" if free else ""
+    gpus = f" and {asked.gpus} GPU(s)" if asked.gpus else ""
+    summary = f"{len(seen)} ranks on {len(nodes)} node(s), each with {asked.cores} core(s){gpus}{room}"
+    return Verdict(tuple(wrong), tuple(notes), summary)
+
+
+def too_few(what: str, asked: int, found: Mapping[Seen, int]) -> list[str]:
+    """A line for the first rank that has too few of something, which says how many others have."""
+    short = [(each, count) for each, count in found.items() if count < asked]
+    if not short:
+        return []
+    (first, count), more = short[0], len(short) - 1
+    others = f", and {more} more ranks too few" if more else ""
+    where = f"rank {first.rank} on node {first.node}"
+    return [f"{where} sees {count} {what} instead of {asked}{others}; ask for more, or bind less"]
+
+
+def binding(node: str, members: Sequence[Seen], asked: Asked) -> list[str]:
+    """A note where ranks of a node may get into each other's way."""
+    sets = [set(each.cores) for each in members]
+    everything = set().union(*sets)
+    if len(members) < 2 or sum(len(each) for each in sets) == len(everything):
+        return []
+    if len(everything) < asked.cores * len(members):
+        return [f"the {len(members)} ranks of node {node} share {len(everything)} cores, fewer than they asked for"]
+    return [f"the ranks of node {node} are not bound to cores of their own"]

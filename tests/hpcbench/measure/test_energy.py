@@ -1,0 +1,478 @@
+"""Energy of a node: joules that are written into trees like sysfs, and counters that wrap, fall back or stand still."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcbench.measure.energy import Absent, Counters, Energy, EnergyMeter, find_energy_counters
+from hpcbench.measure.energy_sources import Counter
+
+RANGE_UJ = 262_143_328_850
+"""Range of a package's counter on Intel's servers: 32 bits of 2^-14 J."""
+DRAM_RANGE_UJ = 65_712_999_613
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(autouse=True)
+def without_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests give the package that they want; a machine's own GPUs are not among the facts."""
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+
+
+def write(root: Path, files: dict[str, object]) -> Path:
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{content}\n")
+    return root
+
+
+def cray(root: Path, startup: int = 1_700_000_000, generation: int = 3, us: int = 1, **joules: object) -> Path:
+    """Cray's files: a value and the time at which it was read, in microseconds."""
+    files: dict[str, object] = {f"sys/cray/pm_counters/{name}": f"{value} J {us} us" for name, value in joules.items()}
+    files["sys/cray/pm_counters/startup"] = f"{startup} {us} us"
+    files["sys/cray/pm_counters/generation"] = f"{generation} {us} us"
+    files["sys/cray/pm_counters/power"] = f"800 W {us} us"
+    return write(root, files)
+
+
+def zone(root: Path, number: str, name: str, energy_uj: object, kind: str = "intel-rapl") -> Path:
+    folder = f"sys/class/powercap/{kind}:{number}"
+    range_uj = DRAM_RANGE_UJ if name == "dram" else RANGE_UJ
+    return write(
+        root, {f"{folder}/name": name, f"{folder}/energy_uj": energy_uj, f"{folder}/max_energy_range_uj": range_uj}
+    )
+
+
+def counters(root: Path) -> Counters:
+    found = find_energy_counters(root)
+    assert isinstance(found, Counters), found
+    return found
+
+
+def absence(found: object) -> str:
+    assert isinstance(found, Absent)
+    return found.reason
+
+
+def energy(found: Energy | Absent) -> Energy:
+    assert isinstance(found, Energy), found
+    return found
+
+
+def meter_of(root: Path, clock: Callable[[], float] | None = None) -> EnergyMeter:
+    """A meter whose thread does not get to sample within a test."""
+    return EnergyMeter(counters(root), interval_s=3600.0, clock=clock or Clock())
+
+
+def test_nothing_to_read_is_said_and_never_zero(tmp_path: Path) -> None:
+    found = find_energy_counters(tmp_path)
+    assert absence(found) == (
+        f"no energy counter: pm_counters: no {tmp_path}/sys/cray/pm_counters; "
+        "NVML: the package nvidia-ml-py is not installed; "
+        f"hwmon: no GPU in {tmp_path}/sys/class/drm; RAPL: no package in {tmp_path}/sys/class/powercap"
+    )
+    with EnergyMeter(found) as meter:
+        assert meter.read() is found
+    assert meter.read() is found
+
+
+def test_crays_counter_is_the_node_and_its_parts_are_inside(tmp_path: Path) -> None:
+    cray(tmp_path, energy=5_000, cpu_energy=1_000, memory_energy=200, accel0_energy=1_500, accel1_energy=1_600)
+    with meter_of(tmp_path) as meter:
+        cray(
+            tmp_path, us=9, energy=9_321, cpu_energy=1_900, memory_energy=450, accel0_energy=2_500, accel1_energy=2_700
+        )
+        found = energy(meter.read())
+    assert found == Energy(
+        4_321.0, {"accel0": 1_000.0, "accel1": 1_100.0, "cpu": 900.0, "memory": 250.0}, "pm_counters", "node"
+    )
+
+
+def test_the_node_counter_is_taken_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    zone(tmp_path, "0", "package-0", 10)
+    monkeypatch.setitem(sys.modules, "pynvml", nvml([7]))
+    found = counters(cray(tmp_path, energy=5_000))
+    assert (found.source, found.covers, len(found.summed), found.inside) == ("pm_counters", "node", 1, ())
+
+
+@pytest.mark.parametrize(
+    "line", ["", "12", "12 J", "12 kJ 34 us", "12 J 34 ms", "-12 J 34 us", "12.5 J 34 us", "12 J 34 us 5", "0 J 34 us"]
+)
+def test_a_malformed_node_counter_is_not_taken(tmp_path: Path, line: str) -> None:
+    write(cray(tmp_path), {"sys/cray/pm_counters/energy": line})
+    zone(tmp_path, "0", "package-0", 10)
+    found = counters(tmp_path)
+    assert found.source == "RAPL"
+    said = "the counter of node stands at 0" if line.startswith("0") else f"{line!r}, not joules and microseconds"
+    assert said in found.missing[0]
+
+
+def test_a_malformed_part_does_not_spoil_the_node(tmp_path: Path) -> None:
+    found = counters(cray(tmp_path, energy=5_000, cpu_energy="n/a", memory_energy=200, accel_energy=0))
+    assert [counter.part for counter in found.inside] == ["memory"]
+
+
+def test_a_restarted_blade_controller_ends_the_count_for_good(tmp_path: Path) -> None:
+    cray(tmp_path, energy=5_000)
+    with meter_of(tmp_path) as meter:
+        cray(tmp_path, startup=1_700_000_999, energy=6_000)
+        assert absence(meter.read()) == "node: the blade controller was restarted"
+        cray(tmp_path, energy=7_000)
+        assert absence(meter.read()) == "node: the blade controller was restarted"
+
+
+def test_a_changed_power_cap_does_not(tmp_path: Path) -> None:
+    """Cray's ``generation`` counts changes of the cap."""
+    cray(tmp_path, generation=3, energy=5_000)
+    with meter_of(tmp_path) as meter:
+        cray(tmp_path, generation=4, energy=6_000)
+        assert energy(meter.read()).joules == 1_000.0
+
+
+def test_a_counter_that_falls_back_is_no_energy(tmp_path: Path) -> None:
+    cray(tmp_path, energy=5_000)
+    with meter_of(tmp_path) as meter:
+        cray(tmp_path, energy=4_000)
+        assert absence(meter.read()) == "the counter of node fell from 5000 J to 4000 J"
+        cray(tmp_path, energy=9_000)
+        assert absence(meter.read()) == "the counter of node fell from 5000 J to 4000 J"
+
+
+def test_a_counter_that_stands_still_is_no_energy(tmp_path: Path) -> None:
+    clock = Clock()
+    cray(tmp_path, energy=5_000)
+    with meter_of(tmp_path, clock) as meter:
+        clock.now = 59.0
+        assert energy(meter.read()).joules == 0.0
+        clock.now = 60.0
+        assert absence(meter.read()) == "the counter of node stood still for 60 s"
+
+
+def test_a_counter_that_moves_now_and_then_does_not_stand_still(tmp_path: Path) -> None:
+    clock = Clock()
+    cray(tmp_path, energy=5_000)
+    with meter_of(tmp_path, clock) as meter:
+        for joules in range(5_001, 5_011):
+            clock.now += 50.0
+            meter.sample()
+            clock.now += 5.0
+            cray(tmp_path, energy=joules)
+            meter.sample()
+        assert energy(meter.read()).joules == 10.0
+
+
+def test_a_file_that_cannot_be_read_now_costs_only_this_reading(tmp_path: Path) -> None:
+    path = cray(tmp_path, energy=5_000) / "sys/cray/pm_counters/energy"
+    with meter_of(tmp_path) as meter:
+        path.unlink()
+        assert "No such file" in absence(meter.read())
+        cray(tmp_path, energy=5_700)
+        assert energy(meter.read()).joules == 700.0
+
+
+def test_a_file_that_cannot_be_read_at_the_start_costs_all(tmp_path: Path) -> None:
+    meter = meter_of(cray(tmp_path, energy=5_000))
+    (tmp_path / "sys/cray/pm_counters/energy").unlink()
+    with meter:
+        cray(tmp_path, energy=5_700)
+        assert "No such file" in absence(meter.read())
+
+
+@pytest.mark.parametrize(("refusals", "readable"), [(3, True), (10, False)])
+def test_a_busy_file_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusals: int, readable: bool
+) -> None:
+    """Python returns nothing for EAGAIN from an unbuffered file."""
+    cray(tmp_path, energy=5_000)
+    left = [refusals]
+    real = Path.open
+
+    def refusing(path: Path, *args: Any, **options: Any) -> Any:
+        if path.name == "energy" and left[0]:
+            left[0] -= 1
+            return Busy()
+        return real(path, *args, **options)
+
+    monkeypatch.setattr(Path, "open", refusing)
+    assert isinstance(find_energy_counters(tmp_path), Counters) == readable
+
+
+class Busy:
+    """A file that is not ready."""
+
+    def __enter__(self) -> Busy:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def read(self) -> None:
+        return None
+
+
+def test_processors_and_memory_once_each(tmp_path: Path) -> None:
+    """Cores and graphics are within the package, and mmio shows the package again; psys is not to be added."""
+    for package in "01":
+        zone(tmp_path, package, f"package-{package}", 1_000_000)
+        zone(tmp_path, f"{package}:0", "core", 1_000_000)
+        zone(tmp_path, f"{package}:1", "uncore", 1_000_000)
+        zone(tmp_path, f"{package}:2", "dram", 1_000_000)
+        zone(tmp_path, package, f"package-{package}", 1_000_000, kind="intel-rapl-mmio")
+    zone(tmp_path, "2", "psys", 1_000_000)
+    found = counters(tmp_path)
+    assert (found.source, found.covers) == ("RAPL", "processors and memory")
+    with meter_of(tmp_path) as meter:
+        for path in tmp_path.glob("sys/class/powercap/*/energy_uj"):
+            path.write_text("1000001\n")
+        zone(tmp_path, "0", "package-0", 4_500_000)
+        zone(tmp_path, "1:2", "dram", 1_250_000)
+        assert energy(meter.read()) == Energy(
+            3.750002,
+            {"package-0": 3.5, "package-1": 1e-6, "dram of package-0": 1e-6, "dram of package-1": 0.25},
+            "RAPL",
+            "processors and memory",
+        )
+
+
+@pytest.mark.parametrize("content", [None, 0, "unknown"])
+def test_memory_counts_only_where_every_package_has_it(tmp_path: Path, content: object) -> None:
+    for package in "01":
+        zone(tmp_path, package, f"package-{package}", 10)
+    zone(tmp_path, "0:0", "dram", 10)
+    if content is not None:
+        zone(tmp_path, "1:0", "dram", content)
+    found = counters(tmp_path)
+    assert found.covers == "processors"
+    assert [counter.part for counter in found.summed] == ["package-0", "package-1"]
+
+
+def test_psys_alone_is_no_source(tmp_path: Path) -> None:
+    assert "RAPL: no package" in absence(find_energy_counters(zone(tmp_path, "0", "psys", 10)))
+
+
+def test_counters_for_root_alone_are_no_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = zone(tmp_path, "0", "package-0", 10) / "sys/class/powercap/intel-rapl:0/energy_uj"
+    real = Path.open
+
+    def forbidding(self: Path, *args: Any, **options: Any) -> Any:
+        if self == path:
+            raise PermissionError(errno.EACCES, "Permission denied", str(self))
+        return real(self, *args, **options)
+
+    monkeypatch.setattr(Path, "open", forbidding)  # a test that runs as root may read what it forbids
+    assert f"RAPL: {path} is for root alone, as it is since Linux 5.10" in absence(find_energy_counters(tmp_path))
+
+
+@pytest.mark.parametrize("content", ["", "-5", "5.0", "0x5", "٥", "0"])
+def test_malformed_packages_are_no_source(tmp_path: Path, content: str) -> None:
+    zone(tmp_path, "0", "package-0", 10)
+    assert "RAPL: " in absence(find_energy_counters(zone(tmp_path, "1", "package-1", content)))
+
+
+def test_a_package_without_a_range_is_no_source(tmp_path: Path) -> None:
+    zone(tmp_path, "0", "package-0", 10)
+    write(tmp_path, {"sys/class/powercap/intel-rapl:0/max_energy_range_uj": 0})
+    assert "the counter of package-0 stands at 0" in absence(find_energy_counters(tmp_path))
+
+
+def test_three_wraps_are_seen_by_three_samples(tmp_path: Path) -> None:
+    zone(tmp_path, "0", "package-0", RANGE_UJ - 1_000_000)
+    with meter_of(tmp_path) as meter:
+        for value in (2_000_000, 1_500_000, 1_000_000):
+            zone(tmp_path, "0", "package-0", value)
+            meter.sample()
+        assert energy(meter.read()).joules == (3_000_000 + 2 * (RANGE_UJ - 500_000)) / 1e6
+
+
+def test_a_wrap_that_may_not_be_the_only_one_is_no_energy(tmp_path: Path) -> None:
+    """At 1,000 W the range of 262,143 J is through in 262 s."""
+    clock = Clock()
+    zone(tmp_path, "0", "package-0", 500)
+    with meter_of(tmp_path, clock) as meter:
+        clock.now = 262.0
+        zone(tmp_path, "0", "package-0", 400)
+        assert energy(meter.read()).joules == (RANGE_UJ - 100) / 1e6
+        clock.now += 263.0
+        zone(tmp_path, "0", "package-0", 900)
+        reason = "package-0 was not read for 263 s, in which its counter may have wrapped unseen"
+        assert absence(meter.read()) == reason
+
+
+@given(st.integers(0, 2**40), st.lists(st.integers(0, 2**40)), st.integers(1, 2**40))
+def test_steps_shorter_than_the_range_add_up_exactly(start: int, steps: list[int], range_uj: int) -> None:
+    steps = [step % range_uj for step in steps]
+    value = start % range_uj
+    counter = Counter("package-0", lambda: value, range_uj)
+    with EnergyMeter(Counters("RAPL", "processors", (counter,)), interval_s=3600.0, clock=Clock()) as meter:
+        for step in steps:
+            value = (value + step) % range_uj
+            meter.sample()
+        assert energy(meter.read()).joules == sum(steps) / 1e6
+
+
+class NVMLError(Exception):
+    pass
+
+
+def nvml(millijoules: list[int | None], driver: bool = True) -> Any:
+    """The module ``pynvml`` for GPUs with these counts; one without is older than Volta."""
+
+    def start() -> None:
+        if not driver:
+            raise NVMLError("NVML Shared Library Not Found")
+
+    def total(handle: int) -> int:
+        count = millijoules[handle]
+        if count is None:
+            raise NVMLError("Not Supported")
+        return count
+
+    return SimpleNamespace(
+        NVMLError=NVMLError,
+        nvmlInit=start,
+        nvmlDeviceGetCount=lambda: len(millijoules),
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetTotalEnergyConsumption=total,
+    )
+
+
+def test_all_gpus_of_the_node_count_whatever_the_job_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    millijoules: list[int | None] = [1_000, 2_000, 3_000, 4_000]
+    monkeypatch.setitem(sys.modules, "pynvml", nvml(millijoules))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    with meter_of(tmp_path) as meter:
+        millijoules[:] = [1_500, 2_250, 3_001, 4_000]
+        parts = {"GPU 0": 0.5, "GPU 1": 0.25, "GPU 2": 0.001, "GPU 3": 0.0}
+        assert energy(meter.read()) == Energy(0.751, parts, "NVML", "4 GPUs")
+
+
+def test_gpus_are_added_to_processors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    millijoules: list[int | None] = [9_000]
+    monkeypatch.setitem(sys.modules, "pynvml", nvml(millijoules))
+    zone(tmp_path, "0", "package-0", 1_000_000)
+    with meter_of(tmp_path) as meter:
+        millijoules[0] = 10_000
+        zone(tmp_path, "0", "package-0", 3_000_000)
+        parts = {"GPU 0": 1.0, "package-0": 2.0}
+        assert energy(meter.read()) == Energy(3.0, parts, "NVML + RAPL", "1 GPU, processors")
+
+
+def test_a_gpu_without_a_counter_is_said_to_be_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", nvml([None, 5, 0]))
+    found = counters(tmp_path)
+    assert (found.covers, [counter.part for counter in found.summed]) == ("1 of 3 GPUs", ["GPU 1"])
+
+
+def test_gpus_that_do_not_count_are_no_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", nvml([None, None]))
+    assert "NVML: none of 2 GPUs has an energy counter" in absence(find_energy_counters(tmp_path))
+    old = nvml([1])
+    del old.nvmlDeviceGetTotalEnergyConsumption
+    monkeypatch.setitem(sys.modules, "pynvml", old)
+    assert "NVML: none of 1 GPUs has an energy counter" in absence(find_energy_counters(tmp_path))
+
+
+def test_a_machine_without_the_driver_has_no_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", nvml([], driver=False))
+    assert "NVML: NVML Shared Library Not Found" in absence(find_energy_counters(tmp_path))
+
+
+def test_a_gpu_that_falls_off_the_bus_makes_the_reading_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    millijoules: list[int | None] = [9_000, 9_000]
+    monkeypatch.setitem(sys.modules, "pynvml", nvml(millijoules))
+    with meter_of(tmp_path) as meter:
+        millijoules[1] = None
+        assert absence(meter.read()) == "GPU 1: NVML: Not Supported"
+
+
+def gpu(root: Path, card: int, driver: str, file: str = "energy1_input", uj: object = None, part: int = 0) -> Path:
+    folder = f"sys/class/drm/card{card}/device/hwmon/hwmon{10 * card + part}"
+    return write(root, {f"{folder}/name": driver} | ({} if uj is None else {f"{folder}/{file}": uj}))
+
+
+def test_intels_gpus_count_as_devices_and_not_by_tile(tmp_path: Path) -> None:
+    for card in (0, 1):
+        gpu(tmp_path, card, "i915", uj=5_000_000)
+        gpu(tmp_path, card, "i915_gt0", uj=2_000_000, part=1)
+    with meter_of(tmp_path) as meter:
+        gpu(tmp_path, 0, "i915", uj=6_500_000)
+        gpu(tmp_path, 0, "i915_gt0", uj=3_000_000, part=1)
+        assert energy(meter.read()) == Energy(1.5, {"i915 0": 1.5, "i915 1": 0.0}, "i915", "2 GPUs")
+
+
+def test_a_card_counts_before_its_package(tmp_path: Path) -> None:
+    gpu(tmp_path, 0, "xe", file="energy2_input", uj=1_000_000)
+    gpu(tmp_path, 1, "xe", file="energy2_input", uj=1_000_000)
+    gpu(tmp_path, 1, "xe", uj=2_000_000)
+    with meter_of(tmp_path) as meter:
+        gpu(tmp_path, 0, "xe", file="energy2_input", uj=1_250_000)
+        gpu(tmp_path, 1, "xe", file="energy2_input", uj=9_000_000)
+        gpu(tmp_path, 1, "xe", uj=2_500_000)
+        assert energy(meter.read()) == Energy(0.75, {"xe 0": 0.25, "xe 1": 0.5}, "xe", "2 GPUs")
+
+
+def test_two_names_of_a_card_are_one_gpu(tmp_path: Path) -> None:
+    gpu(tmp_path, 0, "i915", uj=5_000_000)
+    (tmp_path / "sys/class/drm/card1").symlink_to("card0")
+    assert counters(tmp_path).covers == "1 GPU"
+
+
+def test_amds_gpus_are_absent_unless_the_driver_counts(tmp_path: Path) -> None:
+    gpu(tmp_path, 0, "amdgpu")
+    gpu(tmp_path, 1, "amdgpu")
+    assert "hwmon: none of 2 GPUs has an energy counter" in absence(find_energy_counters(tmp_path))
+    found = counters(gpu(tmp_path, 1, "amdgpu", uj=7))
+    assert (found.source, found.covers) == ("amdgpu", "1 of 2 GPUs")
+
+
+def test_the_thread_samples_and_ends_with_the_meter() -> None:
+    samples = iter(range(1, 1_000_000))
+    enough = threading.Event()
+
+    def read() -> int:
+        value = next(samples)
+        if value > 3:
+            enough.set()
+        return value * 1_000_000
+
+    with EnergyMeter(Counters("test", "test", (Counter("test", read),)), interval_s=0.001) as meter:
+        assert enough.wait(30)
+    assert "energy" not in [thread.name for thread in threading.enumerate()]
+    assert meter.read() == meter.read()
+    assert energy(meter.read()).joules == next(samples) - 2
+
+
+def test_after_the_end_the_figure_stays_that_of_the_end(tmp_path: Path) -> None:
+    cray(tmp_path, energy=5_000)
+    with meter_of(tmp_path) as meter:
+        cray(tmp_path, energy=5_400)
+    cray(tmp_path, energy=9_000)
+    assert energy(meter.read()).joules == 400.0
+
+
+def test_a_meter_that_was_not_started_has_no_figure(tmp_path: Path) -> None:
+    assert absence(meter_of(cray(tmp_path, energy=5_000)).read()) == "the meter was not started"
+
+
+def test_importing_it_loads_no_torch_and_no_nvml() -> None:
+    code = "import sys, hpcbench.measure.energy; print({'torch', 'numpy', 'pynvml'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

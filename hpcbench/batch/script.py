@@ -112,6 +112,8 @@ def doctor(job: Job) -> list[str]:
 def training(job: Job, scheduler: ModuleType) -> list[str]:
     """The run, from its last checkpoint if it has one."""
     settings = ['--run-dir "$run"', "--resume-or-start"]
+    if not any(word.startswith("--parallel.threads") for word in job.arguments):
+        settings.append(f"--parallel.threads {job.cores_per_rank}")
     if job.stages:
         settings.append('--staging.destination "$local_path"')
     left_s = f'"$(({job.time_s - job.warn_s} - SECONDS))"'
@@ -129,6 +131,8 @@ def ending(job: Job, scheduler: ModuleType) -> list[str]:
     lines = []
     if job.stages:
         lines = ['"${launch_per_node[@]}" "${hpcbench[@]}" stage --clean "$local_path" || true']
+        if "{" not in job.local_path:  # else it is another folder on each node, which only hpcbench fills in
+            lines.append('"${launch_per_node[@]}" rmdir "$local_path" || true')
     again = [f"    {line}" for line in scheduler.again()]
     return [
         *lines,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from staging.errors import InputError
 from staging.ranks.launch import is_first_rank
+from staging.ranks.mpi import start_early
 
 if TYPE_CHECKING:
     from hpcbench.measure.diagnose import Diagnosis, Row, State
@@ -83,6 +84,7 @@ def look_at_job(args: argparse.Namespace) -> int:
     if args.ranks is None:
         raise InputError("doctor --job needs --ranks, the number that the launcher was asked to start")
     asked = Asked(args.ranks, args.nodes or 1, args.cores or 1, args.gpus or 0, args.local or "", args.local_gib or 0.0)
+    start_early(os.environ)
     verdict, tells = said_once(lambda: check_job(asked, os.environ))
     if tells:
         for line in verdict.wrong:

@@ -10,6 +10,7 @@ from pathlib import Path
 from hpcbench.application import find_application
 from hpcbench.cli.arguments import add_run_options, resolve_arguments
 from staging.errors import InputError
+from staging.ranks.mpi import start_early
 
 HELP = "train an application until its target quality"
 DESCRIPTION = """\
@@ -38,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Resolve the configuration and train, here or on several ranks started here."""
+    start_early(os.environ)
     try:
         if args.resume_or_start:
             args.resume = has_checkpoint(args.run_dir)

@@ -107,7 +107,7 @@ def try_storage(asked: Asked, node: str, rank: int, environ: Mapping[str, str]) 
 
     try:
         folder = expand(asked.local, node, rank, environ)
-        made = [each for each in (folder, *folder.parents) if not each.exists()]
+        new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
         try:
             with tempfile.TemporaryFile(dir=folder) as file:
@@ -116,8 +116,8 @@ def try_storage(asked: Asked, node: str, rank: int, environ: Mapping[str, str]) 
                 os.fsync(file.fileno())
             free = shutil.disk_usage(folder).free / 2**30
         finally:
-            for each in made:
-                each.rmdir()
+            if new:
+                folder.rmdir()
     except InputError as error:
         return str(error), None
     except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any
 
 ABORT_S = 3.0
@@ -27,6 +28,17 @@ def communicator(world_size: int | None = None) -> Any | None:
         return None
     fits = world_size is None or MPI.COMM_WORLD.Get_size() == world_size
     return MPI.COMM_WORLD if fits else None
+
+
+def start_early(environ: Mapping[str, str]) -> None:
+    """Load MPI now, under a launcher that speaks PMI, where ranks meet by it anyway.
+
+    MPICH 5.0 sends more than its own data through PMI, with what lies behind it in memory. Slurm's plugin ``pmi2``
+    loses its way in long values, and both sides then wait for ever. As long as a process is small that memory is
+    zeros, which travel as a short text; behind torch's imports it is not.
+    """
+    if "PMI_RANK" in environ and "MASTER_ADDR" not in environ:
+        communicator()
 
 
 def abort_mpi(exit_code: int) -> None:

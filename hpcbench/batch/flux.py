@@ -9,7 +9,7 @@ from hpcbench.batch.state import State
 PREFIX = "# flux:"
 SHELL = "/bin/bash"
 COMMAND = "flux"
-JOB_ID = '"$(flux getattr jobid)"'
+JOB_ID = '"$(flux job id --to=dec "$(flux getattr jobid)")"'
 ATTEMPT = "${HPCBENCH_ATTEMPT:-1}"
 WARNS = False
 

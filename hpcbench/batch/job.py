@@ -200,7 +200,7 @@ def job_time_s(site: Site, wish: Wish) -> int:
     default_queue = not wish.queue or wish.queue == site.queue
     if site.max_time and default_queue and seconds > time_s("max_time", site.max_time):
         raise InputError(
-            f"--time ({wish.time}) is more than the {site.max_time} of {site.name}; lower it, or name a --queue"
+            f"--time ({wish.time}) is more than the {site.max_time} of {site.name}; lower it, or name another --queue"
         )
     if seconds <= wish.warn_s:
         raise InputError(

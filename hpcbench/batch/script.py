@@ -116,8 +116,9 @@ def training(job: Job, scheduler: ModuleType) -> list[str]:
         settings.append(f"--parallel.threads {job.cores_per_rank}")
     if job.stages:
         settings.append('--staging.destination "$local_path"')
+    # In the foreground, since it would signal the launcher twice otherwise, and a second signal ends a run at once.
     left_s = f'"$(({job.time_s - job.warn_s} - SECONDS))"'
-    limit = "" if scheduler.WARNS else f"timeout --signal=USR1 --preserve-status {left_s} "
+    limit = "" if scheduler.WARNS else f"timeout --foreground --signal=USR1 --preserve-status {left_s} "
     command = f'{limit}"${{launch[@]}}" "${{hpcbench[@]}}" train'
     return [
         "status=0",

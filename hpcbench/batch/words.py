@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from staging.errors import InputError
 
-DIRECTIVE = re.compile(r"[A-Za-z0-9_.,:;@%+=/&|!*()\[\]{}^~-]*")
+DIRECTIVE = re.compile(r"[A-Za-z0-9_.,:@%+=/&|!*()\[\]{}^~-]*")
 """What a scheduler's own line may hold: nothing that ends it, is expanded, or opens a quotation."""
 VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

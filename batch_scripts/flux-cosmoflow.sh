@@ -1,0 +1,41 @@
+#!/bin/bash
+# flux: --job-name=hpcbench
+# flux: --output=job-{{id}}.log
+# flux: --nodes=4
+# flux: --time-limit=7200s
+# flux: --exclusive
+# flux: --queue=pbatch
+# flux: --bank=my-project
+
+# cosmoflow, preset node, on Tuolumne (LLNL).
+# 4 x 4 ranks (nodes x each) of 21 cores and 1 GPU, at most 02:00:00 an attempt, 8 node-hours.
+# Written by hpcbench 0.1.0; submitted in its folder.
+
+set -euo pipefail
+run=/project/me/runs/cosmoflow
+job_id="$(flux job id --to=dec "$(flux getattr jobid)")"
+attempt=${HPCBENCH_ATTEMPT:-1}
+cd /project/me
+
+export OMP_NUM_THREADS=21
+
+launch=(flux run --nodes=4 --ntasks=16 --cores-per-task=21 --setopt=mpibind=off --setopt=cpu-affinity=per-task --setopt=exit-on-error --gpus-per-task=1 --setopt=gpu-affinity=per-task)
+launch_per_node=(flux run --nodes=4 --ntasks=4 --cores-per-task=21 --setopt=mpibind=off --setopt=cpu-affinity=per-task --setopt=exit-on-error)
+hpcbench=(hpcbench)
+local_path="/tmp/hpcbench-${job_id}"
+
+echo "hpcbench: job $job_id, attempt $attempt, $(date)"
+"${launch[@]}" "${hpcbench[@]}" doctor --job --ranks 16 --nodes 4 --cores 21 --gpus 1 --local "$local_path"
+
+status=0
+timeout --foreground --signal=USR1 --preserve-status "$((7080 - SECONDS))" "${launch[@]}" "${hpcbench[@]}" train cosmoflow --preset node --data.root=/project/me/data/cosmoflow \
+    --run-dir "$run" --resume-or-start --parallel.threads 21 --staging.destination "$local_path" || status=$?
+
+"${launch_per_node[@]}" "${hpcbench[@]}" stage --clean "$local_path" || true
+"${launch_per_node[@]}" rmdir "$local_path" || true
+if [ "$status" -eq 138 ] && [ "$attempt" -lt 10 ]; then
+    cd "$run"
+    next=$((attempt + 1))
+    flux --parent batch --env=HPCBENCH_ATTEMPT="$next" --dependency=afterany:"$job_id" job.sh | tee job-id
+fi
+exit "$status"

@@ -1,0 +1,40 @@
+#!/bin/bash
+#BSUB -J hpcbench
+#BSUB -o job-%J.log
+#BSUB -W 2:00
+#BSUB -nnodes 4
+#BSUB -P my-project
+#BSUB -q batch
+#BSUB -alloc_flags NVME
+
+# cosmoflow, preset node, on Summit (OLCF).
+# 4 x 6 ranks (nodes x each) of 7 cores and 1 GPU, at most 02:00:00 an attempt, 8 node-hours.
+# Written by hpcbench 0.1.0; submitted in its folder.
+
+set -euo pipefail
+run=/project/me/runs/cosmoflow
+job_id="$LSB_JOBID"
+attempt=${HPCBENCH_ATTEMPT:-1}
+cd /project/me
+
+export OMP_NUM_THREADS=7
+
+launch=(jsrun --nrs 4 --rs_per_host 1 --tasks_per_rs 6 --cpu_per_rs 42 --gpu_per_rs 6 --bind packed:7)
+launch_per_node=(jsrun --nrs 4 --rs_per_host 1 --tasks_per_rs 1 --cpu_per_rs 7 --gpu_per_rs 0 --bind packed:7)
+hpcbench=(hpcbench)
+local_path="/mnt/bb/${USER}/hpcbench-${job_id}"
+
+echo "hpcbench: job $job_id, attempt $attempt, $(date)"
+"${launch[@]}" "${hpcbench[@]}" doctor --job --ranks 24 --nodes 4 --cores 7 --gpus 1 --local "$local_path"
+
+status=0
+timeout --foreground --signal=USR1 --preserve-status "$((7080 - SECONDS))" "${launch[@]}" "${hpcbench[@]}" train cosmoflow --preset node --data.root=/project/me/data/cosmoflow \
+    --run-dir "$run" --resume-or-start --parallel.threads 7 --staging.destination "$local_path" || status=$?
+
+"${launch_per_node[@]}" "${hpcbench[@]}" stage --clean "$local_path" || true
+"${launch_per_node[@]}" rmdir "$local_path" || true
+if [ "$status" -eq 138 ] && [ "$attempt" -lt 10 ]; then
+    cd "$run"
+    HPCBENCH_ATTEMPT=$((attempt + 1)) bsub -w "ended($LSB_JOBID)" < job.sh | tee job-id
+fi
+exit "$status"

@@ -1,0 +1,47 @@
+#!/bin/bash -l
+#PBS -N hpcbench
+#PBS -l select=4:system=polaris
+#PBS -l walltime=02:00:00
+#PBS -l place=scatter:excl
+#PBS -j oe
+#PBS -r y
+#PBS -A my-project
+#PBS -q debug-scaling
+#PBS -l filesystems=home:eagle
+
+# deepcam, preset node, on Polaris (ALCF).
+# 4 x 4 ranks (nodes x each) of 8 cores and 1 GPU, at most 02:00:00 an attempt, 8 node-hours.
+# Written by hpcbench 0.1.0; submitted in its folder.
+
+set -euo pipefail
+run=/project/me/runs/deepcam
+job_id="${PBS_JOBID%%.*}"
+attempt=${HPCBENCH_ATTEMPT:-1}
+cd /project/me
+
+export OMP_NUM_THREADS=8
+export NCCL_NET_GDR_LEVEL=PHB
+export NCCL_CROSS_NIC=1
+export FI_CXI_DISABLE_HOST_REGISTER=1
+export FI_CXI_DEFAULT_CQ_SIZE=131072
+export FI_MR_CACHE_MONITOR=userfaultfd
+
+launch=(mpiexec -n 16 --ppn 4 --cpu-bind list:24-31:16-23:8-15:0-7)
+launch_per_node=(mpiexec -n 4 --ppn 1 --depth 8 --cpu-bind depth)
+hpcbench=(hpcbench)
+local_path="/local/scratch/hpcbench-${job_id}"
+
+echo "hpcbench: job $job_id, attempt $attempt, $(date)"
+"${launch[@]}" "${hpcbench[@]}" doctor --job --ranks 16 --nodes 4 --cores 8 --gpus 1 --local "$local_path"
+
+status=0
+timeout --foreground --signal=USR1 --preserve-status "$((7080 - SECONDS))" "${launch[@]}" "${hpcbench[@]}" train deepcam --preset node --data.root=/project/me/data/deepcam \
+    --run-dir "$run" --resume-or-start --parallel.threads 8 --staging.destination "$local_path" || status=$?
+
+"${launch_per_node[@]}" "${hpcbench[@]}" stage --clean "$local_path" || true
+"${launch_per_node[@]}" rmdir "$local_path" || true
+if [ "$status" -eq 138 ] && [ "$attempt" -lt 10 ]; then
+    cd "$run"
+    qsub -v HPCBENCH_ATTEMPT=$((attempt + 1)) -W depend=afterany:"$PBS_JOBID" job.sh | tee job-id
+fi
+exit "$status"

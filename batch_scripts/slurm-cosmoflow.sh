@@ -1,0 +1,47 @@
+#!/bin/bash
+#SBATCH --job-name=hpcbench
+#SBATCH --output=job-%j.log
+#SBATCH --open-mode=append
+#SBATCH --nodes=4
+#SBATCH --ntasks-per-node=4
+#SBATCH --cpus-per-task=32
+#SBATCH --time=02:00:00
+#SBATCH --signal=USR1@120
+#SBATCH --requeue
+#SBATCH --exclusive
+#SBATCH --gpus-per-node=4
+#SBATCH --account=my-project
+#SBATCH --qos=regular
+#SBATCH --constraint=gpu
+
+# cosmoflow, preset node, on Perlmutter, GPU nodes (NERSC).
+# 4 x 4 ranks (nodes x each) of 16 cores and 1 GPU, at most 02:00:00 an attempt, 8 node-hours.
+# Written by hpcbench 0.1.0; submitted in its folder.
+
+set -euo pipefail
+run=/project/me/runs/cosmoflow
+job_id="$SLURM_JOB_ID"
+attempt=$((${SLURM_RESTART_COUNT:-0} + 1))
+cd /project/me
+
+export OMP_NUM_THREADS=16
+
+launch=(srun --nodes=4 --ntasks=16 --ntasks-per-node=4 --cpus-per-task=32 --cpu-bind=cores --kill-on-bad-exit=1 --gpu-bind=none)
+launch_per_node=(srun --nodes=4 --ntasks=4 --ntasks-per-node=1 --cpus-per-task=32 --cpu-bind=cores --kill-on-bad-exit=1)
+hpcbench=(hpcbench)
+local_path="/dev/shm/hpcbench-${job_id}"
+
+echo "hpcbench: job $job_id, attempt $attempt, $(date)"
+"${launch[@]}" "${hpcbench[@]}" doctor --job --ranks 16 --nodes 4 --cores 16 --gpus 1 --local "$local_path"
+
+status=0
+"${launch[@]}" "${hpcbench[@]}" train cosmoflow --preset node --data.root=/project/me/data/cosmoflow \
+    --run-dir "$run" --resume-or-start --parallel.threads 16 --staging.destination "$local_path" || status=$?
+
+"${launch_per_node[@]}" "${hpcbench[@]}" stage --clean "$local_path" || true
+"${launch_per_node[@]}" rmdir "$local_path" || true
+if [ "$status" -eq 138 ] && [ "$attempt" -lt 10 ]; then
+    scontrol requeue "$SLURM_JOB_ID"
+    sleep 60  # until Slurm ends this attempt
+fi
+exit "$status"

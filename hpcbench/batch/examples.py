@@ -1,0 +1,45 @@
+"""The scripts of ``batch_scripts/``: both applications on a machine of each scheduler, as ``submit`` would write them.
+
+``python -m hpcbench.batch.examples batch_scripts`` writes them again.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from hpcbench.batch.job import Wish, make_job
+from hpcbench.batch.schedulers import SCHEDULERS
+from hpcbench.batch.script import job_script
+from hpcbench.batch.site import PROFILES, read_site
+
+SITES = {"slurm": "perlmutter-gpu", "pbs": "polaris", "lsf": "summit", "flux": "tuolumne"}
+APPLICATIONS = ("cosmoflow", "deepcam")
+WORK_DIR = Path("/project/me")
+
+
+def example_scripts() -> dict[str, str]:
+    """File names and texts."""
+    found = {}
+    for scheduler, name in SITES.items():
+        site = read_site(PROFILES / f"{name}.yaml")
+        for application in APPLICATIONS:
+            folder = WORK_DIR / "runs" / application
+            arguments = (application, "--preset", "node", f"--data.root={WORK_DIR / 'data' / application}")
+            wish = Wish(nodes=4, time="02:00:00", account="my-project")
+            job = make_job(site, wish, folder, ("hpcbench",), arguments, f"{application}, preset node,", stages=True)
+            found[f"{scheduler}-{application}.sh"] = job_script(
+                replace(job, work_dir=WORK_DIR), site, SCHEDULERS[scheduler]
+            )
+    return found
+
+
+def main(folder: Path) -> None:
+    """Write them into ``folder``."""
+    for name, text in example_scripts().items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,35 @@
+"""Jobs and sites for the tests of scripts and schedulers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.batch.job import Job, Wish, make_job
+from hpcbench.batch.schedulers import SCHEDULERS
+from hpcbench.batch.site import Node, Site
+
+LAUNCHERS = {"slurm": "srun", "pbs": "mpich", "lsf": "openmpi", "flux": "flux", "local": "mpich"}
+
+
+def a_site(scheduler: str = "slurm", **more: Any) -> Site:
+    """A site of four cores and two GPUs a node."""
+    values = {"node": Node(cores=4, gpus=2, memory_gib=64), "launcher": LAUNCHERS[scheduler], **more}
+    return Site(name="here", title="a machine", scheduler=scheduler, **values)  # type: ignore[arg-type]
+
+
+def a_job(site: Site, folder: Path, stages: bool = True, arguments: tuple[str, ...] = (), **wishes: Any) -> Job:
+    """Two nodes for ten minutes, run by the word ``hpcbench``."""
+    wish = Wish(**{"nodes": 2, "time": "00:10:00", **wishes})
+    words = ("cosmoflow", *arguments)
+    job = make_job(site, wish, folder, ("hpcbench",), words, "a title", stages)
+    return replace(job, work_dir=folder.parent)
+
+
+@pytest.fixture(params=list(SCHEDULERS))
+def scheduler(request: pytest.FixtureRequest) -> str:
+    """Each scheduler's name."""
+    return str(request.param)

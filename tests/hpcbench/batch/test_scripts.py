@@ -1,0 +1,225 @@
+"""The promises of a job script, on every scheduler, with programs that only write down how they are called."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.batch.examples import example_scripts
+from hpcbench.batch.job import Job
+from hpcbench.batch.schedulers import SCHEDULERS
+from hpcbench.batch.script import job_script
+from hpcbench.batch.site import Node
+from tests.hpcbench.batch.conftest import a_job, a_site
+
+ROOT = Path(__file__).parents[3]
+IDS = {"SLURM_JOB_ID": "17", "PBS_JOBID": "17.server", "LSB_JOBID": "17"}
+NOTE = """\
+#!/bin/bash
+printf '%s\\n' "$(basename "$0") $*" >> "$NOTES"
+"""
+LAUNCHER = NOTE + 'while [ $# -gt 0 ] && [ "$1" != hpcbench ] && [ "$1" != rmdir ]; do shift; done\nexec "$@"\n'
+HPCBENCH = (
+    NOTE
+    + 'env > "$NOTES.environment"\n[ "$1" != train ] || exit "${TRAIN:-0}"\n[ "$1" != doctor ] || exit "${DOCTOR:-0}"\n'
+)
+FLUX = (
+    NOTE
+    + 'case "$1 $2" in "getattr jobid") echo f17 ;; "job id") echo 17 ;; run*) shift; while [ "$1" != hpcbench ] && '
+)
+FLUX += '[ "$1" != rmdir ]; do shift; done; exec "$@" ;; esac\n'
+
+
+@pytest.fixture
+def fakes(tmp_path: Path) -> Path:
+    """A folder of programs that write down how they were called."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    launchers = dict.fromkeys(("srun", "mpiexec", "mpirun", "jsrun"), LAUNCHER)
+    notes = dict.fromkeys(("scontrol", "sbatch", "qsub", "bsub", "sleep", "rmdir", "module", "bash-again"), NOTE)
+    for name, text in {**launchers, **notes, "hpcbench": HPCBENCH, "flux": FLUX}.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def run_script(job: Job, site: Any, fakes: Path, **environ: str) -> tuple[int, list[str]]:
+    """Exit code of the job's script, and what was called."""
+    job.folder.mkdir(exist_ok=True)
+    script = job.folder / "job.sh"
+    script.write_text(job_script(job, site, SCHEDULERS[site.scheduler]))
+    notes = fakes.parent / "notes"
+    notes.unlink(missing_ok=True)
+    known = {"PATH": f"{fakes}:{os.environ['PATH']}", "HOME": "/home/me", "NOTES": str(notes), **IDS, **environ}
+    done = subprocess.run(["bash", str(script)], env=known, capture_output=True, text=True, timeout=20, check=False)
+    return done.returncode, notes.read_text().splitlines() if notes.exists() else [done.stderr]
+
+
+def of(calls: list[str], *words: str) -> list[str]:
+    """The calls that begin with these words."""
+    return [call for call in calls if call.startswith(" ".join(words))]
+
+
+def test_the_example_scripts_are_what_the_code_writes() -> None:
+    folder = ROOT / "batch_scripts"
+    found = {path.name: path.read_text() for path in folder.glob("*.sh")}
+    assert found == example_scripts(), "python -m hpcbench.batch.examples batch_scripts"
+
+
+@pytest.mark.parametrize("name", example_scripts())
+def test_the_example_scripts_are_scripts(name: str) -> None:
+    subprocess.run(["bash", "-n", str(ROOT / "batch_scripts" / name)], check=True)
+
+
+def test_a_job_looks_first_then_trains_and_leaves_nothing(scheduler: str, fakes: Path, tmp_path: Path) -> None:
+    site = a_site(scheduler)
+    job = a_job(site, tmp_path / "a run", arguments=("--data.root=/x y/$HOME",))
+    code, calls = run_script(job, site, fakes)
+    assert code == 0, calls
+    local = re.search(r"--local (/tmp/hpcbench-(\d+))$", of(calls, "hpcbench doctor")[0])
+    assert local is not None
+    if scheduler != "local":
+        assert local[2] == "17"
+    hpcbench = of(calls, "hpcbench")
+    assert (
+        hpcbench[0]
+        == f"hpcbench doctor --job --ranks 4 --nodes 2 --cores {job.cores_per_rank} --gpus 1 --local {local[1]}"
+    )
+    assert hpcbench[1] == (
+        f"hpcbench train cosmoflow --data.root=/x y/$HOME --run-dir {tmp_path}/a run --resume-or-start "
+        f"--parallel.threads {job.cores_per_rank} --staging.destination {local[1]}"
+    )
+    assert hpcbench[2:] == [f"hpcbench stage --clean {local[1]}"]
+    assert of(calls, "rmdir") == [f"rmdir {local[1]}"]
+
+
+LAUNCHES = {
+    "slurm": "srun --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=2 --cpu-bind=cores --kill-on-bad-exit=1",
+    "pbs": "mpiexec -n 4 -ppn 2 -bind-to core:2",
+    "lsf": "mpirun -np 4 --map-by ppr:2:node:PE=2 --bind-to core -x PATH -x OMP_NUM_THREADS",
+    "flux": "flux run --nodes=2 --ntasks=4 --cores-per-task=2 --setopt=mpibind=off --setopt=cpu-affinity=per-task "
+    "--setopt=exit-on-error --gpus-per-task=1 --setopt=gpu-affinity=per-task",
+    "local": "mpiexec -n 4",
+}
+
+
+def test_one_process_for_each_rank_with_cores_of_its_own(scheduler: str, fakes: Path, tmp_path: Path) -> None:
+    site = a_site(scheduler)
+    _, calls = run_script(a_job(site, tmp_path / "run", cores_per_rank=1 if scheduler == "local" else 2), site, fakes)
+    started = [call for call in calls if " hpcbench train " in call]
+    assert len(started) == 1
+    assert started[0].startswith(f"{LAUNCHES[scheduler]} hpcbench train cosmoflow")
+    assert (fakes.parent / "notes.environment").read_text().count("OMP_NUM_THREADS=") == 1
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 3, 137, 143])
+def test_the_exit_code_is_the_training_s(scheduler: str, fakes: Path, tmp_path: Path, code: int) -> None:
+    site = a_site(scheduler)
+    found, calls = run_script(a_job(site, tmp_path / "run"), site, fakes, TRAIN=str(code))
+    assert found == code
+    assert not of(calls, "scontrol") + of(calls, "qsub") + of(calls, "bsub") + of(calls, "flux --parent")
+
+
+def test_a_job_that_is_not_as_asked_ends_before_it_trains(scheduler: str, fakes: Path, tmp_path: Path) -> None:
+    site = a_site(scheduler)
+    code, calls = run_script(a_job(site, tmp_path / "run"), site, fakes, DOCTOR="1")
+    assert code == 1
+    assert not of(calls, "hpcbench train")
+
+
+AGAIN = {
+    "slurm": "scontrol requeue 17",
+    "pbs": "qsub -v HPCBENCH_ATTEMPT=3 -W depend=afterany:17.server job.sh",
+    "lsf": "bsub -w ended(17)",
+    "flux": "flux --parent batch --env=HPCBENCH_ATTEMPT=3 --dependency=afterany:17 job.sh",
+}
+
+
+@pytest.mark.parametrize("scheduler", AGAIN)
+def test_a_run_that_the_time_limit_stopped_is_queued_again(scheduler: str, fakes: Path, tmp_path: Path) -> None:
+    site = a_site(scheduler)
+    job = a_job(site, tmp_path / "run", attempts=3)
+    before = {"TRAIN": "138", "HPCBENCH_ATTEMPT": "2", "SLURM_RESTART_COUNT": "1"}
+    code, calls = run_script(job, site, fakes, **before)
+    assert code == 138
+    assert AGAIN[scheduler] in calls
+    code, calls = run_script(job, site, fakes, **before | {"HPCBENCH_ATTEMPT": "3", "SLURM_RESTART_COUNT": "2"})
+    assert code == 138
+    assert AGAIN[scheduler].replace("=3", "=4") not in calls
+
+
+def test_the_signal_comes_before_the_time_limit(scheduler: str, tmp_path: Path) -> None:
+    """By the scheduler itself, or by ``timeout``, which counts from the start of the script."""
+    site = a_site(scheduler)
+    text = job_script(a_job(site, tmp_path / "run", warn_s=100), site, SCHEDULERS[scheduler])
+    if scheduler == "slurm":
+        assert "#SBATCH --signal=USR1@100\n" in text
+        assert "timeout" not in text
+    else:
+        assert 'timeout --foreground --signal=USR1 --preserve-status "$((500 - SECONDS))" "${launch[@]}"' in text
+
+
+RESOURCES = {
+    "slurm": ["--nodes=2", "--ntasks-per-node=2", "--cpus-per-task=4", "--gpus-per-node=2", "--mem=32G",
+              "--time=00:10:00", "--account=acc", "--partition=q", "--qos=fast", "--constraint=a&b",
+              "--reservation=res", "--requeue", "--extra"],
+    "pbs": ["-l select=2:ncpus=8:mpiprocs=2:ompthreads=2:ngpus=2:mem=32gb:a&b", "-l walltime=00:10:00",
+            "-l place=scatter", "-A acc", "-q res", "-l qos=fast", "--extra"],
+    "lsf": ["-n 8", '-R "span[ptile=4]"', '-gpu "num=2:mode=shared"', '-R "rusage[mem=8192MB]"', "-W 0:10", "-P acc",
+            "-q q", "-sla fast", '-R "select[a&b]"', "-U res", "--extra"],
+    "flux": ["--nodes=2", "--nslots=2", "--cores-per-slot=4", "--gpus-per-slot=2", "--time-limit=600s", "--queue=q",
+             "--bank=acc", "--requires=a&b", "--extra"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scheduler", RESOURCES)
+def test_everything_that_was_asked_for_stands_in_the_directives(scheduler: str, tmp_path: Path) -> None:
+    site = a_site(scheduler, node=Node(cores=4, threads_per_core=2, gpus=2), directives=("--extra",))
+    named = {"account": "acc", "queue": "q", "qos": "fast", "constraint": "a&b", "reservation": "res"}
+    job = a_job(site, tmp_path / "run", memory_gib=32, **named)
+    text = job_script(job, site, SCHEDULERS[scheduler])
+    prefix = SCHEDULERS[scheduler].PREFIX
+    found = [line.removeprefix(f"{prefix} ") for line in text.splitlines() if line.startswith(prefix)]
+    assert [line for line in RESOURCES[scheduler] if line not in found] == []
+
+
+@pytest.mark.parametrize(("request_", "lines"), [("gres", ["--gres=gpu:2"]), ("gpus-per-task", ["--gpus-per-task=1"])])
+def test_other_ways_to_ask_slurm_for_gpus(tmp_path: Path, request_: str, lines: list[str]) -> None:
+    site = a_site("slurm", gpu_request=request_)
+    found = SCHEDULERS["slurm"].directives(a_job(site, tmp_path / "run"), site)
+    assert [line for line in found if "gpu" in line] == lines
+
+
+def test_no_text_of_a_user_is_run(scheduler: str, fakes: Path, tmp_path: Path) -> None:
+    """Whatever stands in arguments, variables, modules and paths, no file appears that they would make."""
+    site = a_site(scheduler, module_paths=("/x;touch made1",), modules=("`touch made2`",))
+    evil = "'; touch made3; '\"; touch made4; \"$(touch made5)\\"
+    job = a_job(
+        site, tmp_path / "r'un", arguments=(f"--data.root={evil}",), environment={"A": "`touch made6`\"$HOME'"},
+        local_path="/tmp/\"; touch made7; \"'x y", modules=("a b; touch made8",),
+    )  # fmt: skip
+    job = replace(job, title="# a title")
+    code, calls = run_script(job, site, fakes)
+    assert code == 0, calls
+    assert not list(tmp_path.rglob("made*"))
+    assert f"--data.root={evil} " in of(calls, "hpcbench train")[0]
+    environment = (fakes.parent / "notes.environment").read_text()
+    assert "\nA=`touch made6`\"/home/me'\n" in environment
+
+
+def test_ranks_in_a_container(fakes: Path, tmp_path: Path) -> None:
+    site = a_site("slurm", container="env IMAGE={image}")
+    _, calls = run_script(a_job(site, tmp_path / "run", image="my image.sif"), site, fakes)
+    assert "IMAGE=my image.sif hpcbench train" in [call for call in calls if call.startswith("srun")][1]
+
+
+def test_without_staging_nothing_is_looked_for_on_the_nodes(scheduler: str, fakes: Path, tmp_path: Path) -> None:
+    site = a_site(scheduler)
+    _, calls = run_script(a_job(site, tmp_path / "run", stages=False), site, fakes)
+    assert not [call for call in calls if "--local" in call or "--staging." in call or "--clean" in call]

@@ -1,0 +1,80 @@
+"""Profiles of sites: those of the suite are whole, and a user's own are checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcbench.batch.launchers import LAUNCHERS
+from hpcbench.batch.schedulers import SCHEDULERS
+from hpcbench.batch.site import PROFILES, find_site, known_sites, read_site
+from staging.errors import InputError
+
+GOOD = "title: mine\nscheduler: slurm\nlauncher: srun\n"
+
+
+@pytest.mark.parametrize("path", sorted(PROFILES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_profile_of_the_suite_names_its_pages(path: Path) -> None:
+    site = read_site(path)
+    assert site.name == path.stem
+    assert site.scheduler in SCHEDULERS
+    assert site.launcher in LAUNCHERS
+    generic = site.name.startswith("generic") or site.name == "local"
+    assert bool(site.pages) is not generic
+    assert all(page.startswith("https://") for page in site.pages)
+    assert site.notes.endswith(".")
+    assert generic or site.node.gpus > 0
+
+
+def test_machines_and_schedulers_that_are_known() -> None:
+    names = set(known_sites({"HPCBENCH_SITES": "/nowhere"}))
+    assert {"perlmutter-gpu", "frontier", "aurora", "polaris", "juwels-booster", "leonardo-booster", "lumi-g"} < names
+    assert {"generic-slurm", "generic-pbs", "generic-lsf", "generic-flux", "local"} < names
+    assert {read_site(PROFILES / f"{name}.yaml").scheduler for name in names} == set(SCHEDULERS)
+
+
+def test_nodes_are_as_published() -> None:
+    """Cores that jobs may use, and GPUs as programs count them."""
+    nodes = {name: find_site(name).node for name in ("perlmutter-gpu", "frontier", "polaris", "lumi-g", "summit")}
+    assert {name: (node.cores, node.gpus) for name, node in nodes.items()} == {
+        "perlmutter-gpu": (64, 4), "frontier": (56, 8), "polaris": (32, 4), "lumi-g": (56, 8), "summit": (42, 6),
+    }  # fmt: skip
+
+
+def test_a_profile_of_ones_own_comes_first(tmp_path: Path) -> None:
+    (tmp_path / "frontier.yaml").write_text(GOOD)
+    environ = {"HPCBENCH_SITES": str(tmp_path)}
+    assert find_site("frontier", environ).title == "mine"
+    assert find_site("polaris", environ).title != "mine"
+    assert find_site(str(tmp_path / "frontier.yaml"), environ).name == "frontier"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("title: x\nscheduler: slurm\n", "lacks 'launcher'"),
+        (GOOD + "quue: x\n", "unknown key 'quue'; did you mean 'queue'"),
+        (GOOD + "node: {core: 3}\n", "node.unknown key 'core'; did you mean 'cores'"),
+        (GOOD + "node: {cores: many}\n", r"node.cores \('many'\) must be a whole number of at least 0"),
+        (GOOD + "node: {cores: -1}\n", "must be a whole number"),
+        (GOOD + "node: 3\n", "must hold keys and values"),
+        (GOOD + "whole_nodes: 1\n", "must be true or false"),
+        (GOOD + "directives: --x\n", "must be a list of texts"),
+        (GOOD + "environment: {A: 1}\n", "must be a mapping of names to texts"),
+        (GOOD.replace("slurm", "sge"), "must be one of slurm, pbs, lsf, flux, local"),
+        (GOOD + "max_time: long\n", "must be a time"),
+        (GOOD + "queue: a b\n", "has the character ' '"),
+        (GOOD + "local_path: $(x)\n", "begins no variable"),
+        ("- 1\n", "holds a list"),
+    ],
+)
+def test_a_bad_profile_is_told_in_a_line(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(InputError, match=words):
+        read_site(tmp_path / "mine.yaml")
+
+
+def test_an_unknown_site_is_told_with_the_nearest() -> None:
+    with pytest.raises(InputError, match=r"unknown site 'frontir'; did you mean 'frontier'.*add frontir.yaml to"):
+        find_site("frontir")

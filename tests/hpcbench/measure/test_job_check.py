@@ -1,0 +1,111 @@
+"""A look at a job from all its ranks: what each would see, and what is made of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hpcbench.measure.job_check import Asked, Seen, judge, try_storage
+
+ASKED = Asked(ranks=4, nodes=2, cores=2, gpus=1, local="/local", local_gib=10)
+GOOD = [
+    Seen(rank, f"n{rank // 2}", (2 * (rank % 2), 2 * (rank % 2) + 1), 1, 100.0, "", 50.0 if rank % 2 == 0 else None)
+    for rank in range(4)
+]
+
+
+def test_a_job_that_is_as_asked() -> None:
+    found = judge(ASKED, GOOD)
+    assert (found.wrong, found.notes) == ((), ())
+    assert found.summary == "4 ranks on 2 node(s), each with 2 core(s) and 1 GPU(s), at least 50.0 GiB free at /local"
+
+
+def changed(rank: int, **values: object) -> list[Seen]:
+    """All ranks, one of which sees something else."""
+    return [replace(each, **values) if each.rank == rank else each for each in GOOD]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        ([replace(each, node="n0") for each in GOOD], "the ranks are on 1 node(s) instead of 2: n0"),
+        (changed(2, node="n0"), "node n0 has 3 ranks instead of 2; start as many on every node"),
+        (changed(3, cores=(7,)), "rank 3 on node n1 sees 1 cores instead of 2; ask for more, or bind less"),
+        (
+            [replace(each, gpus=0) for each in GOOD],
+            "rank 0 on node n0 sees 0 GPUs instead of 1, and 3 more ranks too few; ask for more, or bind less",
+        ),
+        (changed(2, trouble="/local cannot be written (No space left)"), "node n1: /local cannot be written"),
+    ],
+)
+def test_what_is_wrong_ends_the_job_with_the_reason(seen: list[Seen], words: str) -> None:
+    assert judge(ASKED, seen).wrong[0].startswith(words)
+
+
+def test_what_is_worth_knowing_does_not_end_it() -> None:
+    shared = [replace(each, cores=(0, 1, 2, 3)) for each in GOOD]
+    assert judge(ASKED, shared).notes[0] == "the ranks of node n0 are not bound to cores of their own"
+    few = [replace(each, cores=(0, 1)) for each in GOOD]
+    assert judge(ASKED, few).notes[0] == "the 2 ranks of node n0 share 2 cores, fewer than they asked for"
+    apart = judge(ASKED, changed(3, clock_s=103.5))
+    assert apart.notes == ("the clocks of n0 and n1 are 3.5 s apart; their logs do not compare",)
+    assert not apart.wrong
+
+
+def test_storage_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
+    asked = Asked(1, local=f"{tmp_path}/$NAME/{{node}}")
+    trouble, free = try_storage(asked, "n1", 0, {"NAME": "x"})
+    assert trouble == ""
+    assert free is not None
+    assert free > 0
+    assert not [path for path in tmp_path.rglob("*") if path.name == "n1"]
+    assert "has" in try_storage(replace(asked, local_gib=1e9), "n1", 0, {"NAME": "x"})[0]
+    assert "NAME" in try_storage(asked, "n1", 0, {})[0]
+    (tmp_path / "file").touch()
+    there = replace(asked, local=f"{tmp_path}/file/x")
+    assert "cannot be written (Not a directory)" in try_storage(there, "n1", 0, {})[0]
+
+
+def doctor(*words: object) -> subprocess.CompletedProcess[str]:
+    """``hpcbench doctor --job`` on one process."""
+    command = [sys.executable, "-m", "hpcbench", "doctor", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_ranks_that_do_not_know_each_other(tmp_path: Path) -> None:
+    done = doctor("--job", "--ranks", 4)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "hpcbench: error: a process that no launcher started: 1 rank(s) instead of 4; the launcher's variables do not "
+        "arrive, or it belongs to another MPI\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--job"], "doctor --job needs --ranks"),
+        (["--nodes", 2], "--nodes is for a look at a job; add --job"),
+        (["--local", "/x"], "--local is for a look at a job; add --job"),
+    ],
+)
+def test_bad_input_is_one_line(words: list[object], said: str) -> None:
+    done = doctor(*words)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert said in done.stderr
+
+
+@pytest.mark.mpi
+@pytest.mark.usefixtures("mpiexec")
+def test_two_ranks_look_and_one_tells(tmp_path: Path) -> None:
+    command = ["mpiexec", "-n", "2", sys.executable, "-m", "hpcbench", "doctor", "--job", "--ranks", "2"]
+    done = subprocess.run([*command, "--local", str(tmp_path / "x")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("the job is as asked: 2 ranks on 1 node(s), each with 1 core(s), at least") == 1
+    done = subprocess.run([*command, "--cores", "100000"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.count("cores instead of 100000, and 1 more ranks too few") == 1

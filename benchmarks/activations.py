@@ -24,10 +24,10 @@ from _common import write_results
 from _split import Sample, kept_bytes, start_ranks
 
 from hpcbench.measure.memory import process_peak_bytes, reset_peak_memory
-from hpcbench.parallel.counting import count_pass
 from hpcbench.parallel.group import connect
 from hpcbench.parallel.mesh import make_mesh
 from hpcbench.parallel.mesh_shape import mesh_shape
+from hpcbench.planning.counting import count_pass
 from staging.ranks.launch import detect
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {

@@ -14,7 +14,7 @@ from staging.errors import InputError
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import RunConfig
-    from hpcbench.parallel.plan import MeshPlan, Plans
+    from hpcbench.planning.plan import MeshPlan, Plans
 
 HELP = "which mesh of ranks fits a machine: memory and bytes sent"
 DESCRIPTION = """\
@@ -70,7 +70,7 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     from hpcbench.config.resolve import resolve
 
     config = resolve(application, args.preset or "smoke", args.config, overrides)
-    from hpcbench.parallel.plan import Machine, plan_meshes
+    from hpcbench.planning.plan import Machine, plan_meshes
 
     machine = Machine(args.nodes, args.gpus_per_node, memory)
     plans = plan_meshes(application, config, machine, args.global_batch_size, say)
@@ -100,7 +100,7 @@ def memory_bytes(text: str) -> int:
 
 def page(title: str, config: RunConfig, plans: Plans, asked: int | None) -> str:
     """Headline, state of a rank, table, and what is left out."""
-    from hpcbench.parallel.counting import counted_precision
+    from hpcbench.planning.counting import counted_precision
     from hpcbench.results.units import size
 
     first = plans.meshes[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import getpass
 import os
 import secrets
 import shutil
@@ -69,6 +70,13 @@ class Slurm:
     def idle_nodes(self) -> int:
         """Nodes that wait for work."""
         return self.run("sinfo", "--noheader", "--Node", "--states=idle", "--format=%N").stdout.count("node")
+
+    def cancel_everything(self) -> None:
+        """End the jobs that a failed test has left, whose processes would outlive the daemons."""
+        self.run("scancel", "--full", f"--user={getpass.getuser()}")
+        deadline = time.monotonic() + 30
+        while self.run("squeue", "--noheader").stdout and time.monotonic() < deadline:
+            time.sleep(0.5)
 
 
 @pytest.fixture(scope="session")
@@ -143,6 +151,7 @@ def start_slurm(scratch: Path, daemons: contextlib.ExitStack) -> Slurm:
             command, env=environ, cwd=scratch, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0
         )
         daemons.callback(stop, daemon.pid, daemon)
+    daemons.callback(slurm.cancel_everything)
     deadline = time.monotonic() + 60
     while slurm.idle_nodes() < 2:
         if time.monotonic() > deadline:

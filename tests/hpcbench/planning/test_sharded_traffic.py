@@ -12,11 +12,12 @@ import pytest
 
 from hpcbench.application import find_application
 from hpcbench.config.resolve import resolve
-from hpcbench.parallel import plan
 from hpcbench.parallel.mesh_shape import mesh_shape
 from hpcbench.parallel.sharded import size, units
+from hpcbench.planning import plan
 
 PROGRAMS = Path(__file__).parent / "programs"
+FORK = Path(__file__).parents[1] / "parallel" / "programs" / "fork.py"
 MANY_UNITS, ONE_UNIT = 1000, 10**6
 
 
@@ -42,7 +43,7 @@ def test_planned_bytes_are_those_of_a_step(
 
 def run(ranks: int, *words: object) -> dict[str, int]:
     """Bytes that rank 0 put into each kind of collective."""
-    command = [sys.executable, PROGRAMS / "fork.py", str(ranks), PROGRAMS / "sharded_traffic.py", *map(str, words)]
+    command = [sys.executable, FORK, str(ranks), PROGRAMS / "sharded_traffic.py", *map(str, words)]
     done = subprocess.run(
         command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, text=True, timeout=300, check=True
     )

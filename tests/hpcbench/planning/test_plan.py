@@ -14,16 +14,15 @@ from hpcbench.config.optimizers import OPTIMIZERS
 from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import OptimConfig, RunConfig
 from hpcbench.optim.registry import create_optimizer
-from hpcbench.parallel.counting import PassCount, count_pass, shapes
 from hpcbench.parallel.mesh import Mesh
 from hpcbench.parallel.mesh_shape import MeshShape
-from hpcbench.parallel.plan import Machine, mesh_shapes, moments, places, plan_meshes, shard_bytes, share_batch
 from hpcbench.parallel.recompute import recompute
 from hpcbench.parallel.spatial.layers import own_part
+from hpcbench.planning.counting import PassCount, count_pass, shapes
+from hpcbench.planning.plan import Machine, mesh_shapes, moments, places, plan_meshes, shard_bytes, share_batch
 from hpcbench.train.dropout import set_sample_keys
 from staging.errors import InputError
-
-from .spatial.threads import ThreadAxis, on_ranks
+from tests.hpcbench.parallel.spatial.threads import ThreadAxis, on_ranks
 
 COSMOFLOW, DEEPCAM = find_application("cosmoflow"), find_application("deepcam")
 KIB, MIB = 2**10, 2**20

@@ -20,10 +20,10 @@ from hpcbench.config.schema import OptimConfig, RunConfig
 from hpcbench.measure.flops import count_flops
 from hpcbench.optim.layerwise import LayerwiseOptimizer
 from hpcbench.optim.registry import builder_of
-from hpcbench.parallel.counting import PassCount, build, count_pass, shapes
 from hpcbench.parallel.data_ranks import data_ranks
 from hpcbench.parallel.mesh_shape import MeshShape
 from hpcbench.parallel.sharded import UNIT, units
+from hpcbench.planning.counting import PassCount, build, count_pass, shapes
 from staging.errors import InputError
 
 MOST_PLACES = 64

@@ -1,0 +1,1 @@
+"""What a training would need on a machine: memory and traffic of every mesh, counted without data."""

@@ -104,7 +104,7 @@ def test_a_job_over_its_time_limit_is_queued_again_and_ends_at_the_target(
     slurm: Any, datasets: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    more = ["--time", "00:02:00", "--warn-s", "40", "--env", "PACE_S=0.6", "--no-stage", "--seed", "1"]
+    more = ["--time", "00:02:00", "--warn-s", "30", "--env", "PACE_S=1.0", "--no-stage", "--seed", "1"]
     script = submit(slurm, "cosmoflow", "two-nodes-no-mpi", datasets, run, *more, "--dry-run").stdout
     own = f"hpcbench=({sys.executable} -m hpcbench)"
     assert own in script

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hpcbench.application import find_application
 from hpcbench.cli.arguments import add_run_options, resolve_arguments
+from hpcbench.exits import DONE
 from staging.errors import InputError
 from staging.ranks.mpi import start_early
 
@@ -43,6 +44,8 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     try:
         if args.resume_or_start:
             args.resume = has_checkpoint(args.run_dir)
+            if args.resume and has_reached_target(args.run_dir):
+                return DONE
         application = find_application(args.app)
         config = resolve_arguments(application, args, overrides, "train")
     except InputError as error:
@@ -63,6 +66,18 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     from hpcbench.train.run import run_training
 
     return run_training(application, config, args.run_dir, resume=args.resume, again=args.resume_or_start)
+
+
+def has_reached_target(run_dir: Path) -> bool:
+    """Whether an earlier attempt left nothing to do, which the first rank says."""
+    from hpcbench.results.run_folder import RunFolder
+    from staging.ranks.launch import is_first_rank
+
+    folder = RunFolder(run_dir)
+    reached = folder.summary.exists() and folder.read_summary().status == "success"
+    if reached and is_first_rank(os.environ):
+        print(f"the run in {run_dir} has reached its target; nothing is left to do", flush=True)
+    return reached
 
 
 def has_checkpoint(run_dir: Path | None) -> bool:

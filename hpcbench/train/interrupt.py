@@ -66,6 +66,15 @@ class Interrupts(Handlers):
         finally:
             self._deferring = False
 
+    def too_late(self, *, others: bool) -> None:
+        """From now on SIGUSR1, which asks to stop before a time limit, changes nothing; other signals end the run.
+
+        Where there are ``others`` this holds until the process ends, since they may wait for the first rank to close.
+        """
+        if others:
+            self._before.pop(signal.SIGUSR1, None)
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
     def check(self) -> None:
         """Raise ``Aborted`` (exit code 128+n) if a signal came."""
         if self.received is not None:

@@ -55,6 +55,7 @@ def execute(run: Run, ranks: Ranks) -> int:
     ranks.together(run.task.load)
     with run.interrupts.deferred():
         reached = run.already_reached() or train(run)
+    run.interrupts.too_late(others=run.launch.world_size > 1)
     if reached or run.config.train.target is None:
         close_run(run, "success")
         return DONE

@@ -12,7 +12,7 @@ import pytest
 
 from hpcbench.batch.site import known_sites
 from hpcbench.cli.main import main
-from hpcbench.exits import TARGET_NOT_REACHED
+from hpcbench.exits import DONE, TARGET_NOT_REACHED
 from hpcbench.results.run_folder import RunFolder
 
 DRY = ["submit", "cosmoflow", "--site", "generic-slurm", "--nodes", "2", "--cores-per-rank", "4", "--dry-run"]
@@ -97,8 +97,12 @@ def test_a_local_job_starts_over_goes_on_and_is_cancelled(tmp_path: Path) -> Non
         path.unlink()
     assert subprocess.run(words, check=False, capture_output=True).returncode == TARGET_NOT_REACHED
     assert (run / "attempts" / "1" / "summary.json").exists()
-    again = subprocess.run([*words, "--train.max_epochs", "2"], check=False, capture_output=True)
-    assert again.returncode == TARGET_NOT_REACHED
+    again = subprocess.run(
+        [*words, "--train.max_epochs", "2", "--train.target", "100"], check=False, capture_output=True
+    )
+    assert again.returncode == DONE
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (DONE, f"the run in {run} has reached its target; nothing is left to do\n")
     assert RunFolder.open(run).read_summary().resumed == 1
 
     job = tmp_path / "job"

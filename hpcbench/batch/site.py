@@ -122,7 +122,9 @@ def find_site(name: str, environ: Mapping[str, str] | None = None) -> Site:
     if name.endswith((".yaml", ".yml")):
         return read_site(Path(name))
     own = folders(environ)[0]
-    raise InputError(f"unknown site '{name}'; {suggest(name, list(known))}, or add {name}.yaml to {own}")
+    hint = suggest(name, list(known))
+    end = "" if hint.endswith("?") else "."
+    raise InputError(f"unknown site '{name}'; {hint}{end} Your own would be {own / name}.yaml")
 
 
 def read_site(path: Path) -> Site:

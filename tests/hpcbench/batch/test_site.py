@@ -76,5 +76,7 @@ def test_a_bad_profile_is_told_in_a_line(tmp_path: Path, text: str, words: str) 
 
 
 def test_an_unknown_site_is_told_with_the_nearest() -> None:
-    with pytest.raises(InputError, match=r"unknown site 'frontir'; did you mean 'frontier'.*add frontir.yaml to"):
+    with pytest.raises(
+        InputError, match=r"unknown site 'frontir'; did you mean 'frontier'\? Your own would be .*/frontir.yaml"
+    ):
         find_site("frontir")

@@ -77,11 +77,13 @@ def refuse_strangers(destination: Path) -> None:
     """Raise ``DataError`` unless ``destination`` is new, empty, or has been staged to before."""
     bookkeeping = destination / BOOKKEEPING
     try:
-        if not os.path.lexists(destination) or (bookkeeping.is_dir() and not bookkeeping.is_symlink()):
+        if not os.path.lexists(destination):
             return
         if not destination.is_dir():
             raise DataError(destination, "is not a folder", "choose another destination")
-        if any(destination.iterdir()):
+        # In this order, as another node may be making the bookkeeping now; it does so before anything else.
+        filled = any(destination.iterdir())
+        if filled and (bookkeeping.is_symlink() or not bookkeeping.is_dir()):
             raise DataError(
                 destination, "is not empty and was not made by staging", "empty it, or choose another destination"
             )

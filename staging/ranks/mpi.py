@@ -22,20 +22,31 @@ def communicator(world_size: int | None = None) -> Any | None:
     (RuntimeError or ImportError), and calls MPI_Init_thread, asking for MPI_THREAD_MULTIPLE unless mpi4py is told
     otherwise (``MPI4PY_RC_THREAD_LEVEL``).
     """
-    try:
-        from mpi4py import MPI
-    except (ImportError, RuntimeError):
+    loaded: list[Any] = []
+
+    def load() -> None:
+        try:
+            from mpi4py import MPI
+        except (ImportError, RuntimeError):
+            return
+        loaded.append(MPI)
+
+    # See start_early: the memory of a new thread is new, too.
+    thread = threading.Thread(target=load, name="MPI_Init")
+    thread.start()
+    thread.join()
+    if not loaded:
         return None
-    fits = world_size is None or MPI.COMM_WORLD.Get_size() == world_size
-    return MPI.COMM_WORLD if fits else None
+    world = loaded[0].COMM_WORLD
+    return world if world_size is None or world.Get_size() == world_size else None
 
 
 def start_early(environ: Mapping[str, str]) -> None:
     """Load MPI now, under a launcher that speaks PMI, where ranks meet by it anyway.
 
     MPICH 5.0 sends more than its own data through PMI, with what lies behind it in memory. Slurm's plugin ``pmi2``
-    loses its way in long values, and both sides then wait for ever. As long as a process is small that memory is
-    zeros, which travel as a short text; behind torch's imports it is not.
+    loses its way in long values, and both sides then wait for ever. Zeros travel as a short text: they are what lies
+    there as long as a process is small, and in a thread whose memory no other has used.
     """
     if "PMI_RANK" in environ and "MASTER_ADDR" not in environ:
         communicator()

@@ -41,6 +41,11 @@ def test_two_nodes_with_two_ranks_each(slurm: Any) -> None:
     assert [found["last rank wrong"][1] for found in ranks] == [False, False, False, True]
 
 
+def test_ranks_with_used_memory_meet(slurm: Any) -> None:
+    done = slurm.run("srun", "--mpi=pmi2", "-N2", "-n4", sys.executable, PROGRAMS / "dirty_memory.py", timeout_s=60)
+    assert done.stdout.split() == ["4"] * 4, done.stderr
+
+
 def test_scattered_ranks_find_their_nodes(slurm: Any) -> None:
     words = ["srun", "--mpi=pmi2", "-N2", "-n4", "--distribution=cyclic", sys.executable, PROGRAMS / "meeting.py"]
     done = slurm.run(*words)

@@ -34,12 +34,12 @@ def test_killed_at_any_instant_and_run_again(tmp_path: Path, rounds: int) -> Non
     source, destination = tmp_path / "source", tmp_path / "out"
     dice = random.Random(rounds)
     make_tree(source, 300)
-    command = [*PACED, source, destination, *PIECE]
+    command = [*PACED, source, destination, *PIECE, "--threads", 1]
     killed, heard = [], ""
     for turn in range(rounds):
         make_tree(source, 30, first=300 + 30 * turn)
         before = len(journal(destination))
-        process = start(command, PACE_S=0.02)
+        process = start(command, PACE_S=0.05, PACE_FILES=3)  # half a second for the thirty new files
         if turn % 3:
             wait_until(lambda before=before: len(journal(destination)) > before)
         time.sleep(dice.uniform(0, 0.6))

@@ -22,6 +22,8 @@ class DataConfig:
     """Use the first N validation samples; all when unset."""
     workers: int | None = None
     """Reader processes per rank, or DALI's threads; unset chooses 0 where a rank has at most four cores, else four."""
+    prefetch: int | None = None
+    """Batches that each reader process (4 when unset) or DALI (2) reads ahead; without processes nothing is."""
     loader: Literal["torch", "dali"] = "torch"
     """What reads the samples; both give the same ones in the same order. NVIDIA DALI reads npy and plain TFRecord."""
     last_batch: Literal["keep", "drop"] = "keep"
@@ -132,6 +134,8 @@ class TrainConfig:
 
     max_epochs: int = 10
     """Give up (exit code 3) after this many epochs."""
+    max_steps: int | None = None
+    """Stop after this many optimizer steps instead, in whatever epoch, with an evaluation; for studies of speed."""
     target: float | None = None
     """Validation metric at which training stops; unset trains for ``max_epochs``."""
     evaluations_per_epoch: int = 1
@@ -188,8 +192,20 @@ class ParallelConfig:
     """auto uses the accelerator that torch finds, and the CPU where there is none."""
     bucket_bytes: int = 25 * 2**20
     """Gradients are reduced in pieces of about this size while the backward pass goes on."""
+    overlap: bool = True
+    """Send gradients while the backward pass goes on; off shows what that hides."""
     timeout_s: int = 1800
     """How long a collective operation may wait for another rank."""
+
+
+@dataclass
+class MeasureConfig:
+    """What a run measures of itself; ``ranks.csv`` holds it, rank by rank."""
+
+    warmup_steps: int = 5
+    """Optimizer steps from the start of the process that no figure of a step counts."""
+    probe: bool = False
+    """Time a matrix product and an all-reduce on every rank before the clock starts, to find slow nodes."""
 
 
 @dataclass
@@ -235,6 +251,7 @@ class RunConfig:
     train: TrainConfig = field(default_factory=TrainConfig)
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     staging: StagingConfig = field(default_factory=StagingConfig)
+    measure: MeasureConfig = field(default_factory=MeasureConfig)
     submission: SubmissionConfig = field(default_factory=SubmissionConfig)
     simulate: SimulateConfig = field(default_factory=SimulateConfig)
 

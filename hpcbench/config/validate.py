@@ -16,6 +16,9 @@ def validate_run(config: RunConfig) -> None:
     at_least("data.train_samples", config.data.train_samples, 1)
     at_least("data.validation_samples", config.data.validation_samples, 1)
     at_least("data.workers", config.data.workers, 0)
+    at_least("data.prefetch", config.data.prefetch, 1)
+    at_least("measure.warmup_steps", config.measure.warmup_steps, 0)
+    at_least("train.max_steps", config.train.max_steps, 1)
     at_least("train.max_epochs", config.train.max_epochs, 1)
     at_least("train.local_batch_size", config.train.local_batch_size, 1)
     at_least("train.eval_batch_size", config.train.eval_batch_size, 1)
@@ -50,6 +53,11 @@ def validate_run(config: RunConfig) -> None:
         raise InputError(
             f"staging.timed is false, but rules {config.submission.ruleset} count staging in the scored time; "
             "set staging.timed true or submission.ruleset 3.0.0"
+        )
+    if not config.parallel.overlap and config.parallel.shard_states:
+        raise InputError(
+            "parallel.overlap false does not go with parallel.shard_states, where FSDP2 sends gradients as it needs; "
+            "leave one of them"
         )
     validate_overlap(config)
     validate_slabs(config)

@@ -26,7 +26,7 @@ from staging.errors import InputError
 
 Batch = tuple[Tensor, Tensor]
 AHEAD = 2
-"""Batches that DALI prepares ahead of the one in use."""
+"""Batches that DALI prepares ahead of the one in use, where the configuration does not say."""
 READER = "samples"
 """Name of the TFRecord reader in its pipeline."""
 
@@ -62,10 +62,16 @@ class DaliLoader:
     parts = False
 
     def __init__(
-        self, samples: Any, described: Callable[[], DaliSamples], threads: int, device: torch.device | None = None
+        self,
+        samples: Any,
+        described: Callable[[], DaliSamples],
+        threads: int,
+        device: torch.device | None = None,
+        ahead: int | None = None,
     ) -> None:
         self.samples = samples
         self.threads = max(1, threads)
+        self.ahead = AHEAD if ahead is None else ahead
         self.device = device if device is not None and device.type == "cuda" else torch.device("cpu")
         self._describe = described
         self._described: DaliSamples | None = None
@@ -89,19 +95,19 @@ class DaliLoader:
         stream = torch.cuda.current_stream(self.device) if self.device.type == "cuda" else None
         number = 0
         try:
-            pipeline = build_pipeline(self.described, batches, self.threads, self.device)
+            pipeline = build_pipeline(self.described, batches, self.threads, self.device, self.ahead)
             if self.described.kind == "tfrecord":
                 self._check_indices(pipeline, batches)
-            pipeline.schedule_run()  # fills the queue: AHEAD batches
+            pipeline.schedule_run()  # fills the queue
             for number, indices in enumerate(batches):
                 inputs, targets, *checks = (as_torch(output) for output in pipeline.outputs(cuda_stream=stream))
-                if number + AHEAD < len(batches):
+                if number + self.ahead < len(batches):
                     pipeline.schedule_run()
                 read = inputs[: len(indices)], targets[: len(indices)]
                 self._check(read, checks, indices)
                 yield read
         except RuntimeError as error:
-            self._blame(batches[number : number + AHEAD + 1])
+            self._blame(batches[number : number + self.ahead + 1])
             reason = told(error)
             first = self.described.files[int(batches[number][0])]
             raise InputError(f"DALI cannot read {first} and what follows ({reason}); try --data.loader torch") from None
@@ -145,7 +151,9 @@ def dali(part: str) -> Any:
     return import_module(f"nvidia.dali.{part}")
 
 
-def build_pipeline(described: DaliSamples, batches: list[Indices], threads: int, device: torch.device) -> Any:
+def build_pipeline(
+    described: DaliSamples, batches: list[Indices], threads: int, device: torch.device, ahead: int = AHEAD
+) -> Any:
     """A pipeline that gives the batches in order, and then one small output for every check of values."""
     device_id = None
     if device.type == "cuda":
@@ -154,7 +162,7 @@ def build_pipeline(described: DaliSamples, batches: list[Indices], threads: int,
         batch_size=max(len(indices) for indices in batches),
         num_threads=threads,
         device_id=device_id,
-        prefetch_queue_depth=AHEAD,
+        prefetch_queue_depth=ahead,
         exec_dynamic=True,  # its outputs are not written again while torch holds them
     )
     with pipeline:

@@ -21,6 +21,8 @@ from hpcbench.parallel.spatial.spans import Span
 from staging.errors import InputError
 
 Batch = tuple[Tensor, Tensor]
+AHEAD = 4
+"""Batches that a reader process reads ahead, where the configuration does not say."""
 
 
 class Loader(Protocol):
@@ -54,14 +56,17 @@ def open_loader(
     """
     if config.data.loader == "torch":
         own = part_of(samples, axes, stored) if axes else None
-        return BatchLoader(samples if own is None else own, workers, pin=device.type != "cpu", parts=own is not None)
+        return BatchLoader(
+            samples if own is None else own, workers, pin=device.type != "cpu", parts=own is not None,
+            prefetch=config.data.prefetch,
+        )  # fmt: skip
     from hpcbench.data.dali_loader import DaliLoader, describe
 
     def described() -> DaliSamples:
         found = describe(application, config, split)
         return replace(found, files=samples.also(found.files)) if isinstance(samples, Shard) else found
 
-    return DaliLoader(samples, described, workers, device)
+    return DaliLoader(samples, described, workers, device, config.data.prefetch)
 
 
 class BatchReader(Dataset[Batch | InputError]):
@@ -87,7 +92,9 @@ class BatchReader(Dataset[Batch | InputError]):
 class BatchLoader:
     """Loads batches of one dataset, read ahead by ``workers`` lasting processes, or inline with none."""
 
-    def __init__(self, samples: Dataset[Any], workers: int, pin: bool, parts: bool = False) -> None:
+    def __init__(
+        self, samples: Dataset[Any], workers: int, pin: bool, parts: bool = False, prefetch: int | None = None
+    ) -> None:
         self.parts = parts
         self.reader = BatchReader(samples)
         self._batches: Sequence[Indices] = []
@@ -99,7 +106,7 @@ class BatchLoader:
                 sampler=self,
                 num_workers=workers,
                 pin_memory=pin,
-                prefetch_factor=4,
+                prefetch_factor=AHEAD if prefetch is None else prefetch,
                 persistent_workers=True,
                 multiprocessing_context="forkserver",
             )

@@ -40,6 +40,7 @@ class RunFolder:
         self.epochs = self.path / "epochs.csv"
         self.noise_scale = self.path / "noise_scale.csv"
         self.trust_ratios = self.path / "trust_ratios.csv"
+        self.ranks = self.path / "ranks.csv"
         self.summary = self.path / "summary.json"
         self.staging = self.path / "staging.json"
         self.examples = self.path / "examples.npz"
@@ -104,6 +105,14 @@ class RunFolder:
         """Write ``summary.json``."""
         write_atomic(self.summary, summary.to_json())
 
+    def write_ranks(self, rows: Sequence[Mapping[str, object]]) -> None:
+        """Write ``ranks.csv``, a row for each rank; what is unset becomes empty."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_atomic(self.ranks, text.getvalue())
+
     def append_rows(self, name: str, rows: Sequence[Mapping[str, object]]) -> None:
         """Append ``rows`` to the table ``name``, such as ``steps.csv``; the first row ever written fixes the columns.
 
@@ -156,6 +165,10 @@ class RunFolder:
     def read_trust_ratios(self) -> pandas.DataFrame:
         """One row per layer and recorded step. Raises ``DataError``."""
         return self._table(self.trust_ratios)
+
+    def read_ranks(self) -> pandas.DataFrame:
+        """One row per rank: what it measured of the steps after the warm-up. Raises ``DataError``."""
+        return self._table(self.ranks)
 
     def read_steps(self) -> pandas.DataFrame:
         """One row per optimizer step. Raises ``DataError``."""

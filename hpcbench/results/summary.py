@@ -81,6 +81,8 @@ class Summary:
     validation_samples: int = 0
     samples_per_s: float | None = None
     """Median of training over the rows of ``epochs.csv`` after the first; unset for a single one."""
+    warm_samples_per_s: float | None = None
+    """Of training over the optimizer steps after ``measure.warmup_steps``; unset where there were no more."""
     parameters: int = 0
     flops_forward_per_sample: int = 0
     flops_training_per_sample: int = 0
@@ -92,6 +94,14 @@ class Summary:
     """Metrics of each baseline on the same validation set."""
     peak_memory_bytes: int = 0
     """Largest over ranks: of the accelerator, or of the process where there is none."""
+    energy_j: float | None = None
+    """Joules of all nodes from run_start to run_stop, as far as ``energy_note`` says; unset where nothing was read."""
+    energy_source: str = ""
+    """The counters that gave them: pm_counters, NVML, RAPL, ..."""
+    energy_note: str = ""
+    """What the joules cover, or why there are none."""
+    slow_nodes: list[str] = field(default_factory=list)
+    """Nodes that were slower than the others, each in words."""
     resumed: int = 0
     """How often the run was resumed."""
     started: str = ""

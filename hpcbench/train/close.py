@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import statistics
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
 
 from hpcbench.measure.flops import count_flops
+from hpcbench.measure.slow_nodes import slow_nodes
 from hpcbench.results.summary import PHASES, Status, Summary
 from hpcbench.train.evaluate import keep_examples
+from hpcbench.train.own_figures import NodesEnergy, all_figures
 
 if TYPE_CHECKING:
     from hpcbench.train.context import Run
@@ -24,7 +27,7 @@ def close_run(run: Run, status: Status, reason: str = "") -> None:
     """
     if not run.closing.acquire(blocking=False):
         return
-    run.log.run_stop(status, reason)
+    run.stop_clock(status, reason)
     run.console.stop_epoch()
     summary = summarize(run, status, reason)
     # A pass is for all ranks that share samples, or parameters.
@@ -55,6 +58,7 @@ def summarize(run: Run, status: Status, reason: str) -> Summary:
     spans = run.phases.spans.summary()
     wall = spans.pop("wall")
     parameters, forward, training = model_size(run, status)
+    ranks, energy = figures_of_ranks(run, status)
     return Summary(
         application=run.application.name,
         title=run.application.title,
@@ -91,11 +95,16 @@ def summarize(run: Run, status: Status, reason: str) -> Summary:
         train_samples=len(run.training),
         validation_samples=len(run.validation),
         samples_per_s=throughput(state.history),
+        warm_samples_per_s=warm_throughput(ranks),
         metrics=run.metrics,
         noise_scale=None if run.noise_scale is None else run.noise_scale.averages.median(),
         parameters=parameters,
         flops_forward_per_sample=forward,
         flops_training_per_sample=training,
+        energy_j=energy.joules,
+        energy_source=energy.source,
+        energy_note=energy.note,
+        slow_nodes=slow_nodes(ranks),
         peak_memory_bytes=0 if status == "aborted" else run.peak_memory(),
         resumed=state.resumed,
         started=run.started,
@@ -108,6 +117,22 @@ def throughput(history: list[dict[str, float]]) -> float | None:
     """Median training throughput over the rows of ``epochs.csv`` after the first, in samples per second."""
     rates = [row["samples_per_s"] for row in history[1:]]
     return statistics.median(rates) if rates else None
+
+
+def warm_throughput(ranks: Sequence[Mapping[str, Any]]) -> float | None:
+    """Training throughput of all ranks over the steps after the warm-up, by the slowest rank's clock."""
+    longest = max((rank["wall_s"] or 0.0 for rank in ranks), default=0.0)
+    return ranks[0]["samples"] / longest if longest else None
+
+
+def figures_of_ranks(run: Run, status: Status) -> tuple[list[dict[str, Any]], NodesEnergy]:
+    """What all ranks measured, which rank 0 keeps; an aborted run does not wait for the others."""
+    if status == "aborted":
+        return [], NodesEnergy(None, "", "not measured: the run was aborted")
+    ranks, energy = all_figures(run, run.own)
+    if run.is_first:
+        run.folder.write_ranks(ranks)
+    return ranks, energy
 
 
 def model_size(run: Run, status: Status) -> tuple[int, int, int]:

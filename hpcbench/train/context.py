@@ -20,6 +20,7 @@ from hpcbench.data.shard import some_sample
 from hpcbench.measure.memory import peak_memory_bytes
 from hpcbench.measure.mllog import RunLog
 from hpcbench.measure.phases import Phases
+from hpcbench.measure.step_times import StepTimes
 from hpcbench.measure.system import accelerator, processor
 from hpcbench.optim.registry import clipping_outside
 from hpcbench.parallel.batchnorm import RankStatistics
@@ -41,6 +42,8 @@ from hpcbench.train.interrupt import Interrupts
 from hpcbench.train.losses import LossBuffer
 from hpcbench.train.node_shard import NodeShard
 from hpcbench.train.noise_scale import NoiseScale
+from hpcbench.train.own_figures import OwnFigures
+from hpcbench.train.setup import setup_of
 from hpcbench.train.state import State
 from hpcbench.train.task import Task
 from hpcbench.train.trust_ratios import TrustRatios
@@ -101,6 +104,8 @@ class Run:
         # On the device, since a captured graph would keep a plain number, and the last step may have another weight.
         self.weight = torch.ones((), dtype=self.dtype, device=self.device)
         self.phase = self.phases.phase
+        self.step_times = StepTimes(self.phases, self.config.measure.warmup_steps)
+        self.own = OwnFigures(self.group, self.step_times)
         asked = self.config.data.workers
         self.workers = default_workers(self.threads) if asked is None else asked
         self.open_loaders()
@@ -286,28 +291,7 @@ class Run:
     def stop_clock(self, status: str, reason: str = "") -> None:
         """The scored time ends."""
         self.log.run_stop(status, reason)  # type: ignore[arg-type]
-
-    def setup(self) -> dict[str, Any]:
-        """What decides rounding and the sharing of data, and so must agree on resuming."""
-        train = self.config.train
-        return {
-            "application": self.application.name,
-            "seed": self.seed,
-            "train.precision": self.precision,
-            "train.channels_last": train.channels_last,
-            "parallel.threads": self.threads,
-            "world size": self.launch.world_size,
-            "parallel.spatial": self.config.parallel.spatial,
-            "global batch size": self.global_batch_size,
-            "parallel.simulated_ranks": self.config.parallel.simulated_ranks,
-            "train.batchnorm_group_size": train.batchnorm_group_size,
-            "train.local_batch_size": train.local_batch_size,
-            "train.accumulation": train.accumulation,
-            "training samples": len(self.training),
-            "staging.placement": self.config.staging.placement,
-            "staging.reshuffle": self.config.staging.reshuffle,
-            "nodes of shards": self.shard_nodes,
-        }
+        self.own.stop()
 
     def save_checkpoint(self, last: bool = False) -> None:
         """Write a checkpoint if one is due. Rank 0 writes; the others go on."""
@@ -322,14 +306,14 @@ class Run:
                 optimizer=optimizer,
                 precision=self.fabric._precision.state_dict(),
                 state=self.state.as_dict(),
-                setup=self.setup(),
+                setup=setup_of(self),
                 statistics=statistics,
             )
             checkpoints.save(content, self.folder.checkpoints, self.config.train.keep_checkpoints)
 
     def restore(self, found: checkpoints.Checkpoint) -> None:
         """Continue from a checkpoint. Raises ``InputError`` if it is another run's."""
-        if checkpoints.check_setup(found.setup, self.setup(), int(found.state["micro_batch"])):
+        if checkpoints.check_setup(found.setup, setup_of(self), int(found.state["micro_batch"])):
             self.console.say(f"goes on as {self.mesh.shape.words} ranks (data x spatial), which rounds differently")
         checkpoints.load_model(self.model, found.model)
         self.optimizer.load_state_dict(sharded_optimizer_state(found.optimizer, self.optimizer))

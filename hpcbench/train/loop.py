@@ -16,7 +16,7 @@ from hpcbench.optim.registry import set_learning_rate
 from hpcbench.optim.schedule import learning_rate
 from hpcbench.train.dropout import set_sample_keys
 from hpcbench.train.evaluate import evaluate
-from hpcbench.train.parts import Part, parts_left, record_part
+from hpcbench.train.parts import Part, has_all_steps, parts_left, record_part
 from hpcbench.train.randomness import sample_keys
 from hpcbench.train.shards import reshuffle_shards
 from hpcbench.train.simulated_nodes import draw_homes
@@ -34,15 +34,22 @@ Batches = Iterator[tuple[Tensor, Tensor, Tensor]]
 
 def train(run: Run) -> bool:
     """Train until the target is reached, or for ``max_epochs``; returns whether it was reached."""
-    while run.state.epoch < run.config.train.max_epochs:
+    while not is_over(run):
         draw_homes(run)
         reshuffle_shards(run)
         reached = train_and_evaluate(run, run.state.epoch + 1)
         with run.phase("checkpoint"):
-            run.save_checkpoint(last=reached)
+            run.save_checkpoint(last=reached or is_over(run))
         if reached:
             return True
     return False
+
+
+def is_over(run: Run) -> bool:
+    """Whether the run has trained for as long as it may."""
+    if run.config.train.max_steps is not None:
+        return has_all_steps(run)
+    return run.state.epoch >= run.config.train.max_epochs
 
 
 def train_and_evaluate(run: Run, epoch: int) -> bool:
@@ -69,6 +76,8 @@ def train_and_evaluate(run: Run, epoch: int) -> bool:
                 run.log.epoch_stop(epoch)
             run.stop_clock("success")
             return True
+    if has_all_steps(run) and run.state.micro_batch:
+        run.log.epoch_stop(epoch)
     return False
 
 
@@ -85,6 +94,7 @@ def train_part(run: Run, epoch: int, batches: Batches, part: Part) -> None:
     left = (part.micro_batches or run.micro_batches) - run.state.micro_batch
     run.console.start_epoch(epoch, -(-left // per_step))
     sizes = step_sizes(run)
+    run.step_times.begin()
     # The last part asks the loader until it has no more, so that it knows its end.
     for inputs, targets, indices in islice(batches, None if part.last else left):
         micro = run.state.micro_batch
@@ -97,13 +107,14 @@ def train_part(run: Run, epoch: int, batches: Batches, part: Part) -> None:
             optimizer_step(run, sizes[micro // per_step])
             run.stop_if_asked()
     run.flush_losses()
+    run.step_times.end()
 
 
 def forward_backward(
     run: Run, inputs: Tensor, targets: Tensor, indices: Tensor, epoch: int, step_samples: int, last: bool
 ) -> Tensor:
     """Gradients of one micro-batch; returns its share of the mean loss over the samples of the step."""
-    run.reducer.enabled = last and run.graph is None
+    run.reducer.enabled = last and run.graph is None and run.config.parallel.overlap
     if len(indices) == 0 and not run.waits_in_pass:
         return run.no_loss()
     with run.phase("compute"):
@@ -138,6 +149,7 @@ def optimizer_step(run: Run, step_samples: int) -> None:
     run.console.step()
     if run.state.step % FLUSH_EVERY == 0:
         run.flush_losses()
+    run.step_times.step(step_samples)
 
 
 def clip_outside(run: Run) -> None:

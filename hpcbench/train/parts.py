@@ -15,7 +15,7 @@ class Part:
     """Optimizer steps of an epoch up to an evaluation."""
 
     end: float
-    """Epochs of the run when it is evaluated, to three digits; a whole number at the end of an epoch."""
+    """Epochs of the run when it is evaluated, to three digits (six where ``max_steps`` ends it); whole at its end."""
     micro_batches: int | None
     """Micro-batches of the epoch until then; unset for all."""
 
@@ -33,7 +33,24 @@ def parts_left(run: Run) -> list[Part]:
         Part(round(state.epoch + number / count, 3), round(number * steps / count) * per_step)
         for number in range(1, count)
     )
-    return [*(part for part in within if part.end > state.evaluated), Part(state.epoch + 1, None)]
+    parts = [*(part for part in within if part.end > state.evaluated), Part(state.epoch + 1, None)]
+    return up_to(parts, run, run.config.train.max_steps)
+
+
+def up_to(parts: list[Part], run: Run, max_steps: int | None) -> list[Part]:
+    """The parts until the run has made ``max_steps``, of which the last is then not the end of the epoch."""
+    per_step = run.config.train.accumulation * run.data_ranks.turns
+    begun = run.state.step - run.state.micro_batch // per_step
+    if max_steps is None or begun + run.steps_per_epoch <= max_steps:
+        return parts
+    last = (max_steps - begun) * per_step
+    before = [part for part in parts if part.micro_batches is not None and part.micro_batches < last]
+    return [*before, Part(round(run.state.epoch + last / run.micro_batches, 6), last)]
+
+
+def has_all_steps(run: Run) -> bool:
+    """Whether the run has made the steps that it was asked for, where that was a number of steps."""
+    return run.config.train.max_steps is not None and run.state.step >= run.config.train.max_steps
 
 
 def record_part(run: Run, part: Part, metrics: dict[str, float], train_s: float, eval_s: float) -> None:

@@ -15,6 +15,7 @@ from hpcbench.train.context import Run
 from hpcbench.train.interrupt import Interrupts
 from hpcbench.train.loop import train
 from hpcbench.train.open import open_run
+from hpcbench.train.parts import has_all_steps
 from hpcbench.train.ranks import Ranks, connect_ranks
 from hpcbench.train.stage import drop_caches, stage_dataset
 from staging.ranks.launch import detect
@@ -43,6 +44,7 @@ def run_training(
 def execute(run: Run, ranks: Ranks) -> int:
     """The clock, and everything inside it."""
     drop_caches(run)
+    run.own.start(run)
     if not run.config.staging.timed:
         stage_dataset(run, ranks.watcher)
     spans = run.phases.spans
@@ -59,7 +61,8 @@ def execute(run: Run, ranks: Ranks) -> int:
     if reached or run.config.train.target is None:
         close_run(run, "success")
         return DONE
-    reason = f"target {run.task.metric} {run.config.train.target} not reached in {run.state.epoch} epochs"
+    limit = f"{run.state.step} steps" if has_all_steps(run) else f"{run.state.epoch} epochs"
+    reason = f"target {run.task.metric} {run.config.train.target} not reached in {limit}"
     close_run(run, "target_not_reached", reason)
     run.console.say(reason)
     return TARGET_NOT_REACHED

@@ -1,0 +1,65 @@
+"""A short look at the speed of every rank before a run: a matrix product, and an all-reduce among all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+    from hpcbench.parallel.group import Group
+
+REPEATS = 7
+SIZE = {"cpu": 768}
+"""Rows and columns of the matrices, by kind of device."""
+ACCELERATOR_SIZE = 8192
+REDUCED_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """What one rank saw: medians over some repeats, the first left out."""
+
+    gemm_flops: float
+    """Floating-point operations per second of a float32 (on an accelerator bfloat16) matrix product."""
+    all_reduce_s: float | None
+    """Of 16 MiB over all ranks; unset for a single one."""
+
+
+def probe(group: Group, device: torch.device) -> ProbeResult:
+    """Measure; collective."""
+    import torch
+
+    accelerated = device.type != "cpu"
+    size = ACCELERATOR_SIZE if accelerated else SIZE["cpu"]
+    kind = torch.bfloat16 if accelerated else torch.float32
+    left = torch.randn(size, size, device=device).to(kind)
+    gemm_s = timed(lambda: torch.mm(left, left), device)
+    buffer = torch.zeros(REDUCED_BYTES // 4, device=device)
+    reduce_s = None
+    if group.world_size > 1:
+        reduce_s = timed(lambda: group.all_reduce_sum(buffer), device, group.barrier)
+    return ProbeResult(2.0 * size**3 / gemm_s, reduce_s)
+
+
+def timed(work: Callable[[], object], device: torch.device, before: Callable[[], None] = lambda: None) -> float:
+    """Median seconds of ``work``, to its end on the device."""
+    import torch
+
+    def finish() -> None:
+        if device.type != "cpu":
+            torch.accelerator.synchronize(device)
+
+    seconds = []
+    for _ in range(REPEATS + 1):
+        before()
+        finish()
+        started = time.perf_counter()
+        work()
+        finish()
+        seconds.append(time.perf_counter() - started)
+    return median(seconds[1:])

@@ -1,0 +1,90 @@
+"""What the steps of a rank take once it is warm: wall time, its phases, processor time and energy."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import psutil
+
+from hpcbench.measure.phases import Phases
+
+STEP_PHASES = ("input_wait", "compute", "communication", "optimizer")
+"""Phases of a step that have spans of their own; the rest of its wall time is ``other``."""
+
+
+def processor_s() -> float:
+    """Seconds of processor time that this process and its readers have used, over all threads."""
+    process, used = psutil.Process(), 0.0
+    for each in (process, *process.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            times = each.cpu_times()
+            used += times.user + times.system
+    return used
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where the clocks of a rank stand."""
+
+    wall_s: float
+    phases_s: Mapping[str, float]
+    cpu_s: float
+    joules: float | None
+
+
+@dataclass
+class StepTimes:
+    """Sums over the optimizer steps after ``warmup_steps``, between ``begin`` and ``end``, which may come again.
+
+    Evaluations and checkpoints are not to lie between the two. ``joules`` gives the energy so far, or nothing.
+    """
+
+    phases: Phases
+    warmup_steps: int
+    joules: Callable[[], float | None] = lambda: None
+    clock: Callable[[], float] = time.perf_counter
+    processor: Callable[[], float] = processor_s
+    steps: int = 0
+    samples: int = 0
+    """Of all ranks together."""
+    wall_s: float = 0.0
+    phases_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STEP_PHASES, 0.0))
+    cpu_s: float = 0.0
+    energy_j: float | None = 0.0
+    """Unset once a reading was."""
+    _since: Mark | None = None
+
+    def begin(self) -> None:
+        """Steps follow."""
+        if self.warmup_steps <= 0:
+            self._since = self._mark()
+
+    def step(self, samples: int) -> None:
+        """A step of so many samples is done."""
+        if self._since is not None:
+            self.steps += 1
+            self.samples += samples
+            return
+        self.warmup_steps -= 1
+        if self.warmup_steps == 0:
+            self.phases.settle()
+            self._since = self._mark()
+
+    def end(self) -> None:
+        """No step follows for a while. The device must have been waited for."""
+        since, self._since = self._since, None
+        if since is None:
+            return
+        now = self._mark()
+        self.wall_s += now.wall_s - since.wall_s
+        for name in STEP_PHASES:
+            self.phases_s[name] += now.phases_s.get(name, 0.0) - since.phases_s.get(name, 0.0)
+        self.cpu_s += max(0.0, now.cpu_s - since.cpu_s)
+        known = self.energy_j is not None and now.joules is not None and since.joules is not None
+        self.energy_j = self.energy_j + now.joules - since.joules if known else None  # type: ignore[operator]
+
+    def _mark(self) -> Mark:
+        return Mark(self.clock(), self.phases.spans.totals(), self.processor(), self.joules())

@@ -1,0 +1,105 @@
+"""What a run measures of its ranks and nodes beside its phases: warm steps, processor time, energy, probes."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hpcbench.measure.energy import Absent, Energy, EnergyMeter, find_energy_counters
+from hpcbench.measure.node_probe import ProbeResult, probe
+from hpcbench.measure.step_times import STEP_PHASES, StepTimes
+
+if TYPE_CHECKING:
+    from hpcbench.parallel.group import Group
+    from hpcbench.train.context import Run
+
+NOT_READ = Absent("not read by this rank")
+"""Of ranks that leave the counters of their node to another."""
+
+
+class OwnFigures:
+    """Of one rank; made before the clock starts, which is collective."""
+
+    def __init__(self, group: Group, steps: StepTimes) -> None:
+        self.host = socket.gethostname()
+        hosts = group.all_gather_object(self.host)
+        # Of one machine that plays several nodes, only one rank may read the counters.
+        self.reads = hosts.index(self.host) == group.rank
+        self.meter = EnergyMeter(find_energy_counters() if self.reads else NOT_READ)
+        self.steps = steps
+        self.probed: ProbeResult | None = None
+        steps.joules = self._joules
+
+    def start(self, run: Run) -> None:
+        """The clock starts next; collective where ranks are probed."""
+        if run.config.measure.probe:
+            self.probed = probe(run.group, run.device)
+        self.meter.start()
+
+    def stop(self) -> None:
+        """The clock has stopped."""
+        self.meter.stop()
+
+    def _joules(self) -> float | None:
+        found = self.meter.read() if self.reads else NOT_READ
+        return found.joules if isinstance(found, Energy) else None
+
+    def row(self, run: Run) -> dict[str, Any]:
+        """This rank's row of ``ranks.csv``; what is not known is unset."""
+        steps = self.steps
+        known = steps.steps > 0
+        return {
+            "rank": run.launch.rank,
+            "node": node_name(run),
+            "local_rank": run.launch.local_rank,
+            "threads": run.threads,
+            "steps": steps.steps,
+            "samples": steps.samples,
+            "wall_s": steps.wall_s if known else None,
+            **{f"{name}_s": steps.phases_s[name] if known else None for name in STEP_PHASES},
+            "cpu_s": steps.cpu_s if known else None,
+            "energy_j": steps.energy_j if known and self.reads else None,
+            "gemm_flops": None if self.probed is None else self.probed.gemm_flops,
+            "all_reduce_s": None if self.probed is None else self.probed.all_reduce_s,
+        }
+
+
+@dataclass(frozen=True)
+class NodesEnergy:
+    """Energy of all nodes from run_start to run_stop, as the summary has it."""
+
+    joules: float | None
+    source: str
+    note: str
+    """What the joules cover, or why there are none."""
+
+
+def all_figures(run: Run, own: OwnFigures) -> tuple[list[dict[str, Any]], NodesEnergy]:
+    """Rows of all ranks, and the energy of all nodes; collective."""
+    everyone = run.group.all_gather_object((own.row(run), own.host, own.meter.read() if own.reads else None))
+    readings = {host: reading for _, host, reading in everyone if reading is not None}
+    return [row for row, _, _ in everyone], added_up(readings)
+
+
+def added_up(readings: dict[str, Energy | Absent]) -> NodesEnergy:
+    """The sum over hosts, which is known only if that of each is."""
+    absent = {host: reading.reason for host, reading in readings.items() if isinstance(reading, Absent)}
+    known = [reading for reading in readings.values() if isinstance(reading, Energy)]
+    if absent:
+        host, reason = next(iter(absent.items()))
+        where = f"{host}: " if known else ""
+        return NodesEnergy(None, "", f"not measured: {where}{reason}")
+    sources = dict.fromkeys((reading.source, reading.covers) for reading in known)
+    note = "; ".join(f"{covers} of {len(known)} node{'s' if len(known) > 1 else ''}" for _, covers in sources)
+    return NodesEnergy(
+        sum(reading.joules for reading in known), ", ".join(dict.fromkeys(source for source, _ in sources)), note
+    )
+
+
+def node_name(run: Run) -> str:
+    """The node of this rank as people know it; a simulated one has a number."""
+    if run.config.parallel.simulated_nodes is not None and run.config.parallel.simulated_ranks is None:
+        return f"simulated node {run.launch.node_rank}"
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()

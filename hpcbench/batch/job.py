@@ -79,6 +79,8 @@ class Job:
     """Whether the dataset is staged to ``local_path``."""
     warn_s: int
     attempts: int
+    simulated_nodes: int | None = None
+    """Nodes that ranks of one node pretend to be on."""
 
     @property
     def ranks(self) -> int:

@@ -88,13 +88,19 @@ def programs(job: Job, site: Site) -> list[str]:
     once = replace(job, ranks_per_node=1, gpus_per_rank=0)
     inside = [word.replace("{image}", job.image) for word in site.container.split()] if job.image else []
     path = f"{job.local_path.rstrip('/')}/hpcbench-$job_id"
-    launchers = {"launch": job} | ({"launch_per_node": once} if job.stages else {})
+    alone = job.stages and job.simulated_nodes is None
+    launchers = {"launch": job} | ({"launch_per_node": once} if alone else {})
     needed = job.ranks > 1 or site.scheduler != "local"
     return [
         *(f"{name}=({words(launcher(each, site)) if needed else ''})" for name, each in launchers.items()),
         f"hpcbench=({words([*inside, *job.command])})",
         f"local_path={expanded(path)}",
     ]
+
+
+def node_folder(job: Job) -> str:
+    """Where a rank finds its node's storage; nodes that are simulated on one have a folder each."""
+    return '"$local_path"' if job.simulated_nodes is None else '"$local_path/{node}"'
 
 
 def doctor(job: Job) -> list[str]:
@@ -115,7 +121,9 @@ def training(job: Job, scheduler: ModuleType) -> list[str]:
     if not any(word.startswith("--parallel.threads") for word in job.arguments):
         settings.append(f"--parallel.threads {job.cores_per_rank}")
     if job.stages:
-        settings.append('--staging.destination "$local_path"')
+        settings.append(f"--staging.destination {node_folder(job)}")
+    if job.simulated_nodes is not None:
+        settings.append(f"--parallel.simulated_nodes {job.simulated_nodes}")
     # In the foreground, since it would signal the launcher twice otherwise, and a second signal ends a run at once.
     left_s = f'"$(({job.time_s - job.warn_s} - SECONDS))"'
     limit = "" if scheduler.WARNS else f"timeout --foreground --signal=USR1 --preserve-status {left_s} "
@@ -130,7 +138,10 @@ def training(job: Job, scheduler: ModuleType) -> list[str]:
 def ending(job: Job, scheduler: ModuleType) -> list[str]:
     """Leave the nodes as they were, and start again if the time was over."""
     lines = []
-    if job.stages:
+    if job.stages and job.simulated_nodes is not None:
+        clean = '"${hpcbench[@]}" stage --clean "$node" && rmdir "$node" || true'
+        lines = [f'for node in "$local_path"/*; do {clean}; done', 'rmdir "$local_path" || true']
+    elif job.stages:
         lines = ['"${launch_per_node[@]}" "${hpcbench[@]}" stage --clean "$local_path" || true']
         if "{" not in job.local_path:  # else it is another folder on each node, which only hpcbench fills in
             lines.append('"${launch_per_node[@]}" rmdir "$local_path" || true')

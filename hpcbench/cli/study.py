@@ -6,21 +6,39 @@ import argparse
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from hpcbench.application import find_application, installed, suggest
+from hpcbench.cli import scaling
 from staging.errors import InputError
 
-HELP = "run a matrix of trainings: epochs to target against batch size"
+HELP = "run a matrix of trainings: convergence against batch, speed against nodes"
 DESCRIPTION = """\
-How many epochs, samples and steps a model needs to its target as the batch grows, for
-several optimizers and seeds. One process computes what the ranks of a large machine would.
+Speed: the same training on more and more nodes, as batch jobs or on this machine.
+
+  hpcbench study strong cosmoflow --preset mlperf --data.root /pscratch/cosmoflow \\
+      --site perlmutter-gpu --account m1234 --nodes 8,16,32,64 --steps 200 --study-dir studies/strong
+      the same global batch on every size; weak keeps the batch of a rank, throughput runs
+      instances of --instance-nodes beside one another. Shows the plan with its node-hours,
+      then submits; --dry-run stops before. Without --site the nodes are simulated here.
+  hpcbench study status DIR                 done, running, waiting, failed
+  hpcbench study resume DIR                 submit what is missing, and again what failed
+  hpcbench study report DIR --convergence CDIR --runs 10
+      table, plots and page, with epochs(B) of a convergence study and a proposal table
+
+  --vary tier=shared,node,memory --vary data.train_samples=4096,65536 measures the storage
+  tiers by dataset size; --vary parallel.overlap=true,false, parallel.bucket_bytes=1048576,
+  26214400 or data.prefetch=1,4,16 what communication and reading cost.
+
+Convergence: how many epochs, samples and steps a model needs to its target as the batch
+grows, for several optimizers and seeds. One process computes what the ranks of a large
+machine would.
 
   hpcbench study convergence cosmoflow --preset laptop --data.root data/cosmoflow \\
       --batch-sizes 8,32,128 --optimizers sgd,lars,lamb --seeds 3 --study-dir studies/mine
       shows the plan with an estimate of time, then runs it; --dry-run stops before
-  hpcbench study status studies/mine        what is done and what is left
   hpcbench study report studies/mine        tables, plots and page again, from its run folders
   hpcbench study collect studies/mine --out docs/mine     a small copy without the machine's names
   hpcbench study published DIR              the fit of the published reference points
@@ -34,7 +52,7 @@ multiples in every row, with one run each, and takes the best.
 The same command again goes on where it stopped; with more batches, optimizers, seeds,
 placements or multiples the study grows. Dotted settings hold for all runs.
 """
-KINDS = ("convergence", "report", "status", "collect", "published")
+KINDS = ("convergence", *scaling.KINDS, "status", "resume", "report", "collect", "published")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,27 +65,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to collect into")
     parser.add_argument("--study-dir", type=Path, metavar="DIR", help="folder of the study, new or to go on with")
-    axes = parser.add_argument_group("the matrix")
+    axes = parser.add_argument_group("convergence: the matrix")
     axes.add_argument("--batch-sizes", metavar="N,N,...", help="global batches: multiples of train.local_batch_size")
     axes.add_argument("--optimizers", metavar="NAME,...", help="sgd,lars,lamb,...; `hpcbench optimizers` lists them")
     axes.add_argument("--seeds", type=int, metavar="N", help="runs of each row (default: 3)")
     axes.add_argument("--placements", metavar="P,...", help="replicate,shard,shard+reshuffle (default: replicate)")
-    axes.add_argument("--nodes", type=int, metavar="N", help="nodes that samples are sharded over (default: 4)")
+    axes.add_argument("--nodes", metavar="N,N,...", help="sizes of a scaling study; of a convergence study the number "
+                      "of nodes that samples are sharded over (default: 4)")  # fmt: skip
     axes.add_argument("--borrow", metavar="FROM:BATCH,...", help="rows with another's recipe: 32:512 has the rate of "
                       "batch 32 at 512, node:512 optimizer and schedule of preset node")  # fmt: skip
-    rates = parser.add_argument_group("learning rates")
+    rates = parser.add_argument_group("convergence: learning rates")
     rates.add_argument("--lr", metavar="NAME=RATE@BATCH,...", help="base rates; one @BATCH at the end holds for all")
     rates.add_argument("--lr-rule", metavar="RULE", help="linear, sqrt, none; NAME=RULE for one (default: linear)")
     rates.add_argument("--lr-search", metavar="X,X,...", help="multiples of the rule's rate to try (default: 1)")
     rates.add_argument("--with", action="append", dest="own", metavar="NAME:KEY=VALUE",
                        help="setting of one optimizer's runs: lars:optim.weight_decay=0.0001; repeatable")  # fmt: skip
     ways = parser.add_argument_group("running")
-    ways.add_argument("--jobs", type=int, metavar="N", help="runs at once (default: half the cores)")
+    ways.add_argument("--jobs", type=int, metavar="N", help="runs at once (default: half the cores; of scaling "
+                      "studies 1 here, all in a queue)")  # fmt: skip
     ways.add_argument("--dry-run", action="store_true", help="show the plan and stop")
     ways.add_argument("--no-estimate", action="store_true", help="start without measuring how long it takes")
     ways.add_argument("--retry", action="store_true", help="run again what crashed")
+    scaling.add_arguments(parser)
     ways.add_argument("--keep", action="store_true", help="keep checkpoints, per-step tables and pages of the runs")
-    speed = parser.add_argument_group("time to solution on a machine")
+    speed = parser.add_argument_group("convergence: time to solution on a machine")
     speed.add_argument(
         "--samples-per-s-per-rank", type=float, metavar="X", help="its speed (default: as measured here)"
     )
@@ -76,15 +97,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 MATRIX = ("preset", "batch_sizes", "optimizers", "seeds", "placements", "nodes", "borrow", "lr", "lr_rule", "lr_search",
           "own", "samples_per_s_per_rank", "parallel_efficiency")  # fmt: skip
+MATRIX_ALONE = tuple(name for name in MATRIX if name not in ("preset", "nodes"))
 
 
 def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Run a study, or report on one."""
     if args.kind not in KINDS:
         raise InputError(f"unknown kind of study '{args.kind}'; {suggest(args.kind, list(KINDS))}")
+    if args.kind in scaling.KINDS:
+        refuse(args, MATRIX_ALONE, "convergence studies")
+        return scaling.scaling(args, overrides)
     if args.kind == "convergence":
+        refuse(args, scaling.OPTIONS, "scaling studies")
         return convergence(args, overrides)
     return describe(args, overrides)
+
+
+def refuse(args: argparse.Namespace, names: Sequence[str], whose: str) -> None:
+    """Refuse options of another kind of study."""
+    for name in names:
+        if getattr(args, name) is not None:
+            raise InputError(f"--{name.replace('_', '-')} is for {whose}, not study {args.kind}; leave it out")
 
 
 def convergence(args: argparse.Namespace, overrides: dict[str, str]) -> int:
@@ -98,12 +131,21 @@ def convergence(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     from hpcbench.study.request import Request, define
 
     given = {name: value for name in MATRIX if (value := getattr(args, name)) is not None}
+    if "nodes" in given:
+        given["nodes"] = one_number("--nodes", given["nodes"])
     options: dict[str, Any] = {"preset": "smoke", "seeds": 3} | given
     command = "hpcbench " + " ".join(shlex.quote(word) for word in sys.argv[1:])
     study = define(application, Request(**options, files=args.config, command=command), overrides)
     jobs, threads = shared_cores(args.jobs, processes_per_run(study))
     ways = Ways(jobs, threads, keep=args.keep, retry=args.retry, estimate=not args.no_estimate)
     return run_study(study, args.study_dir, ways, dry_run=args.dry_run)
+
+
+def one_number(option: str, text: str) -> int:
+    """A single number. Raises ``InputError``."""
+    if not text.isdecimal():
+        raise InputError(f"{option} ({text}) must be one number for study convergence")
+    return int(text)
 
 
 def shared_cores(jobs: int | None, processes: int) -> tuple[int, int]:
@@ -120,7 +162,8 @@ def shared_cores(jobs: int | None, processes: int) -> tuple[int, int]:
 
 def describe(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Write the pages of a study again, or say how it stands."""
-    extra = [f"--{name.replace('_', '-')}" for name in (*MATRIX, "study_dir") if getattr(args, name) is not None]
+    fixed = (*MATRIX, *(name for name in scaling.OPTIONS if name != "wait"), "study_dir")
+    extra = [f"--{name.replace('_', '-')}" for name in fixed if getattr(args, name) is not None]
     if extra or overrides:
         extra += [f"--{name}" for name in overrides]
         raise InputError(f"study {args.kind} takes the folder of a study alone, not {extra[0]}")
@@ -133,7 +176,11 @@ def describe(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     from hpcbench.study.table import counts, plan_table, size
 
     folder = StudyFolder(Path(args.subject))
+    if (folder.read() or {}).get("kind") in scaling.KINDS:
+        return scaling.describe(args)
     study = read_study(folder)
+    if args.kind == "resume":
+        raise InputError(f"{folder.path} is a convergence study: its own command goes on with it (see study.json)")
     if args.kind == "collect":
         from hpcbench.study.collect import collect
 

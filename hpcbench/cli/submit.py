@@ -6,10 +6,14 @@ import argparse
 import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpcbench.application import find_application
 from hpcbench.cli.arguments import add_run_options, resolve_arguments
 from staging.errors import InputError
+
+if TYPE_CHECKING:
+    from hpcbench.batch.job import Wish
 
 HELP = "submit a training as a batch job, or print its script"
 DESCRIPTION = """\
@@ -35,14 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run-dir", type=Path, help="folder of run, script and log (default: runs/APP-PRESET-TIME)")
     parser.add_argument("--dry-run", action="store_true", help="print the script alone")
     parser.add_argument("--no-stage", action="store_true", help="read the dataset where it is")
-    add_job_options(parser)
-
-
-def add_job_options(parser: argparse.ArgumentParser) -> None:
-    """What a job asks for."""
     size = parser.add_argument_group("the job")
     size.add_argument("--site", required=True, metavar="NAME|FILE", help="`hpcbench sites` lists them; or a YAML file")
     size.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes (default: 1)")
+    add_job_options(size)
+
+
+def add_job_options(size: argparse._ArgumentGroup) -> None:
+    """What a job asks for beside site and nodes."""
     size.add_argument("--ranks-per-node", type=int, metavar="N", help="default: one for each GPU, else 1")
     size.add_argument("--cores-per-rank", type=int, metavar="N", help="physical cores (default: an equal share)")
     size.add_argument("--gpus-per-rank", type=int, metavar="N", help="default: 1 where the site has GPUs")
@@ -65,7 +69,7 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
 
 def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Check everything here, then print or submit."""
-    from hpcbench.batch.job import Wish, make_job
+    from hpcbench.batch.job import make_job
     from hpcbench.batch.schedulers import SCHEDULERS
     from hpcbench.batch.script import job_script
     from hpcbench.batch.site import find_site
@@ -75,13 +79,7 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     site = find_site(args.site)
     application = find_application(args.app)
     config = resolve_arguments(application, args, overrides, "train")
-    wish = Wish(
-        nodes=args.nodes, ranks_per_node=args.ranks_per_node, cores_per_rank=args.cores_per_rank,
-        gpus_per_rank=args.gpus_per_rank, memory_gib=args.memory_gib, time=args.time, account=args.account,
-        queue=args.queue, qos=args.qos, constraint=args.constraint, reservation=args.reservation,
-        modules=tuple(args.module), environment=variables(args.env), image=args.image, local_path=args.local_path,
-        warn_s=args.warn_s, attempts=args.attempts,
-    )  # fmt: skip
+    wish = wished(args, args.nodes)
     preset = config.preset or "run"
     folder = args.run_dir or default_path(application.name, preset)
     stages = not args.no_stage and "staging.destination" not in overrides
@@ -96,6 +94,19 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     )
     print(f"run folder: {folder}\nhow it stands: hpcbench jobs {shlex.quote(str(folder))}")
     return 0
+
+
+def wished(args: argparse.Namespace, nodes: int) -> Wish:
+    """What the options of a job ask for."""
+    from hpcbench.batch.job import Wish
+
+    return Wish(
+        nodes=nodes, ranks_per_node=args.ranks_per_node, cores_per_rank=args.cores_per_rank,
+        gpus_per_rank=args.gpus_per_rank, memory_gib=args.memory_gib, time=args.time, account=args.account,
+        queue=args.queue, qos=args.qos, constraint=args.constraint, reservation=args.reservation,
+        modules=tuple(args.module), environment=variables(args.env), image=args.image, local_path=args.local_path,
+        warn_s=args.warn_s, attempts=args.attempts,
+    )  # fmt: skip
 
 
 def own_command(in_image: bool) -> tuple[str, ...]:

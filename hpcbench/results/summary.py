@@ -51,6 +51,10 @@ class Summary:
     """Optimizer steps."""
     samples: int = 0
     """Training samples seen, over all epochs and ranks."""
+    checkpoints: int = 0
+    """Written by the process that ended the run, as ``phases_s`` is of that alone."""
+    evaluations: int = 0
+    """Likewise."""
     epochs_to_target: float | None = None
     time_to_solution_s: float = 0.0
     """From run_start to run_stop."""

@@ -108,11 +108,11 @@ def fit_epochs(batch_sizes: Sequence[float], epochs: Sequence[float]) -> EpochFi
     distinct = np.unique(batch)
     if len(distinct) < LEAST_BATCHES:
         return _unfitted(batch, taken, len(distinct))
-    line = _fit_line(batch, taken)
-    p = _lack_of_fit(batch, taken, line)
+    line = fit_line(batch, taken)
+    p = lack_of_fit(batch, taken, line)
     if not p < DOUBTFUL:
         return _estimates(batch, taken, line, "runs", p, [])
-    line = _fit_line(distinct, np.array([taken[batch == size].mean() for size in distinct]))
+    line = fit_line(distinct, np.array([taken[batch == size].mean() for size in distinct]))
     note = f"batches miss the line by more than seeds explain (p {_probability(p)}), so intervals are of their means"
     return _estimates(batch, taken, line, "batches", p, [note])
 
@@ -176,7 +176,7 @@ def _unfitted(batch: Floats, taken: Floats, distinct: int) -> EpochFit:
     return EpochFit(batch, taken, nan, both, nan, both, nan, np.full((2, 2), nan), nan, "runs", nan, note)
 
 
-def _fit_line(batch: Floats, taken: Floats) -> _Line:
+def fit_line(batch: Floats, taken: Floats) -> _Line:
     """Least squares with weights 1 / fitted^2, the fit repeated until its weights are its own."""
     scale = batch.max()
     design = np.stack([np.ones_like(batch), batch / scale], axis=1)
@@ -195,7 +195,7 @@ def _fit_line(batch: Floats, taken: Floats) -> _Line:
     return _Line(coefficients * back, covariance, freedom, float(taken.mean()), float(taken.var(ddof=1)) / len(taken))
 
 
-def _lack_of_fit(batch: Floats, taken: Floats, line: _Line) -> float:
+def lack_of_fit(batch: Floats, taken: Floats, line: _Line) -> float:
     """The p value of the F test of the batches' means against the scatter within batches."""
     distinct, group = np.unique(batch, return_inverse=True)
     freedom = len(batch) - len(distinct)

@@ -73,6 +73,8 @@ def summarize(run: Run, status: Status, reason: str) -> Summary:
         epochs=state.evaluated,
         steps=state.step,
         samples=state.samples,
+        checkpoints=run.checkpoints_written,
+        evaluations=run.evaluations,
         epochs_to_target=state.evaluated if status == "success" and config.train.target is not None else None,
         time_to_solution_s=run.log.elapsed_s(),
         wall_s=wall,

@@ -106,6 +106,7 @@ class Run:
         self.phase = self.phases.phase
         self.step_times = StepTimes(self.phases, self.config.measure.warmup_steps)
         self.own = OwnFigures(self.group, self.step_times)
+        self.checkpoints_written = self.evaluations = 0
         asked = self.config.data.workers
         self.workers = default_workers(self.threads) if asked is None else asked
         self.open_loaders()
@@ -310,6 +311,7 @@ class Run:
                 statistics=statistics,
             )
             checkpoints.save(content, self.folder.checkpoints, self.config.train.keep_checkpoints)
+            self.checkpoints_written += 1
 
     def restore(self, found: checkpoints.Checkpoint) -> None:
         """Continue from a checkpoint. Raises ``InputError`` if it is another run's."""

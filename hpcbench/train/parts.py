@@ -65,6 +65,7 @@ def record_part(run: Run, part: Part, metrics: dict[str, float], train_s: float,
         "elapsed_s": run.log.elapsed_s(), "samples_per_s": (state.samples - before) / train_s,
     }  # fmt: skip
     state.history.append(row)
+    run.evaluations += 1
     state.epoch_losses = []
     run.metrics = metrics
     value = metrics[run.task.metric]

@@ -20,6 +20,16 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.cli.main import main
+
+SITE = """\
+title: two nodes on one machine
+scheduler: slurm
+launcher: srun
+mpi: {mpi}
+node: {{cores: 1, memory_gib: 1}}
+local_path: {local}/{{node}}
+"""
 NEEDED = ("slurmctld", "slurmd", "srun", "sbatch", "sinfo", "munged", "munge")
 MUNGE_SOCKET = Path("/run/munge/munge.socket.2")
 
@@ -93,6 +103,27 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
         with locked("munge-start", fcntl.LOCK_EX):
             start_munge(daemons, use)
         yield start_slurm(scratch, daemons)
+
+
+@pytest.fixture(scope="session")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both applications at the size of the preset ``smoke``."""
+    root = tmp_path_factory.mktemp("data")
+    for application in ("cosmoflow", "deepcam"):
+        words = ["data", "simulate", application, "--preset", "smoke", "--processes", "1"]
+        assert main([*words, "--out", str(root / application)]) == 0
+    return root
+
+
+@pytest.fixture
+def sites(tmp_path: Path, slurm: Slurm) -> Path:
+    """A folder of sites of one's own: with and without MPI."""
+    folder = tmp_path / "sites"
+    folder.mkdir()
+    for name, mpi in (("two-nodes", "pmi2"), ("two-nodes-no-mpi", "none")):
+        (folder / f"{name}.yaml").write_text(SITE.format(mpi=mpi, local=tmp_path / "local"))
+    slurm.environ["HPCBENCH_SITES"] = str(folder)
+    return folder
 
 
 @contextlib.contextmanager

@@ -11,41 +11,11 @@ from typing import Any
 
 import pytest
 
-from hpcbench.cli.main import main
 from hpcbench.results.run_folder import RunFolder
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
-SITE = """\
-title: two nodes on one machine
-scheduler: slurm
-launcher: srun
-mpi: {mpi}
-node: {{cores: 1, memory_gib: 1}}
-local_path: {local}/{{node}}
-"""
 PACED = Path(__file__).parent / "programs" / "paced_training.py"
-
-
-@pytest.fixture(scope="module")
-def datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Both applications at the size of the preset ``smoke``."""
-    root = tmp_path_factory.mktemp("data")
-    for application in ("cosmoflow", "deepcam"):
-        words = ["data", "simulate", application, "--preset", "smoke", "--processes", "1"]
-        assert main([*words, "--out", str(root / application)]) == 0
-    return root
-
-
-@pytest.fixture
-def sites(tmp_path: Path, slurm: Any) -> Path:
-    """A folder of sites of one's own: with and without MPI."""
-    folder = tmp_path / "sites"
-    folder.mkdir()
-    for name, mpi in (("two-nodes", "pmi2"), ("two-nodes-no-mpi", "none")):
-        (folder / f"{name}.yaml").write_text(SITE.format(mpi=mpi, local=tmp_path / "local"))
-    slurm.environ["HPCBENCH_SITES"] = str(folder)
-    return folder
 
 
 def submit(slurm: Any, application: str, site: str, data: Path, run: Path, *more: object) -> Any:

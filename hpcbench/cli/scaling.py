@@ -1,0 +1,110 @@
+"""``hpcbench study strong|weak|throughput``: the same training on more and more nodes."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpcbench.application import find_application
+from hpcbench.cli.submit import add_job_options, wished
+from staging.errors import InputError
+
+if TYPE_CHECKING:
+    from hpcbench.study.scaling.report import Extras
+    from hpcbench.study.scaling.study import Ways
+
+KINDS = ("strong", "weak", "throughput")
+OPTIONS = ("site", "repeats", "steps", "global_batch_size", "instance_nodes", "vary", "no_stage", "wait", "seed")
+"""Options that other kinds of studies do not have."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of scaling studies; ``--nodes``, ``--jobs`` and others are shared."""
+    ladder = parser.add_argument_group("scaling: the ladder")
+    ladder.add_argument("--site", metavar="NAME|FILE", help="where it runs (default: local, where nodes are simulated)")
+    ladder.add_argument("--repeats", type=int, metavar="N", help="runs of each point (default: 3)")
+    ladder.add_argument("--steps", type=int, metavar="N", help="train for N steps instead of to the target")
+    ladder.add_argument("--global-batch-size", type=int, metavar="N", help="strong: of every size (default: that of "
+                        "train.local_batch_size on the smallest)")  # fmt: skip
+    ladder.add_argument("--instance-nodes", type=int, metavar="N", help="throughput: nodes of each instance")
+    ladder.add_argument("--vary", action="append", metavar="KEY=V,V,...", help="a further axis: any setting, or tier="
+                        "shared,node,memory; repeatable")  # fmt: skip
+    ladder.add_argument("--seed", type=int, metavar="N", help="of the first run (default: 1)")
+    ladder.add_argument("--no-stage", action="store_true", default=None, help="read the dataset where it is")
+    ladder.add_argument("--wait", action="store_true", default=None, help="stay until all jobs have ended")
+    joined = parser.add_argument_group("scaling: the page")
+    joined.add_argument("--convergence", type=Path, metavar="DIR", help="convergence study to take epochs(B) from")
+    joined.add_argument("--runs", type=int, metavar="N", help="trainings that the proposal table is for (default: 5)")
+    add_job_options(parser.add_argument_group("scaling: each job"))
+
+
+def scaling(args: argparse.Namespace, overrides: dict[str, str]) -> int:
+    """Plan, show and run a ladder, or go on with it."""
+    for option in ("nodes", "study_dir"):
+        if getattr(args, option) is None:
+            raise InputError(f"study {args.kind} needs --{option.replace('_', '-')}; see hpcbench study --help")
+    application = find_application(args.subject)
+    from hpcbench.study.scaling.request import ScalingRequest, define
+    from hpcbench.study.scaling.study import run_study
+
+    asked = ScalingRequest(
+        mode=args.kind, preset=args.preset or "smoke", site=args.site or "local", nodes=args.nodes,
+        wish=wished(args, 1), repeats=given(args.repeats, 3), steps=args.steps,
+        global_batch_size=args.global_batch_size, instance_nodes=args.instance_nodes, vary=tuple(args.vary or ()),
+        files=tuple(args.config), stages=not args.no_stage, seed=given(args.seed, 1),
+        command="hpcbench " + " ".join(shlex.quote(word) for word in sys.argv[1:]),
+    )  # fmt: skip
+    study = define(application, asked, overrides)
+    return run_study(study, args.study_dir, ways(args), extras(args), dry_run=args.dry_run)
+
+
+def given(value: int | None, default: int) -> int:
+    """``value``, where the command line has it."""
+    return default if value is None else value
+
+
+def ways(args: argparse.Namespace) -> Ways:
+    """How the study is run."""
+    from hpcbench.study.scaling.study import Ways
+
+    if args.jobs is not None and args.jobs < 1:
+        raise InputError(f"--jobs ({args.jobs}) must be at least 1")
+    return Ways(args.jobs, bool(args.wait), bool(args.retry))
+
+
+def extras(args: argparse.Namespace) -> Extras:
+    """What the page joins."""
+    from hpcbench.study.scaling.report import Extras
+
+    if args.runs is not None and args.runs < 1:
+        raise InputError(f"--runs ({args.runs}) must be at least 1")
+    return Extras(args.convergence, given(args.runs, Extras.runs))
+
+
+def describe(args: argparse.Namespace) -> int:
+    """``status``, ``resume``, ``report`` and ``collect`` of a scaling study."""
+    from dataclasses import replace
+
+    from hpcbench.study.folder import StudyFolder
+    from hpcbench.study.scaling import study as whole
+
+    folder = StudyFolder(Path(args.subject))
+    study = whole.read_study(folder)
+    if args.kind == "status":
+        print(whole.status(study, folder))
+    elif args.kind == "resume":
+        return whole.run_study(study, folder.path, replace(ways(args), retry=True), extras(args))
+    elif args.kind == "collect":
+        from hpcbench.study.scaling.collect import collect
+
+        if args.out is None:
+            raise InputError("study collect: say where to with --out DIR")
+        print(f"{args.out}: {collect(study, folder, args.out)} runs")
+    else:
+        from hpcbench.study.scaling.report import report
+
+        report(study, folder, extras(args))
+    return 0

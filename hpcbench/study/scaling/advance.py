@@ -1,0 +1,167 @@
+"""Brings a scaling study forward: submits what is due, waits where that is wanted, and says how each run ended."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hpcbench.batch.site import Site
+from hpcbench.batch.submit import cancel, submit
+from hpcbench.exits import Aborted
+from hpcbench.results import units
+from hpcbench.study.folder import StudyFolder
+from hpcbench.study.progress import say
+from hpcbench.study.runner import Signals
+from hpcbench.study.scaling.definition import Scaling
+from hpcbench.study.scaling.jobs import job_of
+from hpcbench.study.scaling.ladder import PlannedRun, all_runs, groups
+from hpcbench.study.scaling.standing import UNDER_WAY, RunStanding, look
+from staging.errors import InputError
+
+FAILURES_IN_A_ROW = 3
+"""A cause that all runs share is likely then."""
+
+
+@dataclass
+class Advance:
+    """One command's work on a study.
+
+    ``at_once`` groups of runs are with the scheduler at most; without ``wait`` it returns once these are there. Here,
+    where there is no scheduler, a signal ends what runs; jobs of a scheduler stay in its queue.
+    """
+
+    study: Scaling
+    site: Site
+    folder: StudyFolder
+    at_once: int | None = None
+    wait: bool = True
+    retry: bool = False
+    poll_s: float = 0.5
+    """Between two looks at first; it grows to ``longest_poll_s`` while nothing ends."""
+    longest_poll_s: float = 0.5
+    speak: Callable[[str], None] = say
+    runs: dict[str, RunStanding] = field(default_factory=dict)
+    started: dict[str, float] = field(default_factory=dict)
+    failures: int = 0
+    pause_s: float = 0.0
+
+    def run(self) -> dict[str, RunStanding]:
+        """Go on until there is nothing left to do; how all runs stand.
+
+        Raises ``Aborted`` (128+n) for signal n, and ``InputError`` where nothing but failures come, or no job can be
+        made or is taken.
+        """
+        self.runs = {run.name: look(self.folder.run(run.name)) for run in all_runs(self.study)}
+        if self.retry:
+            self.set_failed_aside()
+        with Signals() as signals:
+            try:
+                while self.submit_due() and self.wait:
+                    self.poll(signals)
+            except Aborted:
+                self.end_local_runs()
+                raise
+        return self.runs
+
+    def submit_due(self) -> bool:
+        """Hand over groups of which nothing has begun, as far as there is room; whether anything is under way."""
+        for group in groups(self.study):
+            under_way = [each for each in groups(self.study) if self.is_under_way(each)]
+            if self.at_once is not None and len(under_way) >= self.at_once:
+                break
+            for run in group:
+                if self.runs[run.name].status == "absent":
+                    self.submit(run)
+        return any(each.status in UNDER_WAY for each in self.runs.values())
+
+    def is_under_way(self, group: list[PlannedRun]) -> bool:
+        """Whether a run of the group is in the queue or running."""
+        return any(self.runs[run.name].status in UNDER_WAY for run in group)
+
+    def submit(self, run: PlannedRun) -> None:
+        """Hand one run over."""
+        path = self.folder.run(run.name)
+        job = job_of(self.study, self.site, run, path)
+        done = submit(job, self.site)
+        self.runs[run.name] = RunStanding("waiting", job=done)
+        self.started[run.name] = time.monotonic()
+        if self.site.scheduler != "local":
+            self.speak(f"{run.name}: job {done.job_id}, {job.nodes} nodes, at most {job.node_hours:.3g} node-hours")
+
+    def poll(self, signals: Signals) -> None:
+        """Wait a moment, then look at what is under way."""
+        self.pause_s = min(self.longest_poll_s, 1.5 * (self.pause_s or self.poll_s / 1.5))
+        end = time.monotonic() + self.pause_s
+        while time.monotonic() < end:
+            signals.check()
+            time.sleep(min(0.1, self.pause_s))
+        for name, before in list(self.runs.items()):
+            if before.status in UNDER_WAY:
+                self.runs[name] = now = look(self.folder.run(name))
+                if now.status not in UNDER_WAY:
+                    self.ended(name, now)
+
+    def ended(self, name: str, now: RunStanding) -> None:
+        """A line for a run that has ended; several failures in a row end the study."""
+        self.pause_s = 0.0
+        self.folder.tidy(name, keep=now.status == "failed")
+        left = sum(each.status in ("absent", *UNDER_WAY) for each in self.runs.values())
+        seconds = time.monotonic() - self.started.get(name, time.monotonic())
+        done = len(self.runs) - left
+        self.speak(f"[{done:{len(str(len(self.runs)))}}/{len(self.runs)}] {name}: {words(now)}, "
+                   f"{units.duration(seconds)} ({left} left)")  # fmt: skip
+        self.failures = self.failures + 1 if now.status == "failed" else 0
+        if self.failures >= FAILURES_IN_A_ROW:
+            self.end_local_runs()
+            raise InputError(
+                f"{self.failures} runs in a row failed, the last with: {now.reason}; see the log in "
+                f"{self.folder.run(name)}, mend it, then: hpcbench study resume {self.folder.path}"
+            )
+
+    def set_failed_aside(self) -> None:
+        """Give failed runs a new start; what they left is kept beside."""
+        for name, each in self.runs.items():
+            if each.status == "failed":
+                set_aside(self.folder.run(name))
+                self.runs[name] = RunStanding("absent")
+
+    def end_local_runs(self) -> None:
+        """End what this command runs here."""
+        if self.site.scheduler != "local":
+            return
+        for name, each in self.runs.items():
+            if each.status in UNDER_WAY and each.job is not None:
+                with contextlib.suppress(InputError):
+                    cancel(each.job)
+                self.wait_for_end(name)
+
+    def wait_for_end(self, name: str, limit_s: float = 60.0) -> None:
+        """Until a run that was cancelled here is gone."""
+        end = time.monotonic() + limit_s
+        while look(self.folder.run(name)).status in UNDER_WAY and time.monotonic() < end:
+            time.sleep(0.1)
+
+
+def words(now: RunStanding) -> str:
+    """The end of a run in a few words."""
+    if now.summary is None:
+        return f"{now.status}: {now.reason}"
+    s = now.summary
+    rate = "too few steps to measure" if s.warm_samples_per_s is None else (
+        f"{units.significant(s.warm_samples_per_s)} samples/s"
+    )  # fmt: skip
+    missed = "" if s.status == "success" else ", target not reached"
+    slow = f", slow: {'; '.join(s.slow_nodes)}" if s.slow_nodes else ""
+    return f"{rate}{missed}{slow}"
+
+
+def set_aside(path: Path) -> Path:
+    """Rename the folder of a failed run to ``NAME.failed-K``; returns that."""
+    number = 1
+    while (aside := path.with_name(f"{path.name}.failed-{number}")).exists():
+        number += 1
+    path.rename(aside)
+    return aside

@@ -1,0 +1,211 @@
+"""The laws of strong and weak scaling, fitted to throughput with confidence intervals.
+
+Strong scaling follows Amdahl ("Validity of the single processor approach to achieving large scale computing
+capabilities", 1967): a sample takes t(n) = t(n0) (s + (1 - s) n0 / n). Weak scaling follows Gustafson ("Reevaluating
+Amdahl's law", 1988): the throughput is r(n) = r(n0) (n / n0 - alpha (n / n0 - 1)). Sizes are relative to n0, the
+smallest one measured: what is serial there, within its nodes, is in neither fraction.
+
+Both are a line y = a x + b (1 - x) with the fraction b / a, y being t or r and x being n0 / n or n / n0. Repeats
+spread by a part of their mean and so weigh 1 / y^2, as in ``hpcbench.study.fit``; the interval of the fraction is
+Fieller's, that of a ratio of two estimates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from hpcbench.results.units import significant
+from hpcbench.study.fit import CONFIDENCE, DOUBTFUL, Floats, Interval, fit_line, lack_of_fit
+from staging.errors import InputError
+
+Law = Literal["Amdahl", "Gustafson"]
+
+LEAST_SIZES = 3
+"""Two numbers are fitted, and one more size shows whether they fit."""
+FAR = 2.0
+"""A limit of more than so many times the speed-up at the largest size is said to be extrapolated."""
+ROUNDING = 1e-9
+"""Fractions closer to 0 are 0."""
+NOWHERE: Interval = (math.nan, math.nan)
+
+
+@dataclass(frozen=True)
+class SpeedFit:
+    """A law's fraction and throughput at the smallest size; not-a-number where nothing can be fitted."""
+
+    law: Law
+    nodes: Floats
+    """Of every repeat."""
+    samples_per_s: Floats
+    """Of every repeat."""
+    fraction: float
+    """Serial, of the time on the smallest size (Amdahl) or of the time on every size (Gustafson); below 0 where
+    scaling is super-linear, above 1 where throughput falls with nodes."""
+    interval: Interval
+    """Of the fraction, 95 %."""
+    base: float
+    """Samples per second at the smallest size."""
+    limit: float
+    """Of the speed-up over the smallest size: 1 / fraction by Amdahl, infinite where that is not above 0, and always
+    by Gustafson."""
+    limit_interval: Interval
+    ends: Floats
+    """a and b of the line, (2,): seconds per sample (Amdahl) or samples per second (Gustafson)."""
+    covariance: Floats
+    """Of a and b, (2, 2)."""
+    quantile: float
+    """Of Student's t, by which a standard error becomes half an interval."""
+    error: Literal["repeats", "sizes"]
+    """What the intervals are made of: the scatter of repeats, or of the sizes' means, where these miss the law."""
+    lack_of_fit_p: float
+    """Chance of means as far from the law by the scatter of repeats alone; not-a-number where not testable."""
+    note: str
+    """What a reader must know beside the numbers, in words; empty where there is nothing."""
+
+    def predict(self, nodes: npt.ArrayLike) -> Floats:
+        """Samples per second on other numbers of nodes."""
+        return self._rates(self._weights(nodes) @ self.ends)
+
+    def band(self, nodes: npt.ArrayLike) -> tuple[Floats, Floats]:
+        """The 95 % interval of the mean samples per second at each number of nodes."""
+        weights = self._weights(nodes)
+        middle = weights @ self.ends
+        variance = np.einsum("...i,ij,...j->...", weights, self.covariance, weights)
+        half = self.quantile * np.sqrt(np.maximum(variance, 0))
+        low, high = self._rates(middle - half), self._rates(middle + half)
+        return (high, low) if self.law == "Amdahl" else (low, high)
+
+    def _weights(self, nodes: npt.ArrayLike) -> Floats:
+        """Of a and b at each number of nodes, (..., 2)."""
+        x = _abscissa(self.law, nodes, float(self.nodes.min()) if len(self.nodes) else math.nan)
+        return np.stack([x, 1 - x], axis=-1)
+
+    def _rates(self, line: Floats) -> Floats:
+        """Samples per second where the line is ``line``; a line below 0 says no time, or no throughput."""
+        if self.law == "Gustafson":
+            return np.maximum(line, 0)
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.where(line <= 0, math.inf, 1 / line), dtype=np.float64)
+
+
+def fit_amdahl(nodes: Sequence[float], samples_per_s: Sequence[float]) -> SpeedFit:
+    """Fit strong scaling, one observation per repeat; see ``SpeedFit``.
+
+    Where the means of the sizes miss the law by more than the scatter of repeats explains (an F test for lack of fit),
+    each size is one observation, and the intervals are the wider ones that follow. Raises ``InputError`` for lengths
+    that differ and for numbers that are not positive.
+    """
+    return _fit("Amdahl", nodes, samples_per_s)
+
+
+def fit_gustafson(nodes: Sequence[float], samples_per_s: Sequence[float]) -> SpeedFit:
+    """Fit weak scaling, as ``fit_amdahl`` does strong scaling."""
+    return _fit("Gustafson", nodes, samples_per_s)
+
+
+def _fit(law: Law, nodes: Sequence[float], samples_per_s: Sequence[float]) -> SpeedFit:
+    sizes, rates = _observations(nodes, samples_per_s)
+    distinct = np.unique(sizes)
+    if len(distinct) < LEAST_SIZES:
+        plural = "" if len(distinct) == 1 else "s"
+        return _unfitted(law, sizes, rates, f"{len(distinct)} size{plural}: a fit needs runs at {LEAST_SIZES}")
+    x, y = _abscissa(law, sizes, float(distinct[0])), 1 / rates if law == "Amdahl" else rates
+    error: Literal["repeats", "sizes"] = "repeats"
+    line, notes = fit_line(x, y), []
+    p = lack_of_fit(x, y, line)
+    if p < DOUBTFUL:
+        at = np.unique(x)
+        line, error = fit_line(at, np.array([y[x == each].mean() for each in at])), "sizes"
+        notes = [f"sizes miss the law by more than repeats explain (p {p:.1g}), so intervals are of their means"]
+    to_ends = np.array([[1.0, 1.0], [1.0, 0.0]])  # a is the line at x = 1, b that at x = 0
+    ends, covariance = to_ends @ line.coefficients, to_ends @ line.covariance @ to_ends.T
+    if ends[0] <= 0:
+        return _unfitted(law, sizes, rates, "the nearest line has no throughput at the smallest size")
+    quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, line.freedom))
+    fraction, interval = _ratio(ends, covariance, quantile)
+    limit, limit_interval = _limit(law, fraction, interval)
+    base = float(1 / ends[0] if law == "Amdahl" else ends[0])
+    fit = SpeedFit(
+        law, sizes, rates, fraction, interval, base, limit, limit_interval, ends, covariance, quantile, error, p, ""
+    )
+    return replace(fit, note="; ".join(notes + _notes(fit)))
+
+
+def _observations(nodes: Sequence[float], samples_per_s: Sequence[float]) -> tuple[Floats, Floats]:
+    sizes, rates = np.asarray(nodes, dtype=np.float64), np.asarray(samples_per_s, dtype=np.float64)
+    if sizes.ndim != 1 or sizes.shape != rates.shape:
+        raise InputError(f"a fit takes the nodes and the throughput of each repeat, not {sizes.size} and {rates.size}")
+    for name, values in (("number of nodes", sizes), ("throughput", rates)):
+        wrong = values[~(np.isfinite(values) & (values > 0))]
+        if len(wrong):
+            raise InputError(f"a {name} of {wrong[0]:g} cannot be fitted; it must be above 0")
+    return sizes, rates
+
+
+def _unfitted(law: Law, sizes: Floats, rates: Floats, note: str) -> SpeedFit:
+    nan, ends, covariance = math.nan, np.full(2, math.nan), np.full((2, 2), math.nan)
+    return SpeedFit(law, sizes, rates, nan, NOWHERE, nan, nan, NOWHERE, ends, covariance, nan, "repeats", nan, note)
+
+
+def _abscissa(law: Law, nodes: npt.ArrayLike, smallest: float) -> Floats:
+    """x of the line: the part of the work that each node has, or the factor in nodes."""
+    factor = np.asarray(nodes, dtype=np.float64) / smallest
+    return 1 / factor if law == "Amdahl" else factor
+
+
+def _ratio(ends: Floats, covariance: Floats, quantile: float) -> tuple[float, Interval]:
+    """b / a, and the values f of it that a t test of b - f a = 0 does not reject: u f^2 - 2 v f + w <= 0."""
+    (a, b), t2 = ends.tolist(), quantile**2
+    (of_a, of_both), (_, of_b) = covariance.tolist()
+    u, v, w = a * a - t2 * of_a, a * b - t2 * of_both, b * b - t2 * of_b
+    if u <= 0:
+        return b / a, (-math.inf, math.inf)
+    root = math.sqrt(max(0.0, v * v - u * w))
+    return b / a, ((v - root) / u, (v + root) / u)
+
+
+def _limit(law: Law, fraction: float, interval: Interval) -> tuple[float, Interval]:
+    """Of the speed-up, with its interval."""
+    if law == "Gustafson":
+        return math.inf, (math.inf, math.inf)
+    limit, high, low = (1 / each if each > ROUNDING else math.inf for each in (fraction, *interval))
+    return limit, (low, high)
+
+
+def _notes(fit: SpeedFit) -> list[str]:
+    """What the points do not support, or show beside the law."""
+    (low, high), found = fit.interval, []
+    if min(high, 1) - max(low, 0) > 0.5:
+        return ["the fraction's interval spans more than half of 0 to 1: too few or too noisy points for a serial part"]
+    if fit.fraction < -ROUNDING:
+        found.append(_super_linear(fit))
+    elif fit.law == "Amdahl" and low <= ROUNDING:
+        found.append("the serial fraction may be 0: the limit has no upper bound")
+    if fit.fraction > 1:
+        found.append("throughput falls with nodes, for which the law has no term")
+    largest = fit.nodes.max()
+    reached = float(fit.predict(largest)) / fit.base
+    if fit.law == "Amdahl" and FAR * reached < fit.limit < math.inf:
+        found.append(
+            f"the limit of {significant(fit.limit)} is extrapolated from a speed-up of {significant(reached)} on "
+            f"{largest:,.0f} nodes"
+        )
+    return found
+
+
+def _super_linear(fit: SpeedFit) -> str:
+    limit = "; no limit is given" if fit.law == "Amdahl" else ""
+    if fit.interval[1] >= 0:
+        return f"the serial fraction is below 0 by no more than the scatter{limit}"
+    why = {
+        "Amdahl": "caches, or the smaller share of the batch per rank, usually explain it",
+        "Gustafson": "caches of the data usually explain it, or a smallest size that was slow",
+    }
+    return f"scaling is super-linear (serial fraction below 0): {why[fit.law]}{limit}"

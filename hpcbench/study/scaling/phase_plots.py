@@ -1,0 +1,201 @@
+"""The plots of where a scaling study spends its time: the parts of a step, staging, and a training to the target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from textwrap import fill
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter
+
+from hpcbench.results import style
+from hpcbench.results.plots import Figure, Floats, by_row, words
+from hpcbench.results.units import significant
+from hpcbench.study.plots import log_values
+from hpcbench.study.scaling.plots import (
+    draw_ideal,
+    draw_points,
+    handles,
+    legend,
+    looks,
+    looks_of,
+    node_axis,
+    panels,
+    shifts,
+    sizes,
+)
+from hpcbench.study.scaling.rows import STEP_PHASES, Row, by_variant
+from hpcbench.study.scaling.solution import Solution, cheapest, fastest
+from hpcbench.study.scaling.table import grouped, nodes_words, parts
+
+HATCHES = {"input_wait": "....", "communication": "////", "optimizer": "\\\\\\\\", "other": ""}
+"""What tells the parts apart in grey; compute is plain and dark."""
+SOLID: dict[str, Any] = {"markersize": 6, "markeredgewidth": 1.3}
+WIDE = 4.0
+"""An axis of costs is logarithmic where the highest is more than so many times the lowest."""
+MOST_SIZES = 10
+"""Bars in a panel whose totals are written above them."""
+
+
+@style.styled
+def phases(rows: Sequence[Row], simulated: bool = False) -> Figure | None:
+    """Stacked parts of a step for every size: milliseconds, and for a single variant the shares beside them."""
+    found = by_variant([row for row in rows if any(run.step_s for run in row.runs)])
+    names = [name for name in grouped(rows) if name in found]
+    if not names:
+        return None
+    alone = len(names) == 1
+    across, down = panels(2 if alone else len(names), 3)
+    figure = style.canvas(0.8 + (2.7 if down == 1 else 2.4 * down))
+    grid = figure.subplots(down, across, sharey=not alone, squeeze=False)
+    for axes, name in zip(grid.flat, names, strict=False):
+        stack(axes, found[name], share=False, crowded=not alone)
+        axes.set_title(fill(name, 78 // across))
+        axes.tick_params(labelleft=True)
+    for axes in grid[:, 0]:
+        axes.set_ylabel("ms per step")
+    if alone:
+        stack(grid[0, 1], found[names[0]], share=True)
+        grid[0, 1].set_ylabel("share of a step")
+    for spare in list(grid.flat)[2 if alone else len(names) :]:
+        spare.set_visible(False)
+    figure.supxlabel("simulated nodes" if simulated else "nodes", fontsize=9, color=style.MUTED)
+    patches = [
+        Patch(facecolor=style.PHASE_COLORS[phase], edgecolor="white", hatch=HATCHES.get(phase), label=words(phase))
+        for phase in STEP_PHASES
+    ]
+    figure.legend(handles=by_row(patches, 5), loc="outside upper left", ncols=5, handlelength=1.6, handleheight=1.1)
+    caption = (
+        "Parts of an optimizer step exclude one another: medians over repeats of the mean over ranks. Communication "
+        "is what computation did not hide; other is the rest of the step's wall time."
+    )
+    return Figure("phases", "Where a step spends its time", caption, figure)
+
+
+def stack(axes: Axes, rows: Sequence[Row], share: bool, crowded: bool = False) -> None:
+    """A bar for every size, of milliseconds or of shares, with its height or its share of communication in figures."""
+    bottoms = [0.0] * len(rows)
+    steps = [parts(row) for row in rows]
+    scales = [1 / (sum(step.values()) or 1) if share else 1e3 for step in steps]
+    for phase in STEP_PHASES:
+        heights = [step.get(phase, 0.0) * scale for step, scale in zip(steps, scales, strict=True)]
+        axes.bar(range(len(rows)), heights, bottom=bottoms, width=0.72, color=style.PHASE_COLORS[phase],
+                 hatch=HATCHES.get(phase), edgecolor="white", linewidth=0.5, gid=phase)  # fmt: skip
+        bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
+    if not share and len(rows) <= (MOST_SIZES // 2 if crowded else MOST_SIZES):
+        for x, total in enumerate(bottoms):
+            axes.annotate(significant(total), (x, total), (0, 3), textcoords="offset points", ha="center", fontsize=8)
+    if share:
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
+    axes.margins(y=0 if share else 0.1)
+    spare = max(0.0, (4 - len(rows)) / 2)
+    axes.set_xlim(-0.6 - spare, len(rows) - 0.4 + spare)
+    turned = len(rows) > (6 if crowded else 8)
+    axes.set_xticks(range(len(rows)), [f"{row.nodes:,}" for row in rows], rotation=90 if turned else 0)
+    axes.grid(visible=False, axis="x")
+
+
+@style.styled
+def staging(rows: Sequence[Row], simulated: bool = False) -> Figure | None:
+    """Bandwidth of staging against nodes beside the ideal from the smallest size."""
+    staged = [row for row in rows if row.values("staging_bytes_per_s")]
+    found = {name: own for name, own in by_variant(staged).items() if len(sizes(own)) > 1}
+    if not found:
+        return None
+    nodes, look = sizes([row for own in found.values() for row in own]), looks(rows)
+    figure = style.canvas(3.3)
+    axes = figure.subplots()
+    firsts = [(own[0].nodes, own[0].middle("staging_bytes_per_s") or 0.0) for own in found.values()]
+    draw_ideal(axes, firsts, nodes[-1])
+    for (variant, shift), members in zip(shifts(list(found), nodes).items(), found.values(), strict=True):
+        draw_points(axes, members, "staging_bytes_per_s", look[variant], shift)
+    log_values(axes)
+    node_axis(axes, nodes, 7.2, simulated)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1e9:,.10g}"))
+    axes.set_ylabel("staging bandwidth (GB/s)")
+    legend(figure, handles(list(found), look))
+    caption = (
+        "Bytes that landed on all nodes together, per second of staging: medians of the repeats, and each repeat as a "
+        "faint dot. Dotted: the smallest size times the factor in nodes. A curve that flattens meets the limit of what "
+        "the nodes share, such as the file system."
+    )
+    return Figure("staging", "Staging bandwidth against nodes", caption, figure)
+
+
+@style.styled
+def solution(found: Mapping[str, Sequence[Solution]], simulated: bool = False) -> Figure | None:
+    """Time to solution and node-hours of a training against nodes, the fastest and the cheapest marked."""
+    shown = {variant: members for variant, members in found.items() if members}
+    everything = [each for members in shown.values() for each in members]
+    nodes = sorted({each.nodes for each in everything})
+    if len(nodes) < 2:
+        return None
+    figure = style.canvas(3.6)
+    longest = max(each.time_s for each in everything)
+    unit, length = ("h", 3600.0) if longest > 10800 else ("min", 60.0) if longest > 180 else ("s", 1.0)
+    look, best, least = looks_of(list(found)), fastest(everything), cheapest(everything)
+    left, right = figure.subplots(1, 2)
+    for axes, scale, name in ((left, length, "time"), (right, 1.0, "node_hours")):
+        figures = {variant: costs(members, name) / scale for variant, members in shown.items()}
+        for variant, shift in shifts(list(shown), nodes).items():
+            draw_costs(axes, shown[variant], figures[variant], look[variant], shift)
+        cost_axis(axes, np.concatenate(list(figures.values())))
+        node_axis(axes, nodes, 3.3, simulated)
+    mark(left, best.nodes, best.time_s / length, best.time_interval[0] / length, "fastest")
+    mark(right, least.nodes, least.node_hours, least.node_hours_interval[0], "cheapest")
+    left.set_ylabel(f"time to solution ({unit})")
+    right.set_ylabel("node-hours of a training")
+    legend(figure, [Line2D([], [], label=name or "training to the target", **look[name], **SOLID) for name in shown])
+    caption = (
+        "Epochs to the target at the batch of each size, from the convergence study, times the samples of an epoch "
+        "over the measured throughput, with staging and start. Bars: from the fewest epochs of their 95 % interval at "
+        "the fastest repeat to the most at the slowest."
+    )
+    if any(each.extrapolated for each in everything):
+        caption += " Hollow: the batch lies outside of those of the convergence study."
+    return Figure("solution", "Time and cost of a training to the target", caption, figure)
+
+
+def costs(members: Sequence[Solution], name: str) -> Floats:
+    """Seconds (``time``) or node-hours of every size, (sizes, 3) of value, low and high."""
+    if name == "time":
+        return np.array([(each.time_s, *each.time_interval) for each in members])
+    return np.array([(each.node_hours, *each.node_hours_interval) for each in members])
+
+
+def draw_costs(axes: Axes, members: Sequence[Solution], values: Floats, look: Mapping[str, Any], shift: float) -> None:
+    """A figure of every size, (sizes, 3) of value, low and high; hollow where its epochs are extrapolated."""
+    at = [each.nodes * shift for each in members]
+    middles, lows, highs = values.T
+    line = {"color": look["color"], "linestyle": look["linestyle"]}
+    axes.errorbar(at, middles, yerr=(middles - lows, highs - middles), **line, capsize=3, elinewidth=1, zorder=3)
+    for x, middle, each in zip(at, middles, members, strict=True):
+        face = {"markerfacecolor": "white"} if each.extrapolated else {}
+        axes.plot(x, middle, **{**look, "linestyle": "none", **SOLID, **face}, zorder=4)
+
+
+def cost_axis(axes: Axes, values: Floats) -> None:
+    """A y axis from 0, or a logarithmic one where a figure spans a lot, with room for words below and above."""
+    middles, lows, highs = values.T
+    if middles.max() > WIDE * middles.min():
+        axes.set_ylim(max(float(lows.min()), float(middles.min()) / 2) / 1.7, float(highs.max()) * 1.3)
+        log_values(axes)
+    else:
+        axes.set_ylim(0, float(highs.max()) * 1.08)
+
+
+def mark(axes: Axes, nodes: int, value: float, low: float, word: str) -> None:
+    """A ring around the best point, with the word for it below its interval, or above where there is no room."""
+    axes.plot(nodes, value, "o", markersize=14, markerfacecolor="none", color=style.INK, markeredgewidth=1.1, zorder=5)
+    at = [axes.transAxes.inverted().transform(axes.transData.transform((nodes, y))) for y in (value, max(low, 0))]
+    (x, _), (_, below) = at
+    side, shift = ("left", -8) if x < 0.2 else ("right", 8) if x > 0.8 else ("center", 0)
+    anchor, lift = ((nodes, low), -18) if below > 0.12 else ((nodes, value), 13)
+    axes.annotate(
+        f"{word}: {nodes_words(nodes)}", anchor, (shift, lift), ha=side, textcoords="offset points", fontsize=8.5,
+        zorder=6, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85},
+    )  # fmt: skip

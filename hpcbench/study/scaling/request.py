@@ -1,0 +1,168 @@
+"""From what a user asks for to the definition of a scaling study, complete and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from hpcbench.application import Application, find_application
+from hpcbench.batch.job import Wish, at_least, ranks_per_node
+from hpcbench.batch.site import Site, find_site
+from hpcbench.config.resolve import known_keys, resolve
+from hpcbench.config.schema import RunConfig
+from hpcbench.measure.environment import cores_allowed
+from hpcbench.parallel.mesh_shape import spatial_sizes
+from hpcbench.study.scaling.definition import TIER, TIERS, Scaling
+from hpcbench.study.scaling.jobs import job_of, run_settings
+from hpcbench.study.scaling.ladder import all_runs, axes, checked, nodes_list, short
+from hpcbench.study.scaling.rows import Mode
+from staging.errors import InputError
+
+DECIDED = ("train.seed", "train.max_steps", "train.target", "parallel.devices", "parallel.simulated_nodes",
+           "staging.destination", "measure.probe", "train.baselines")  # fmt: skip
+"""Settings that the study itself decides."""
+INSTEAD = {
+    "train.seed": "--seed", "train.max_steps": "--steps", "staging.destination": "--vary tier=DIR or --local-path",
+    "parallel.devices": "--nodes and --ranks-per-node", "parallel.simulated_nodes": "--nodes",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ScalingRequest:
+    """The options of a command."""
+
+    mode: Mode
+    preset: str
+    site: str
+    nodes: str
+    wish: Wish
+    repeats: int = 3
+    steps: int | None = None
+    global_batch_size: int | None = None
+    instance_nodes: int | None = None
+    vary: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
+    stages: bool = True
+    seed: int = 1
+    command: str = ""
+
+
+def define(application: Application, asked: ScalingRequest, settings: Mapping[str, str]) -> Scaling:
+    """The definition. Raises ``InputError`` in one line for what cannot run; nothing is touched."""
+    from math import prod
+
+    site = find_site(asked.site)
+    config = resolve(application, asked.preset, list(asked.files), dict(settings))
+    refuse_decided(settings, "")
+    check_options(asked, config)
+    vary = axes(asked.vary, [key for key, _ in known_keys(type(config))])
+    refuse_decided(vary, "--vary ")
+    wish = replace(asked.wish, cores_per_rank=None)
+    per_node = ranks_per_node(site, wish)
+    nodes = nodes_list(asked.nodes)
+    study = Scaling(
+        mode=asked.mode, application=application.name, preset=asked.preset, site=asked.site, nodes=nodes,
+        ranks_per_node=per_node, local_batch_size=config.train.local_batch_size,
+        accumulation=config.train.accumulation, global_batch_size=asked.global_batch_size,
+        instance_nodes=asked.instance_nodes, repeats=asked.repeats, steps=asked.steps, vary=vary,
+        settings=dict(settings), files=tuple(str(path) for path in asked.files),
+        spatial_size=prod(spatial_sizes(config.parallel.spatial)), stages=asked.stages,
+        wish=own_wishes(with_cores(asked.wish, site, nodes[-1], per_node)), seed=asked.seed, commands=(asked.command,),
+    )  # fmt: skip
+    study = checked(study)
+    check_points(study, site)
+    first = job_of(study, site, all_runs(study)[0], Path("run"))
+    study = replace(study, cores_per_rank=first.cores_per_rank, gpus_per_rank=first.gpus_per_rank)
+    check_data(study, config)
+    return study
+
+
+def refuse_decided(settings: Mapping[str, Any], where: str) -> None:
+    """Refuse a setting that is the study's own."""
+    for key in settings:
+        if key in DECIDED:
+            hint = f"use {INSTEAD[key]}" if key in INSTEAD else "leave it out"
+            raise InputError(f"{where}{key} is for the study to set; {hint}")
+
+
+def check_options(asked: ScalingRequest, config: RunConfig) -> None:
+    """Refuse numbers that make no study, and options of another mode."""
+    at_least("--repeats", asked.repeats, 1)
+    at_least("--seed", asked.seed, 0)
+    warm = config.measure.warmup_steps
+    if asked.steps is not None and asked.steps <= warm:
+        raise InputError(
+            f"--steps ({asked.steps}) must be more than the {warm} steps of the warm-up (measure.warmup_steps), which "
+            "no figure counts; raise it"
+        )
+    if asked.steps is None and config.train.target is None:
+        raise InputError("train.target is unset and no --steps given, so that no run would know its end; give one")
+    if asked.mode != "strong" and asked.global_batch_size is not None:
+        raise InputError(f"--global-batch-size is for strong scaling; {asked.mode} keeps train.local_batch_size")
+    if asked.mode == "throughput" and asked.instance_nodes is None:
+        raise InputError("study throughput needs --instance-nodes, the nodes of each instance")
+    if asked.mode != "throughput" and asked.instance_nodes is not None:
+        raise InputError(f"--instance-nodes is for throughput studies, not {asked.mode} ones; leave it out")
+    if asked.instance_nodes is not None:
+        at_least("--instance-nodes", asked.instance_nodes, 1)
+    if asked.global_batch_size is not None:
+        at_least("--global-batch-size", asked.global_batch_size, 1)
+
+
+def with_cores(wish: Wish, site: Site, largest: int, per_node: int) -> Wish:
+    """Of simulated nodes each gets the same share of this machine at every size."""
+    if site.scheduler != "local":
+        return wish
+    cores, ranks = len(cores_allowed()), largest * per_node
+    if ranks > cores:
+        raise InputError(
+            f"--nodes {largest}: {largest} x {per_node} ranks are more than the {cores} cores of this machine, which "
+            "simulates the nodes of site local; lower it, or name another --site"
+        )
+    return wish if wish.cores_per_rank is not None else replace(wish, cores_per_rank=cores // ranks)
+
+
+def own_wishes(wish: Wish) -> dict[str, Any]:
+    """The fields of a wish that are not the default."""
+    plain = Wish()
+    return {
+        each.name: getattr(wish, each.name)
+        for each in fields(Wish)
+        if each.name not in ("nodes", "ranks_per_node") and getattr(wish, each.name) != getattr(plain, each.name)
+    }
+
+
+def check_points(study: Scaling, site: Site) -> None:
+    """Every point's job and configuration can be made. Raises ``InputError``."""
+    for value in study.vary.get(TIER, ()):
+        if value not in TIERS and not value.startswith("/"):
+            raise InputError(f"--vary tier: {value!r} must be {', '.join(TIERS)}, or a folder beginning with /")
+    application = find_application(study.application)
+    names: set[str] = set()
+    for run in all_runs(study):
+        if run.name in names:
+            raise InputError(
+                f"--vary: two values of {', '.join(map(short, study.vary))} would share the run {run.name}"
+            )
+        names.add(run.name)
+        if run.repeat == 1 and run.instance in (None, 1):
+            resolve(application, study.preset, [Path(name) for name in study.files], run_settings(study, run))
+            job_of(study, site, run, Path(run.name))
+
+
+def check_data(study: Scaling, config: RunConfig) -> None:
+    """There is a dataset, and a batch is no larger than it. Raises ``InputError``."""
+    from hpcbench.study.scaling.ladder import local_batch_size, places, run_nodes
+    from hpcbench.train.build import open_data
+
+    training, _ = open_data(find_application(study.application), config)
+    for run in all_runs(study):
+        nodes = run_nodes(study, run)
+        batch = local_batch_size(study, nodes) * study.accumulation * places(study, nodes)
+        if batch > len(training):
+            raise InputError(
+                f"--nodes {nodes}: a global batch of {batch} is more than the {len(training)} training samples; lower "
+                "--nodes or train.local_batch_size, or use more samples"
+            )

@@ -1,0 +1,124 @@
+"""The figures of a scaling study: what one repeat of a point came to, and the row of a point with its repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Literal
+
+Mode = Literal["strong", "weak", "throughput"]
+STEP_PHASES = ("input_wait", "compute", "communication", "optimizer", "other")
+"""Exclusive parts of an optimizer step, in the order in which they are shown. Communication is what compute does not
+hide; ``other`` is the rest of the step's wall time."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One repeat of a point, of all its instances together. Steps of the warm-up are in no figure of a step."""
+
+    ranks: int
+    """Of all instances."""
+    global_batch_size: int
+    """Of one instance."""
+    samples_per_s: float
+    """Training samples of all instances, over the steps after the warm-up."""
+    step_s: Mapping[str, float]
+    """Seconds of an optimizer step by ``STEP_PHASES``, the mean over ranks."""
+    init_s: float = 0.0
+    """From the start of the process to run_start."""
+    staging_s: float | None = None
+    """Unset where nothing was staged, here and below."""
+    staged_bytes: int | None = None
+    """Landed on all nodes together."""
+    staging_bytes_per_s: float | None = None
+    """Landed on all nodes together, per second of staging."""
+    evaluation_s: float | None = None
+    """Of one evaluation."""
+    checkpoint_s: float | None = None
+    """Of writing one checkpoint."""
+    time_s: float | None = None
+    """From run_start to the target; of several instances from the first run_start to the last run_stop (the rules'
+    TTTa). Unset where a number of steps was asked for instead of the target."""
+    wall_s: float = 0.0
+    """Of the process, from its start to its end, the longest of all instances."""
+    samples: int = 0
+    """Training samples of all instances, warm-up included."""
+    joules: float | None = None
+    """From run_start to run_stop, of all nodes; unset where no counter was readable."""
+    joules_per_sample: float | None = None
+    """Of the steps after the warm-up."""
+    energy_words: str = ""
+    """The source of ``joules`` and what it covers, or why there is none."""
+    cpu_used: Sequence[float] = ()
+    """Cores that each rank kept busy, over the compute threads it had, rank by rank."""
+    flops_per_sample: int = 0
+    """Floating-point operations of a training sample, forward and backward."""
+    slow: Sequence[str] = ()
+    """Nodes that were slower than the others, each in words."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A point of the study: a number of nodes and one variant of the settings."""
+
+    nodes: int
+    variant: str
+    """What sets it apart beside its size, such as ``bucket_bytes 1048576``; empty where nothing is varied."""
+    runs: Sequence[Measured] = ()
+    """Repeats that are done."""
+    failed: Sequence[str] = ()
+    """Why repeats failed, one sentence each."""
+    left: int = 0
+    """Repeats that are still to be run, or under way."""
+    instances: int = 1
+    cores_per_node: int = 0
+    gpus_per_node: int = 0
+    ranks_per_node: int = 1
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """What its variant sets."""
+
+    @property
+    def ranks(self) -> int:
+        """Of all instances."""
+        return self.nodes * self.ranks_per_node
+
+    def values(self, name: str) -> list[float]:
+        """A figure of every repeat that has it: a field of ``Measured``, or a phase of ``step_s``."""
+        found = [each.step_s.get(name) if name in STEP_PHASES else getattr(each, name) for each in self.runs]
+        return [float(value) for value in found if value is not None]
+
+    def middle(self, name: str) -> float | None:
+        """The median over repeats; unset where no repeat has the figure."""
+        values = self.values(name)
+        return median(values) if values else None
+
+    def spread(self, name: str) -> float | None:
+        """Largest minus smallest over the median; unset below two repeats."""
+        values = self.values(name)
+        middle = median(values) if values else 0.0
+        return (max(values) - min(values)) / middle if len(values) > 1 and middle else None
+
+
+def by_variant(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of each variant that have figures, smallest first."""
+    found: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row.nodes):
+        if row.runs:
+            found.setdefault(row.variant, []).append(row)
+    return found
+
+
+def speed_up(row: Row, first: Row) -> float:
+    """Throughput over that of ``first``, the smallest size of the same variant."""
+    return rate(row) / rate(first)
+
+
+def efficiency(row: Row, first: Row) -> float:
+    """Speed-up over the factor in nodes: 1 is ideal, for strong and weak scaling and for throughput alike."""
+    return speed_up(row, first) * first.nodes / row.nodes
+
+
+def rate(row: Row) -> float:
+    """Median throughput in samples per second. The row has repeats."""
+    return median(each.samples_per_s for each in row.runs)

@@ -1,0 +1,96 @@
+"""Time and cost to solution: the throughput of a scaling study times the epochs of a convergence study.
+
+The study measures steps and not whole trainings, whose epochs depend on the batch alone (``hpcbench.study.fit``). What
+one training takes is epochs(B) passes over the training set, and staging and start as they were measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hpcbench.study.fit import EpochFit, Interval
+from hpcbench.study.scaling.rows import Row, rate
+
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Solution:
+    """One training to the target, on one size. Where several instances train at the same time (throughput mode), times
+    are those of one and of all, and hours are those of one: what a trained model costs."""
+
+    nodes: int
+    """Of all instances."""
+    instances: int
+    global_batch_size: int
+    epochs: float
+    epochs_interval: Interval
+    """95 %, of the mean epochs to target."""
+    time_s: float
+    time_interval: Interval
+    """From the fewest epochs of their interval at the fastest repeat to the most at the slowest: 95 % and more."""
+    node_hours: float
+    node_hours_interval: Interval
+    core_hours: float | None
+    """Unset where the site does not say how many cores a node has; GPUs likewise."""
+    gpu_hours: float | None
+    extrapolated: bool
+    """The batch is outside of those that the epochs were fitted to."""
+
+
+def solutions(
+    rows: Sequence[Row], fit: EpochFit, train_samples: int, evaluations_per_epoch: float = 0.0
+) -> list[Solution]:
+    """What a training takes on each size of one variant that has figures, smallest first.
+
+    ``train_samples`` are those of an epoch. Evaluations count where their number is given, checkpoints never. Of a fit
+    without numbers (too few batches) there are none.
+    """
+    if math.isnan(fit.e_min):
+        return []
+    done = sorted((row for row in rows if row.runs), key=lambda row: row.nodes)
+    return [_solution(row, fit, train_samples, evaluations_per_epoch) for row in done]
+
+
+def cheapest(found: Sequence[Solution]) -> Solution:
+    """The one of fewest node-hours, among equals the fastest. There is at least one."""
+    return min(found, key=lambda each: (each.node_hours, each.time_s))
+
+
+def fastest(found: Sequence[Solution]) -> Solution:
+    """The one of least time, among equals the cheapest. There is at least one."""
+    return min(found, key=lambda each: (each.time_s, each.node_hours))
+
+
+def run_s(row: Row, samples: float, evaluations: float = 0.0) -> float:
+    """Seconds of a run of ``samples`` by one instance, with its staging and start: medians over the row's repeats."""
+    besides = sum(row.middle(name) or 0.0 for name in ("staging_s", "init_s"))
+    return samples * row.instances / rate(row) + evaluations * (row.middle("evaluation_s") or 0.0) + besides
+
+
+def node_hours(row: Row, seconds: float) -> float:
+    """What ``seconds`` of the row's nodes cost, per instance."""
+    return row.nodes * seconds / HOUR_S / row.instances
+
+
+def _solution(row: Row, fit: EpochFit, train_samples: int, evaluations_per_epoch: float) -> Solution:
+    batch = row.runs[0].global_batch_size
+    low, high = (max(0.0, float(end)) for end in fit.band(batch))
+    epochs = float(fit.predict(batch))
+
+    def seconds(number: float, of: Row) -> float:
+        return run_s(of, number * train_samples, number * evaluations_per_epoch)
+
+    repeats = [replace(row, runs=[run]) for run in row.runs]
+    time_s = seconds(epochs, row)
+    ends = min(seconds(low, each) for each in repeats), max(seconds(high, each) for each in repeats)
+    cost = node_hours(row, time_s)
+    return Solution(
+        nodes=row.nodes, instances=row.instances, global_batch_size=batch, epochs=epochs, epochs_interval=(low, high),
+        time_s=time_s, time_interval=ends, node_hours=cost,
+        node_hours_interval=(node_hours(row, ends[0]), node_hours(row, ends[1])),
+        core_hours=cost * row.cores_per_node or None, gpu_hours=cost * row.gpus_per_node or None,
+        extrapolated=not fit.batch_sizes.min() <= batch <= fit.batch_sizes.max(),
+    )  # fmt: skip

@@ -1,0 +1,74 @@
+"""How the runs of a scaling study stand, from their folders and their scheduler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from hpcbench.batch.state import State
+from hpcbench.batch.submit import RECORD, Standing, Submitted, read_job, standing
+from hpcbench.results.run_folder import RunFolder
+from hpcbench.results.summary import Summary
+from staging.errors import DataError, InputError
+
+Status = Literal["done", "waiting", "running", "failed", "absent"]
+UNDER_WAY: tuple[Status, ...] = ("waiting", "running")
+
+
+@dataclass(frozen=True)
+class RunStanding:
+    """How one run stands. A run that missed its target is done; its summary says so."""
+
+    status: Status
+    reason: str = ""
+    summary: Summary | None = None
+    job: Submitted | None = None
+
+
+def look(path: Path) -> RunStanding:
+    """How the run in the folder ``path`` stands; its scheduler is asked where the folder does not tell."""
+    folder = RunFolder(path)
+    if not path.is_dir() or not any(path.iterdir()):
+        return RunStanding("absent")
+    job, state = None, Standing("unknown")
+    if (path / RECORD).exists():
+        try:
+            job = read_job(path)
+        except InputError as error:
+            return RunStanding("failed", str(error))
+    try:
+        summary = folder.read_summary() if folder.summary.exists() else None
+    except DataError as error:
+        return RunStanding("failed", str(error), job=job)
+    done = summary is not None and summary.status != "aborted"
+    # Here the next run waits until this one has left the machine; a scheduler sees to that itself.
+    if job is not None and (not done or job.scheduler == "local"):
+        state = standing(job)
+    if done and state.state not in UNDER_WAY:
+        return RunStanding("done", "" if summary is None else summary.reason, summary, job)
+    if state.state in UNDER_WAY:
+        return RunStanding(_under_way(state.state), state.reason, job=job)
+    return RunStanding("failed", why(path, state, summary), job=job)
+
+
+def _under_way(state: State) -> Status:
+    return "waiting" if state == "waiting" else "running"
+
+
+def why(path: Path, state: Standing, summary: Summary | None) -> str:
+    """Why a run left no figures: its own words, the scheduler's, or the end of its log."""
+    if summary is not None and summary.reason:
+        return summary.reason
+    if state.told_by and state.state not in ("unknown", "done", "failed"):
+        return f"{state.state}: {state.reason}" if state.reason else state.state
+    return last_words(path) or state.reason or "it ended without a summary"
+
+
+def last_words(path: Path) -> str:
+    """The last line of the job's log that says what is wrong, else its last line."""
+    logs = sorted(path.glob("job*.log"), key=lambda log: log.stat().st_mtime)
+    lines = logs[-1].read_text(encoding="utf-8", errors="replace").splitlines() if logs else []
+    said = [line.strip() for line in lines if line.strip()]
+    wrong = [line for line in said if "error:" in line or "aborted:" in line]
+    return (wrong or said or [""])[-1][:300]

@@ -1,0 +1,177 @@
+"""A scaling study from first to last: plan, show, run, report."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcbench.batch.site import Site, find_site
+from hpcbench.exits import DONE, Aborted
+from hpcbench.results.tables import table
+from hpcbench.study.folder import StudyFolder, held
+from hpcbench.study.progress import say
+from hpcbench.study.scaling.advance import Advance
+from hpcbench.study.scaling.definition import MODES, Scaling, grow
+from hpcbench.study.scaling.jobs import job_of
+from hpcbench.study.scaling.ladder import (
+    all_runs,
+    groups,
+    instances,
+    local_batch_size,
+    places,
+    points,
+)
+from hpcbench.study.scaling.report import Extras, report
+from hpcbench.study.scaling.standing import RunStanding, look
+from staging.errors import InputError
+
+
+@dataclass(frozen=True)
+class Ways:
+    """How a study is run; nothing of it changes a result."""
+
+    at_once: int | None = None
+    wait: bool = False
+    retry: bool = False
+
+
+def run_study(study: Scaling, path: Path, ways: Ways, extras: Extras, *, dry_run: bool = False) -> int:
+    """Run or submit what is missing of the study in the folder ``path``; ``dry_run`` only shows the plan.
+
+    Returns the exit code. Raises ``InputError`` for a folder of another study or one in use, ``Aborted`` for a signal.
+    """
+    folder = StudyFolder(path)
+    if dry_run:
+        say(plan(merged(study, folder)))
+        return DONE
+    with held(folder):
+        study = merged(study, folder)
+        is_new = folder.read() is None
+        folder.write(study.as_dict())
+        say(plan(study))
+        site = find_site(study.site)
+        here = site.scheduler == "local"
+        at_once = ways.at_once or (1 if here else None)
+        wait = ways.wait or here
+        advance = Advance(study, site, folder, at_once, wait, ways.retry, longest_poll_s=0.5 if here else 15.0)
+        try:
+            runs = advance.run()
+        except (InputError, Aborted):
+            if is_new and nothing_began(folder):
+                folder.definition.unlink()
+                raise
+            with contextlib.suppress(InputError):  # why it ended is more than why there is no page
+                report(study, folder, extras)
+            raise
+        finish(study, folder, runs, wait, extras)
+    return DONE
+
+
+def nothing_began(folder: StudyFolder) -> bool:
+    """Whether no run has left anything; the empty folders of jobs that were refused go."""
+    for path in folder.runs.iterdir():
+        if not any(path.iterdir()):
+            path.rmdir()
+    return not any(folder.runs.iterdir())
+
+
+def finish(study: Scaling, folder: StudyFolder, runs: Mapping[str, RunStanding], waited: bool, extras: Extras) -> None:
+    """The page, or where the jobs are."""
+    if any(each.status == "done" for each in runs.values()):
+        report(study, folder, extras)
+    if not waited:
+        say(f"\n{counts(runs)}\nhow they stand: hpcbench study status {folder.path}\n"
+            f"tables and page, when they are done: hpcbench study report {folder.path}")  # fmt: skip
+
+
+def merged(study: Scaling, folder: StudyFolder) -> Scaling:
+    """The study together with what the folder has of it. Raises ``InputError`` where that is another."""
+    before = folder.read()
+    if before is None:
+        return study
+    if before.get("kind") != study.mode:
+        raise InputError(
+            f"{folder.path} holds another study: its kind is {before.get('kind')}, this one's {study.mode}; give "
+            "another --study-dir"
+        )
+    return grow(Scaling.from_dict(before, folder.definition), study, folder.path)
+
+
+def is_scaling(folder: StudyFolder) -> bool:
+    """Whether the folder holds a scaling study. Raises ``DataError`` for one that cannot be read."""
+    found = folder.read()
+    return found is not None and found.get("kind") in MODES
+
+
+def read_study(folder: StudyFolder) -> Scaling:
+    """The definition in a study's folder."""
+    found = folder.read()
+    assert found is not None
+    return Scaling.from_dict(found, folder.definition)
+
+
+def plan(study: Scaling) -> str:
+    """The ladder as a table, and what it costs at most."""
+    site, rows = find_site(study.site), []
+    headers = ["nodes", "instances", "ranks", "local batch", "accumulation", "global batch", "runs"]
+    for nodes in study.nodes:
+        size, count = study.instance_nodes or nodes, instances(study, nodes)
+        local = local_batch_size(study, size)
+        rows.append([
+            str(nodes), str(count), str(nodes * study.ranks_per_node), str(local), str(study.accumulation),
+            str(local * study.accumulation * places(study, size)),
+            str(sum(run.point.nodes == nodes for run in all_runs(study))),
+        ])  # fmt: skip
+    return f"{headline(study, site)}\n\n{table(headers, rows, right=headers)}\n\n{cost(study, site)}\n"
+
+
+def headline(study: Scaling, site: Site) -> str:
+    """What the study is, in a line or two."""
+    what = {
+        "strong": "strong scaling (the same global batch on more nodes)",
+        "weak": "weak scaling (the same local batch on more nodes)",
+        "throughput": f"throughput (more instances of {study.instance_nodes} nodes)",
+    }[study.mode]
+    axes = "".join(f"; {name} {', '.join(value or 'unset' for value in values)}" for name, values in study.vary.items())
+    until = "to the target" if study.steps is None else f"{study.steps} steps"
+    return (
+        f"{study.application}, preset {study.preset}, on {site.title}: {what}, {until}, {study.repeats} repeats of "
+        f"{len(points(study))} points{axes}"
+    )
+
+
+def cost(study: Scaling, site: Site) -> str:
+    """Node-hours at most, by the time limit of the jobs; here, where nothing limits them, what is simulated."""
+    jobs = [(run, job_of(study, site, run, Path(run.name))) for run in all_runs(study)]
+    if site.scheduler == "local":
+        return (
+            f"{len(jobs)} runs on this machine, one after another; its nodes are simulated: "
+            f"{jobs[0][1].cores_per_rank} core(s) for each of their ranks"
+        )
+    hours = sum(job.node_hours for _, job in jobs)
+    return f"{len(jobs)} jobs, at most {hours:,.3g} node-hours ({jobs[0][1].time_s / 3600:.3g} h each)"
+
+
+def status(study: Scaling, folder: StudyFolder) -> str:
+    """How every point stands, and why what failed did."""
+    runs = {run.name: look(folder.run(run.name)) for run in all_runs(study)}
+    headers = ["nodes", "variant", "done", "running", "waiting", "failed", "left"]
+    rows = []
+    for point in points(study):
+        own: list[str] = [runs[run.name].status for group in groups(study) for run in group if run.point == point]
+        kinds = ("done", "running", "waiting", "failed", "absent")
+        rows.append([str(point.nodes), point.label, *(str(own.count(kind)) for kind in kinds)])
+    if not study.vary:
+        headers, rows = [headers[0], *headers[2:]], [[row[0], *row[2:]] for row in rows]
+    failed = [f"{name}: {each.reason}" for name, each in runs.items() if each.status == "failed"]
+    again = [f"start them again: hpcbench study resume {folder.path}"] if failed else []
+    return "\n".join([table(headers, rows, right=headers[-5:]), "", counts(runs), *failed, *again])
+
+
+def counts(runs: Mapping[str, RunStanding]) -> str:
+    """How many runs stand how."""
+    kinds = {"done": "done", "running": "running", "waiting": "waiting", "failed": "failed", "absent": "left"}
+    states: list[str] = [each.status for each in runs.values()]
+    return "runs: " + ", ".join(f"{states.count(kind)} {name}" for kind, name in kinds.items())

@@ -1,0 +1,257 @@
+"""A scaling study as plain text that fits 100 columns, and as a record per repeat."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from statistics import fmean, median
+from typing import Any
+
+import pandas as pd
+
+from hpcbench.results import units
+from hpcbench.results.plots import words
+from hpcbench.results.tables import WIDTH, table
+from hpcbench.study.scaling.rows import STEP_PHASES, Measured, Mode, Row, by_variant, efficiency, rate, speed_up
+from hpcbench.study.scaling.solution import Solution
+
+NEVER_ZERO = ("init_s", "wall_s", "samples", "flops_per_sample")
+"""Figures whose 0 means that they are not known."""
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table of one variant, as text and as a page show it alike."""
+
+    heading: str
+    headers: Sequence[str]
+    lines: Sequence[Sequence[str]]
+
+    def as_text(self) -> str:
+        """The heading above the table."""
+        found = table(self.headers, self.lines, right=self.headers)
+        return "\n".join([*wrapped([self.heading]), found])
+
+
+def results_table(rows: Sequence[Row], mode: Mode) -> str:
+    """Throughput, speed-up and efficiency of every size, a table for each variant, and what is left or failed."""
+    return _joined([sheet.as_text() for sheet in result_sheets(rows, mode)], repeat_lines(rows))
+
+
+def phases_table(rows: Sequence[Row]) -> str:
+    """The parts of a step, what is beside the steps, and the slow nodes; empty where nothing has run."""
+    sheets = [sheet.as_text() for sheet in (*step_sheets(rows), *beside_sheets(rows))]
+    return _joined(sheets, [*energy_lines(rows), *slow_lines(rows)]) if sheets else ""
+
+
+def result_sheets(rows: Sequence[Row], mode: Mode) -> list[Sheet]:
+    """For each variant a line per size, those without runs too."""
+    firsts = {variant: members[0] for variant, members in by_variant(rows).items()}
+    many, timed = mode == "throughput", any(row.values("time_s") for row in rows)
+    headers = ["nodes", *(["instances"] if many else []), "ranks", "batch", "repeats", "samples/s", "spread"]
+    headers += ["speed-up", "efficiency", *(["time"] if timed else [])]
+    sheets = []
+    for variant, members in grouped(rows).items():
+        lines = []
+        for row in members:
+            cells = [f"{row.nodes:,}", *([f"{row.instances:,}"] if many else []), f"{row.ranks:,}"]
+            cells += [
+                batches(row),
+                f"{len(row.runs)} of {planned(row)}",
+                units.significant(middle(row, "samples_per_s")),
+            ]
+            cells += [units.percent(row.spread("samples_per_s")), *_gains(row, firsts.get(variant))]
+            lines.append([*cells, *([units.duration(middle(row, "time_s"))] if timed else [])])
+        sheets.append(Sheet(variant, headers, lines))
+    return sheets
+
+
+def step_sheets(rows: Sequence[Row]) -> list[Sheet]:
+    """For each variant the milliseconds of a step and of its parts, medians over repeats."""
+    headers = ["nodes", "step ms", *map(words, STEP_PHASES)]
+    sheets = []
+    for variant, members in by_variant(rows).items():
+        lines = []
+        for row in members:
+            found = parts(row)
+            seconds = [sum(found.values()) if found else None, *(found.get(phase) for phase in STEP_PHASES)]
+            cells = [units.significant(None if each is None else 1e3 * each) for each in seconds]
+            lines.append([f"{row.nodes:,}", *cells])
+        sheets.append(Sheet(_titled(variant, "milliseconds of a step"), headers, lines))
+    return sheets
+
+
+def beside_sheets(rows: Sequence[Row]) -> list[Sheet]:
+    """For each variant what is no part of a step: start, staging, evaluation, checkpoint; the use of CPUs; energy."""
+    headers = ["nodes", "init s", "staging s", "GB/s", "evaluation s", "checkpoint s", "CPU use", "lowest"]
+    headers += ["J/sample", "energy"]
+    sheets = []
+    for variant, members in by_variant(rows).items():
+        lines = []
+        for row in members:
+            used = [run.cpu_used for run in row.runs if run.cpu_used]
+            per_s = middle(row, "staging_bytes_per_s")
+            cells = [units.significant(middle(row, name)) for name in ("init_s", "staging_s")]
+            cells.append(units.significant(None if per_s is None else per_s / 1e9))
+            cells += [units.significant(middle(row, name)) for name in ("evaluation_s", "checkpoint_s")]
+            cells += [_share(median(map(fmean, used)) if used else None), _share(min(map(min, used), default=None))]
+            cells += [units.significant(middle(row, "joules_per_sample")), units.prefixed(middle(row, "joules"), "J")]
+            lines.append([f"{row.nodes:,}", *cells])
+        sheets.append(Sheet(_titled(variant, "start, staging, evaluation, checkpoints and energy"), headers, lines))
+    return sheets
+
+
+def solution_sheets(found: Mapping[str, Sequence[Solution]]) -> list[Sheet]:
+    """For each variant what one training to the target takes on every size; GPU-hours where nodes have GPUs."""
+    gpus = any(each.gpu_hours is not None for members in found.values() for each in members)
+    headers = ["nodes", "batch", "epochs (95 %)", "time", "node-hours (95 %)", "GPU-hours" if gpus else "core-hours"]
+    sheets = []
+    for variant, members in found.items():
+        lines = []
+        for each in members:
+            cells = [f"{each.nodes:,}", f"{each.global_batch_size:,}" + ("*" if each.extrapolated else "")]
+            cells += [units.interval(each.epochs, each.epochs_interval), units.duration(each.time_s)]
+            cells.append(units.interval(each.node_hours, each.node_hours_interval))
+            lines.append([*cells, units.significant(each.gpu_hours if gpus else each.core_hours)])
+        if lines:
+            sheets.append(Sheet(_titled(variant, "a training to the target"), headers, lines))
+    return sheets
+
+
+def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of each variant in the order of the study, smallest first; those without runs too."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.variant, []).append(row)
+    return {variant: sorted(members, key=lambda row: row.nodes) for variant, members in found.items()}
+
+
+def middle(row: Row, name: str) -> float | None:
+    """The median over repeats; unset where no repeat knows the figure."""
+    found = row.middle(name)
+    return None if name in NEVER_ZERO and not found else found
+
+
+def parts(row: Row) -> dict[str, float]:
+    """Seconds of every part of a step that is known, medians over repeats; a step is shown as their sum."""
+    return {phase: seconds for phase in STEP_PHASES if (seconds := row.middle(phase)) is not None}
+
+
+def planned(row: Row) -> int:
+    """Repeats that were asked for."""
+    return len(row.runs) + len(row.failed) + row.left
+
+
+def batches(row: Row) -> str:
+    """The global batch size of an instance."""
+    found = sorted({run.global_batch_size for run in row.runs})
+    return units.MISSING if not found else f"{found[0]:,}" + (f"-{found[-1]:,}" if len(found) > 1 else "")
+
+
+def place(row: Row) -> str:
+    """The size of a row and its variant: ``4 nodes, bucket_bytes 1048576``."""
+    return nodes_words(row.nodes) + (f", {row.variant}" if row.variant else "")
+
+
+def nodes_words(count: int) -> str:
+    """``1 node``, ``4 nodes``."""
+    return f"{count:,} node" + ("s" if count != 1 else "")
+
+
+def repeat_lines(rows: Sequence[Row]) -> list[str]:
+    """Repeats that failed, with the reason, and those that are still to be run, in the order of the table."""
+    found = []
+    for members in grouped(rows).values():
+        for row in members:
+            if row.failed:
+                reasons = "; ".join(dict.fromkeys(reason.rstrip(".") for reason in row.failed))
+                found.append(f"{place(row)}: {len(row.failed)} of {planned(row)} repeats failed: {reasons}.")
+            if row.left:
+                found.append(f"{place(row)}: {row.left} of {planned(row)} repeats left to run.")
+    return found
+
+
+def energy_lines(rows: Sequence[Row]) -> list[str]:
+    """Where the energy was read, or why there is none; with the points where repeats differ in that."""
+    said: dict[str, list[str]] = {}
+    for members in by_variant(rows).values():
+        for row in members:
+            for run in row.runs:
+                text = run.energy_words or ("source not recorded" if run.joules is not None else "not measured")
+                points = said.setdefault(text.rstrip("."), [])
+                points += [place(row)] if place(row) not in points else []
+    if len(said) == 1:
+        return [f"Energy: {text}." for text in said]
+    return [f"Energy at {'; '.join(points)}: {text}." for text, points in said.items()]
+
+
+def slow_lines(rows: Sequence[Row]) -> list[str]:
+    """Every node that was slower than the others, and in how many repeats it was."""
+    found = []
+    for members in by_variant(rows).values():
+        for row in members:
+            for node, count in Counter(node for run in row.runs for node in run.slow).items():
+                found.append(f"{place(row)}: {node.rstrip('.')} ({count} of {len(row.runs)} repeats).")
+    return found
+
+
+def results_frame(rows: Sequence[Row]) -> pd.DataFrame:
+    """A record per repeat that is done or failed, with every figure; what is not known is not-a-number."""
+    records: list[dict[str, Any]] = []
+    firsts = {variant: members[0] for variant, members in by_variant(rows).items()}
+    for members in grouped(rows).values():
+        for row in members:
+            point: dict[str, Any] = {"variant": row.variant, **row.settings, "nodes": row.nodes}
+            point |= {name: getattr(row, name) for name in ("instances", "ranks_per_node", "cores_per_node")}
+            point["gpus_per_node"] = row.gpus_per_node
+            for number, run in enumerate(row.runs, 1):
+                own = run.samples_per_s / rate(firsts[row.variant])
+                gains = {"speed_up": own, "efficiency": own * firsts[row.variant].nodes / row.nodes}
+                records.append(point | {"repeat": number, "status": "done"} | _figures(run) | gains)
+            for number, reason in enumerate(row.failed, len(row.runs) + 1):
+                records.append(point | {"repeat": number, "status": "failed", "ranks": row.ranks, "reason": reason})
+    return pd.DataFrame(records)
+
+
+def wrapped(lines: Sequence[str]) -> list[str]:
+    """Each sentence in lines of at most 100 columns."""
+    return [part for line in lines for part in textwrap.wrap(line, WIDTH, subsequent_indent="  ")]
+
+
+def _figures(run: Measured) -> dict[str, Any]:
+    """Every figure of a repeat under its name with its unit."""
+    found: dict[str, Any] = {}
+    for name in (each.name for each in fields(Measured)):
+        value = getattr(run, name)
+        if name == "step_s":
+            found["step_s"] = sum(value.values()) if value else math.nan
+            found |= {f"step_{phase}_s": value.get(phase, math.nan) for phase in STEP_PHASES}
+        elif name == "cpu_used":
+            found["cpu_used_mean"] = fmean(value) if value else math.nan
+            found["cpu_used_lowest"] = min(value, default=math.nan)
+        elif name == "slow":
+            found["slow_nodes"] = "; ".join(value)
+        else:
+            found[name] = math.nan if value is None or (name in NEVER_ZERO and not value) else value
+    return found
+
+
+def _gains(row: Row, first: Row | None) -> list[str]:
+    if first is None or not row.runs:
+        return [units.MISSING, units.MISSING]
+    return [f"{speed_up(row, first):,.2f}", units.percent(efficiency(row, first))]
+
+
+def _share(value: float | None) -> str:
+    return units.MISSING if value is None else f"{100 * value:.0f} %"
+
+
+def _titled(variant: str, text: str) -> str:
+    return f"{variant}: {text}" if variant else text[0].upper() + text[1:]
+
+
+def _joined(blocks: Sequence[str], lines: Sequence[str]) -> str:
+    return "\n\n".join([*blocks, *(["\n".join(wrapped(lines))] if lines else [])])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas
 
 RESERVE = ".reserve"
-JOB_FILE = re.compile(r"job\.sh|job\.json|job-id|job(-.*)?\.log|hpcbench\.[oe]\d+|attempts")
+JOB_FILE = re.compile(r"job\.sh|job\.json|job-id|job-energy\.json|job(-.*)?\.log|hpcbench\.[oe]\d+|attempts")
 """What a batch job has in the folder before its run begins, and keeps there."""
 RESERVE_BYTES = 256 * 1024
 

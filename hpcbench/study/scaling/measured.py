@@ -9,6 +9,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from hpcbench.batch.job_energy import job_energy_j
+from hpcbench.batch.submit import RECORD, read_job
 from hpcbench.measure.step_times import STEP_PHASES
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
@@ -66,6 +68,7 @@ def read_repeat(paths: Sequence[Path], timed: bool) -> Measured:
     summaries = [run[0] for run in each]
     first, ranks = summaries[0], [rank for run in each for rank in run[1]]
     staged = [run[2] for run in each if run[2] is not None]
+    joules, energy_words = energy(paths, summaries)
     return Measured(
         ranks=len(ranks),
         global_batch_size=first.global_batch_size,
@@ -80,9 +83,9 @@ def read_repeat(paths: Sequence[Path], timed: bool) -> Measured:
         time_s=time_to_target(paths, summaries) if timed else None,
         wall_s=max(s.wall_s for s in summaries),
         samples=sum(s.samples for s in summaries),
-        joules=None if any(s.energy_j is None for s in summaries) else sum(s.energy_j or 0.0 for s in summaries),
+        joules=joules,
         joules_per_sample=joules_per_sample(each),
-        energy_words=f"{first.energy_source}: {first.energy_note}" if first.energy_source else first.energy_note,
+        energy_words=energy_words,
         cpu_used=[rank["cpu_s"] / (rank["wall_s"] * rank["threads"]) for rank in ranks],
         flops_per_sample=first.flops_training_per_sample,
         slow=[words for s in summaries for words in s.slow_nodes],
@@ -150,6 +153,19 @@ def clock(path: Path) -> tuple[float, float]:
     if "run_start" not in times or "run_stop" not in times:
         raise DataError(RunFolder(path).mllog, "lacks run_start or run_stop", "run it again")
     return times["run_start"], times["run_stop"]
+
+
+def energy(paths: Sequence[Path], summaries: Sequence[Summary]) -> tuple[float | None, str]:
+    """Joules of all instances and what they cover: what the runs read themselves, else the scheduler's of jobs."""
+    first = summaries[0]
+    own = [s.energy_j for s in summaries if s.energy_j is not None]
+    if len(own) == len(summaries):
+        return sum(own), f"{first.energy_source}: {first.energy_note}"
+    jobs = [read_job(path) for path in paths if (path / RECORD).exists()]
+    accounted = [value for job in jobs if (value := job_energy_j(job)) is not None]
+    if len(accounted) == len(paths):
+        return sum(accounted), "Slurm's accounting (sacct): the steps of whole jobs, start and end included"
+    return None, first.energy_note
 
 
 def joules_per_sample(runs: Sequence[tuple[Summary, list[Record], Record | None]]) -> float | None:

@@ -183,14 +183,7 @@ def findings(content: Content) -> list[str]:
     said = _compare_variants(content.rows)
     said += [_growth(members) for name, members in found.items() if len(found) <= ALL or name == best]
     said += _staging(found[best])
-    trainings = [each for members in content.solutions.values() for each in members]
-    if trainings:
-        quick, cheap = fastest(trainings), cheapest(trainings)
-        said.append(
-            f"A training to the target is fastest on {table.nodes_words(quick.nodes)}, {units.duration(quick.time_s)} "
-            f"and {units.significant(quick.node_hours)} node-hours, and cheapest on {table.nodes_words(cheap.nodes)}, "
-            f"{units.significant(cheap.node_hours)} node-hours in {units.duration(cheap.time_s)}."
-        )
+    said += _training([each for members in content.solutions.values() for each in members])
     said.append(_scatter(content.rows))
     return said
 
@@ -252,6 +245,19 @@ def _staging(rows: Sequence[Row]) -> list[str]:
     return [
         f"Staging brings {units.significant(before / 1e9)} GB/s to {table.nodes_words(first.nodes)} and "
         f"{units.significant(after / 1e9)} GB/s to {last.nodes:,} (efficiency {_percent(kept)})."
+    ]
+
+
+def _training(found: Sequence[Solution]) -> list[str]:
+    if not found:
+        return []
+    quick, cheap = fastest(found), cheapest(found)
+    best = f"{table.nodes_words(quick.nodes)}: {units.duration(quick.time_s)}, {units.significant(quick.node_hours)}"
+    if quick is cheap:
+        return [f"A training to the target is fastest and cheapest on {best} node-hours."]
+    return [
+        f"A training to the target is fastest on {best} node-hours; cheapest on {table.nodes_words(cheap.nodes)}: "
+        f"{units.duration(cheap.time_s)}, {units.significant(cheap.node_hours)} node-hours."
     ]
 
 

@@ -84,7 +84,7 @@ def stack(axes: Axes, rows: Sequence[Row], share: bool, crowded: bool = False) -
     for phase in STEP_PHASES:
         heights = [step.get(phase, 0.0) * scale for step, scale in zip(steps, scales, strict=True)]
         axes.bar(range(len(rows)), heights, bottom=bottoms, width=0.72, color=style.PHASE_COLORS[phase],
-                 hatch=HATCHES.get(phase), edgecolor="white", linewidth=0.5, gid=phase)  # fmt: skip
+                 hatch=HATCHES.get(phase), edgecolor="white", linewidth=0.5, label=phase)  # fmt: skip
         bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
     if not share and len(rows) <= (MOST_SIZES // 2 if crowded else MOST_SIZES):
         for x, total in enumerate(bottoms):

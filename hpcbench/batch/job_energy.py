@@ -1,0 +1,53 @@
+"""Energy of a whole job from the scheduler's accounting, for nodes whose counters a run could not read itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+from hpcbench.batch.submit import Submitted, ask
+from hpcbench.results.run_folder import write_atomic
+
+FILE = "job-energy.json"
+STEP = re.compile(r"[\d_+]+\.\d+")
+LARGEST_J = 1e15
+"""Above it Slurm means that there is no value."""
+
+
+def job_energy_j(job: Submitted) -> float | None:
+    """Joules of a job that has ended: what Slurm's accounting has, of all its steps; kept in the run folder.
+
+    Unset where there is no accounting, or none of energy.
+    """
+    kept = job.folder / FILE
+    if kept.exists():
+        return read_kept(kept)
+    if job.scheduler != "slurm" or shutil.which("sacct") is None:
+        return None
+    done = ask(["sacct", "--noheader", "--parsable2", f"--jobs={job.job_id}", "--format=JobID,ConsumedEnergyRaw"],
+               job.folder)  # fmt: skip
+    joules = parse_energy(done.stdout) if done.returncode == 0 else None
+    if joules is not None:
+        write_atomic(kept, json.dumps({"joules": joules, "source": "sacct ConsumedEnergyRaw"}) + "\n")
+    return joules
+
+
+def read_kept(path: Path) -> float | None:
+    """What an earlier question found."""
+    try:
+        return float(json.loads(path.read_text(encoding="utf-8"))["joules"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def parse_energy(printed: str) -> float | None:
+    """The sum over the numbered steps, which are what ran under ``srun``, of lines such as ``123.0|4567``."""
+    joules = []
+    for line in printed.splitlines():
+        name, _, value = line.partition("|")
+        if STEP.fullmatch(name.strip()) and value.strip().isdigit():
+            joules.append(float(value))
+    known = [value for value in joules if 0 < value < LARGEST_J]
+    return sum(known) if known else None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.batch.job import Wish
-from hpcbench.study.definition import FREE, compare_settings, union
+from hpcbench.study.definition import compare_settings, union
 from hpcbench.study.scaling.rows import Mode
 from staging.errors import DataError, InputError
 
@@ -87,18 +87,26 @@ class Scaling:
         return Wish(**{**values, "nodes": nodes, "ranks_per_node": self.ranks_per_node})
 
 
-SAME = ("mode", "application", "preset", "site", "ranks_per_node", "local_batch_size", "accumulation",
-        "global_batch_size", "instance_nodes", "steps", "files", "stages", "seed")  # fmt: skip
+SAME = ("mode", "application", "preset", "site", "ranks_per_node", "cores_per_rank", "gpus_per_rank",
+        "local_batch_size", "accumulation", "global_batch_size", "instance_nodes", "steps", "files", "stages",
+        "seed")  # fmt: skip
 """What two runs of a study have in common."""
+SAME_OF_JOBS = ("constraint", "modules", "environment", "image", "local_path")
+"""What two of its jobs ask for alike."""
+OF_SPEED = ("data.workers", "parallel.threads", "train.checkpoint_every")
+"""Settings that decide no result of a training, but its speed."""
 
 
 def grow(old: Scaling, new: Scaling, folder: Path) -> Scaling:
     """The study that has the runs of both. Raises ``InputError`` where they cannot be compared."""
     pairs = [(name.replace("_", " "), getattr(old, name), getattr(new, name)) for name in SAME]
     pairs += [("axes", sorted(old.vary), sorted(new.vary))]
+    before_jobs, now_jobs = old.wished(1), new.wished(1)
+    pairs += [(name.replace("_", " "), getattr(before_jobs, name), getattr(now_jobs, name)) for name in SAME_OF_JOBS]
     pairs += compare_settings(old.settings, new.settings)
+    pairs += [(name, *(each.settings.get(name, "the preset's") for each in (old, new))) for name in OF_SPEED]
     for name, before, now in pairs:
-        if before != now and name not in FREE:
+        if before != now:
             raise InputError(
                 f"{folder} holds another study: its {name} is {before}, this one's {now}; give another --study-dir"
             )

@@ -183,6 +183,8 @@ def axes(given: Sequence[str], known: Sequence[str]) -> dict[str, tuple[str, ...
         name, equals, values = each.partition("=")
         if not equals or len(values.split(",")) != len(set(values.split(","))):
             raise InputError(f"--vary ({each!r}) must be KEY=VALUE,VALUE,... with every value once")
+        if name in found:
+            raise InputError(f"--vary {name} is given twice; name all its values in one")
         if name != TIER and name not in known:
             raise InputError(f"--vary: unknown setting '{name}'; {suggest(name, [TIER, *known])}")
         found[name] = tuple(values.split(","))

@@ -47,7 +47,7 @@ def read_row(
             except DataError as error:
                 failed.append(str(error))
         elif bad:
-            failed += bad
+            failed.append("; ".join(bad))
         else:
             left += 1
     return Row(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
@@ -84,16 +84,21 @@ def write_scaling(content: Content, folder: Path) -> str:
 
 
 def figures(content: Content) -> list[Figure]:
-    """Every plot that the runs allow."""
-    rows, simulated = content.rows, content.simulated
+    """Every plot that the runs allow; lines and bars of so many variants as can be told apart."""
+    rows, simulated = plots.leading(content.rows), content.simulated
+    shown, every = by_variant(rows), by_variant(content.rows)
+    trainings = {name: found for name, found in content.solutions.items() if name in shown}
     found = [
         plots.throughput(rows, content.mode, content.fits, simulated),
         plots.efficiencies(rows, simulated),
         phase_plots.phases(rows, simulated),
-        plots.variants(rows, simulated),
         phase_plots.staging(rows, simulated),
-        phase_plots.solution(content.solutions, simulated),
+        phase_plots.solution(trainings, simulated),
     ]
+    if len(shown) < len(every):
+        only = f" Only the {len(shown)} fastest of {len(every)} variants are drawn; the tables have all."
+        found = [None if each is None else replace(each, caption=each.caption + only) for each in found]
+    found.append(plots.variants(content.rows, simulated))
     return [figure for figure in found if figure is not None]
 
 
@@ -121,6 +126,7 @@ def page_of(content: Content, drawn: Sequence[Figure]) -> str:
     )  # fmt: skip
     return environment.get_template(PAGE).render(
         version=__version__,
+        page_title=f"{content.application} {content.preset}: {heading(content).lower()}",
         content=content,
         heading=heading(content),
         findings=findings(content),

@@ -20,13 +20,13 @@ from hpcbench.study.scaling.plots import (
     draw_ideal,
     draw_points,
     handles,
-    legend,
     looks,
     looks_of,
     node_axis,
     panels,
     shifts,
     sizes,
+    with_legend,
 )
 from hpcbench.study.scaling.rows import STEP_PHASES, Row, by_variant
 from hpcbench.study.scaling.solution import Solution, cheapest, fastest
@@ -107,7 +107,7 @@ def staging(rows: Sequence[Row], simulated: bool = False) -> Figure | None:
     if not found:
         return None
     nodes, look = sizes([row for own in found.values() for row in own]), looks(rows)
-    figure = style.canvas(3.3)
+    figure = with_legend(3.1, handles(list(found), look))
     axes = figure.subplots()
     firsts = [(own[0].nodes, own[0].middle("staging_bytes_per_s") or 0.0) for own in found.values()]
     draw_ideal(axes, firsts, nodes[-1])
@@ -117,7 +117,6 @@ def staging(rows: Sequence[Row], simulated: bool = False) -> Figure | None:
     node_axis(axes, nodes, 7.2, simulated)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1e9:,.10g}"))
     axes.set_ylabel("staging bandwidth (GB/s)")
-    legend(figure, handles(list(found), look))
     caption = (
         "Bytes that landed on all nodes together, per second of staging: medians of the repeats, and each repeat as a "
         "faint dot. Dotted: the smallest size times the factor in nodes. A curve that flattens meets the limit of what "
@@ -134,10 +133,12 @@ def solution(found: Mapping[str, Sequence[Solution]], simulated: bool = False) -
     nodes = sorted({each.nodes for each in everything})
     if len(nodes) < 2:
         return None
-    figure = style.canvas(3.6)
     longest = max(each.time_s for each in everything)
     unit, length = ("h", 3600.0) if longest > 10800 else ("min", 60.0) if longest > 180 else ("s", 1.0)
     look, best, least = looks_of(list(found)), fastest(everything), cheapest(everything)
+    figure = with_legend(
+        3.4, [Line2D([], [], label=name or "training to the target", **look[name], **SOLID) for name in shown]
+    )
     left, right = figure.subplots(1, 2)
     for axes, scale, name in ((left, length, "time"), (right, 1.0, "node_hours")):
         figures = {variant: costs(members, name) / scale for variant, members in shown.items()}
@@ -149,7 +150,6 @@ def solution(found: Mapping[str, Sequence[Solution]], simulated: bool = False) -
     mark(right, least.nodes, least.node_hours, least.node_hours_interval[0], "cheapest")
     left.set_ylabel(f"time to solution ({unit})")
     right.set_ylabel("node-hours of a training")
-    legend(figure, [Line2D([], [], label=name or "training to the target", **look[name], **SOLID) for name in shown])
     caption = (
         "Epochs to the target at the batch of each size, from the convergence study, times the samples of an epoch "
         "over the measured throughput, with staging and start. Bars: from the fewest epochs of their 95 % interval at "

@@ -96,11 +96,21 @@ def handles(shown: Sequence[str], found: Mapping[str, Mapping[str, Any]]) -> lis
     return [*medians, repeat, Line2D([], [], label="ideal", **IDEAL)]
 
 
-def legend(figure: Canvas, lines: Sequence[Line2D]) -> None:
-    """A legend above the axes, in rows that fit the width."""
+def with_legend(height: float, lines: Sequence[Line2D]) -> Canvas:
+    """A figure whose axes are ``height`` inches high, with a legend above them in rows that fit its width."""
     # A legend has the width of its longest label in every column.
-    columns = max(1, min(len(lines), 5, 100 // (10 + max(len(str(line.get_label())) for line in lines))))
+    widest = 0.75 + 0.064 * max(len(str(line.get_label())) for line in lines)
+    columns = max(1, min(len(lines), 5, int((style.WIDTH - 0.1) / widest)))
+    figure = style.canvas(height + 0.17 * -(-len(lines) // columns))
     figure.legend(handles=by_row(lines, columns), loc="outside upper left", ncols=columns, handlelength=3)
+    return figure
+
+
+def leading(rows: Sequence[Row]) -> list[Row]:
+    """The rows of as many variants as markers tell apart: those of the highest throughput at their largest size."""
+    found = by_variant(rows)
+    order = sorted(found, key=lambda name: (found[name][-1].nodes, rate(found[name][-1])), reverse=True)
+    return [row for row in rows if row.variant in order[: len(MARKERS)]]
 
 
 def draw_points(axes: Axes, rows: Sequence[Row], name: str, look: Mapping[str, Any], shift: float = 1.0) -> None:
@@ -128,7 +138,7 @@ def throughput(
         return None
     curves = {name: fit for name, fit in (fits or {}).items() if name in shown and math.isfinite(fit.fraction)}
     nodes = sizes([row for members in shown.values() for row in members])
-    figure = style.canvas(3.9)
+    figure = with_legend(3.7, handles(list(shown), found))
     axes = figure.subplots()
     draw_ideal(axes, [(members[0].nodes, rate(members[0])) for members in shown.values()], nodes[-1])
     for (variant, shift), members in zip(shifts(list(shown), nodes).items(), shown.values(), strict=True):
@@ -142,7 +152,6 @@ def throughput(
     node_axis(axes, nodes, 7.2, simulated)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: thousands(value)))
     axes.set_ylabel("training samples/s")
-    legend(figure, handles(list(shown), found))
     caption = throughput_caption(mode, curves, len(shown) > 1)
     return Figure("throughput", "Throughput against nodes", caption, figure)
 
@@ -175,7 +184,7 @@ def efficiencies(rows: Sequence[Row], simulated: bool = False) -> Figure | None:
     if not shown:
         return None
     nodes = sizes([row for members in shown.values() for row in members])
-    figure = style.canvas(3.3)
+    figure = with_legend(3.1, handles(list(shown), found))
     axes = figure.subplots()
     axes.axhline(1.0, **IDEAL)
     for (variant, shift), members in zip(shifts(list(shown), nodes).items(), shown.values(), strict=True):
@@ -184,7 +193,6 @@ def efficiencies(rows: Sequence[Row], simulated: bool = False) -> Figure | None:
     axes.set_ylim(0, max(1.1, axes.get_ylim()[1]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
     axes.set_ylabel("efficiency")
-    legend(figure, handles(list(shown), found))
     caption = (
         "Throughput over that of the smallest size, divided by the factor in nodes. Bars reach from the slowest to the "
         "fastest repeat, against the median of the smallest size."
@@ -226,7 +234,7 @@ def variants(rows: Sequence[Row], simulated: bool = False) -> Figure | None:
     nodes = sizes(rows)
     if len(names) < 2:
         return None
-    labels = [fill(name or "as given", 32) for name in names]
+    labels = [fill(name or "as given", 32 if len(names) <= ACROSS * 2 else 48) for name in names]
     across, down = panels(len(nodes), ACROSS)
     tall = 0.12 + 0.14 * max(label.count("\n") + 1 for label in labels)
     figure = style.canvas(0.5 + down * (0.55 + tall * len(names)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -10,19 +10,33 @@ from typing import Any
 from hpcbench.application import Application, find_application
 from hpcbench.batch.job import Wish, at_least, ranks_per_node
 from hpcbench.batch.site import Site, find_site
-from hpcbench.config.resolve import known_keys, resolve
+from hpcbench.config.resolve import known_keys, read_yaml, resolve
 from hpcbench.config.schema import RunConfig
 from hpcbench.measure.environment import cores_allowed
 from hpcbench.parallel.mesh_shape import spatial_sizes
 from hpcbench.study.scaling.definition import TIER, TIERS, Scaling
 from hpcbench.study.scaling.jobs import job_of, run_settings
-from hpcbench.study.scaling.ladder import all_runs, axes, checked, nodes_list, short
+from hpcbench.study.scaling.ladder import (
+    PlannedRun,
+    Variant,
+    all_runs,
+    axes,
+    checked,
+    groups,
+    local_batch_size,
+    nodes_list,
+    places,
+    run_nodes,
+    short,
+)
 from hpcbench.study.scaling.rows import Mode
 from staging.errors import InputError
 
-DECIDED = ("train.seed", "train.max_steps", "train.target", "parallel.devices", "parallel.simulated_nodes",
-           "staging.destination", "measure.probe", "train.baselines")  # fmt: skip
+DECIDED = ("train.seed", "train.max_steps", "parallel.devices", "parallel.simulated_nodes",
+           "parallel.simulated_ranks", "staging.destination", "measure.probe", "train.baselines")  # fmt: skip
 """Settings that the study itself decides."""
+OF_BATCH = ("train.local_batch_size", "train.accumulation", "parallel.spatial")
+"""Settings that decide the batch of a point, and are the same in all of a study."""
 INSTEAD = {
     "train.seed": "--seed", "train.max_steps": "--steps", "staging.destination": "--vary tier=DIR or --local-path",
     "parallel.devices": "--nodes and --ranks-per-node", "parallel.simulated_nodes": "--nodes",
@@ -55,10 +69,15 @@ def define(application: Application, asked: ScalingRequest, settings: Mapping[st
 
     site = find_site(asked.site)
     config = resolve(application, asked.preset, list(asked.files), dict(settings))
-    refuse_decided(settings, "")
+    refuse_decided(settings, "", asked.steps)
+    for path in asked.files:
+        refuse_decided(dotted(read_yaml(path)), f"{path}: ", asked.steps)
     check_options(asked, config)
     vary = axes(asked.vary, [key for key, _ in known_keys(type(config))])
-    refuse_decided(vary, "--vary ")
+    refuse_decided(vary, "--vary ", asked.steps)
+    for key in vary:
+        if key in OF_BATCH:
+            raise InputError(f"--vary {key} would change the batch of a size; give each value a study of its own")
     wish = replace(asked.wish, cores_per_rank=None)
     per_node = ranks_per_node(site, wish)
     nodes = nodes_list(asked.nodes)
@@ -75,16 +94,27 @@ def define(application: Application, asked: ScalingRequest, settings: Mapping[st
     check_points(study, site)
     first = job_of(study, site, all_runs(study)[0], Path("run"))
     study = replace(study, cores_per_rank=first.cores_per_rank, gpus_per_rank=first.gpus_per_rank)
-    check_data(study, config)
+    check_data(study)
     return study
 
 
-def refuse_decided(settings: Mapping[str, Any], where: str) -> None:
+def refuse_decided(settings: Iterable[str], where: str, steps: int | None) -> None:
     """Refuse a setting that is the study's own."""
     for key in settings:
         if key in DECIDED:
             hint = f"use {INSTEAD[key]}" if key in INSTEAD else "leave it out"
             raise InputError(f"{where}{key} is for the study to set; {hint}")
+        if key == "train.target" and steps is not None:
+            raise InputError(f"{where}train.target ends no run of --steps ({steps}); leave out one of them")
+
+
+def dotted(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """The dotted keys of a file of settings."""
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from dotted(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
 
 
 def check_options(asked: ScalingRequest, config: RunConfig) -> None:
@@ -147,22 +177,30 @@ def check_points(study: Scaling, site: Site) -> None:
                 f"--vary: two values of {', '.join(map(short, study.vary))} would share the run {run.name}"
             )
         names.add(run.name)
-        if run.repeat == 1 and run.instance in (None, 1):
-            resolve(application, study.preset, [Path(name) for name in study.files], run_settings(study, run))
-            job_of(study, site, run, Path(run.name))
+    for run in first_runs(study):
+        resolve(application, study.preset, [Path(name) for name in study.files], run_settings(study, run))
+        job_of(study, site, run, Path(run.name))
 
 
-def check_data(study: Scaling, config: RunConfig) -> None:
-    """There is a dataset, and a batch is no larger than it. Raises ``InputError``."""
-    from hpcbench.study.scaling.ladder import local_batch_size, places, run_nodes
+def check_data(study: Scaling) -> None:
+    """There is a dataset for every variant, and no batch is larger than it. Raises ``InputError``."""
     from hpcbench.train.build import open_data
 
-    training, _ = open_data(find_application(study.application), config)
-    for run in all_runs(study):
+    application, samples = find_application(study.application), dict[Variant, int]()
+    for run in first_runs(study):
+        of_data = tuple(pair for pair in run.point.variant if pair[0].startswith("data."))
+        if of_data not in samples:
+            config = resolve(application, study.preset, [Path(name) for name in study.files], run_settings(study, run))
+            samples[of_data] = len(open_data(application, config)[0])
         nodes = run_nodes(study, run)
         batch = local_batch_size(study, nodes) * study.accumulation * places(study, nodes)
-        if batch > len(training):
+        if batch > samples[of_data]:
             raise InputError(
-                f"--nodes {nodes}: a global batch of {batch} is more than the {len(training)} training samples; lower "
-                "--nodes or train.local_batch_size, or use more samples"
+                f"--nodes {nodes}: a global batch of {batch} is more than the {samples[of_data]} training samples; "
+                "lower --nodes or train.local_batch_size, or use more samples"
             )
+
+
+def first_runs(study: Scaling) -> list[PlannedRun]:
+    """A run for each point."""
+    return [group[0] for group in groups(study) if group[0].repeat == 1]

@@ -67,7 +67,7 @@ def why(path: Path, state: Standing, summary: Summary | None) -> str:
 
 def last_words(path: Path) -> str:
     """The last line of the job's log that says what is wrong, else its last line."""
-    logs = sorted(path.glob("job*.log"), key=lambda log: log.stat().st_mtime)
+    logs = sorted([*path.glob("job*.log"), *path.glob("hpcbench.[oe]*")], key=lambda log: log.stat().st_mtime)
     lines = logs[-1].read_text(encoding="utf-8", errors="replace").splitlines() if logs else []
     said = [line.strip() for line in lines if line.strip()]
     wrong = [line for line in said if "error:" in line or "aborted:" in line]

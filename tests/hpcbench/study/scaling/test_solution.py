@@ -1,0 +1,116 @@
+"""Time to solution: throughput times epochs, with staging and start, in hours of nodes, cores and GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcbench.study.fit import EpochFit, fit_epochs
+from hpcbench.study.scaling.rows import Measured, Row
+from hpcbench.study.scaling.solution import cheapest, fastest, solutions
+
+BATCHES = (32, 64, 128, 256)
+EXACT = fit_epochs(BATCHES, [10 * (1 + batch / 128) for batch in BATCHES])
+NOISY = fit_epochs(BATCHES * 2, [10 * (1 + batch / 128) * f for f in (0.9, 1.1) for batch in BATCHES])
+SAMPLES = 36_000
+
+
+def row(nodes: int, batch: int, *rates: float, **more: int) -> Row:
+    return Row(nodes, "", [Measured(nodes, batch, each, {}) for each in rates], **more)
+
+
+def test_a_run_is_its_epochs_and_what_comes_before_them() -> None:
+    measured = Measured(8, 128, 200.0, {}, init_s=20.0, staging_s=100.0)
+    (found,) = solutions([Row(4, "", [measured], cores_per_node=48, gpus_per_node=2)], EXACT, SAMPLES)
+    assert found.epochs == pytest.approx(20)
+    assert found.time_s == pytest.approx(20 * 36_000 / 200 + 120)
+    assert found.node_hours == pytest.approx(4 * 3720 / 3600)
+    assert found.core_hours == pytest.approx(48 * 4 * 3720 / 3600)
+    assert found.gpu_hours == pytest.approx(2 * 4 * 3720 / 3600)
+    assert (found.nodes, found.global_batch_size, found.extrapolated) == (4, 128, False)
+
+
+def test_cores_and_gpus_that_are_not_known_have_no_hours() -> None:
+    (found,) = solutions([row(4, 128, 200)], EXACT, SAMPLES)
+    assert (found.core_hours, found.gpu_hours) == (None, None)
+
+
+def test_medians_are_over_repeats() -> None:
+    repeats = [
+        Measured(1, 128, rate, {}, init_s=init, staging_s=staging)
+        for rate, init, staging in ((200.0, 5.0, None), (100.0, 900.0, 60.0), (210.0, 7.0, 80.0))
+    ]
+    (found,) = solutions([Row(1, "", repeats)], EXACT, SAMPLES)
+    assert found.time_s == pytest.approx(20 * 36_000 / 200 + 7 + 70)
+
+
+def test_evaluations_count_where_their_number_is_given() -> None:
+    one = Row(1, "", [Measured(1, 128, 200.0, {}, evaluation_s=3.0)])
+    without, once, twice = (solutions([one], EXACT, SAMPLES, number)[0].time_s for number in (0, 1, 2))
+    assert (once - without, twice - without) == pytest.approx((20 * 3, 20 * 6))
+
+
+def test_the_interval_has_the_band_of_epochs_at_the_slowest_and_fastest_repeat() -> None:
+    (found,) = solutions([row(2, 128, 100, 200, 250)], NOISY, SAMPLES)
+    low, high = (float(end) for end in NOISY.band(128))
+    assert found.epochs_interval == pytest.approx((low, high))
+    assert found.time_interval == pytest.approx((low * SAMPLES / 250, high * SAMPLES / 100))
+    assert found.node_hours_interval == pytest.approx(tuple(2 * end / 3600 for end in found.time_interval))
+
+
+@given(
+    rates=st.lists(st.floats(1, 1e5), min_size=1, max_size=5),
+    batch=st.integers(1, 5000),
+    instances=st.integers(1, 8),
+    fit=st.sampled_from([EXACT, NOISY]),
+)
+def test_the_estimate_is_in_its_interval(rates: list[float], batch: int, instances: int, fit: EpochFit) -> None:
+    (found,) = solutions([row(8, batch, *rates, instances=instances)], fit, SAMPLES)
+    low, high = found.time_interval
+    assert 0 <= low <= found.time_s * (1 + 1e-9)
+    assert found.time_s <= high * (1 + 1e-9)
+
+
+def test_the_interval_of_one_repeat_of_exact_epochs_is_a_point() -> None:
+    (found,) = solutions([row(2, 128, 100)], EXACT, SAMPLES)
+    assert found.time_interval == pytest.approx((found.time_s, found.time_s))
+
+
+@pytest.mark.parametrize(("batch", "outside"), [(31, True), (32, False), (256, False), (257, True)])
+def test_batches_outside_of_the_fit_are_extrapolated(batch: int, outside: bool) -> None:
+    (found,) = solutions([row(1, batch, 10)], EXACT, SAMPLES)
+    assert found.extrapolated is outside
+
+
+def test_instances_share_the_nodes_and_the_throughput() -> None:
+    """Four trainings side by side take as long as one of them alone on its nodes, and each costs what that one does."""
+    (alone,) = solutions([row(2, 64, 50, cores_per_node=8)], NOISY, SAMPLES)
+    (shared,) = solutions([row(8, 64, 200, cores_per_node=8, instances=4)], NOISY, SAMPLES)
+    assert shared == replace(alone, nodes=8, instances=4)
+
+
+def test_strong_scaling_costs_more_and_a_large_batch_more_epochs() -> None:
+    strong = solutions([row(4, 64, 300), row(1, 64, 100), row(2, 64, 190), Row(8, "", [])], EXACT, SAMPLES)
+    assert [each.nodes for each in strong] == [1, 2, 4]
+    assert (cheapest(strong).nodes, fastest(strong).nodes) == (1, 4)
+    # Ideal weak scaling: 8 times the throughput, 30 / 12.5 times the epochs from batch 32 to 256.
+    weak = solutions([row(size, 32 * size, 100 * size) for size in (1, 2, 4, 8)], EXACT, SAMPLES)
+    assert weak[0].time_s / weak[-1].time_s == pytest.approx(8 * 12.5 / 30)
+    assert weak[-1].node_hours / weak[0].node_hours == pytest.approx(30 / 12.5)
+
+
+def test_equal_costs_are_decided_by_time_and_equal_times_by_cost() -> None:
+    ideal = solutions([row(size, 64, 100 * size) for size in (1, 2, 4)], EXACT, SAMPLES)
+    assert np.ptp([each.node_hours for each in ideal]) < 1e-9
+    same = [replace(each, node_hours=1.0) for each in ideal]
+    assert cheapest(same).nodes == 4
+    stuck = [replace(each, time_s=1.0) for each in solutions([row(n, 64, 100) for n in (4, 1, 2)], EXACT, SAMPLES)]
+    assert fastest(stuck).nodes == 1
+
+
+def test_a_fit_without_numbers_gives_no_solutions() -> None:
+    assert solutions([row(1, 64, 100)], fit_epochs([32, 64], [5, 6]), SAMPLES) == []

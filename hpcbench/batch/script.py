@@ -38,7 +38,7 @@ def job_script(job: Job, site: Site, scheduler: ModuleType) -> str:
     """The whole script."""
     head = [f"#!{scheduler.SHELL}", *(f"{scheduler.PREFIX} {line}" for line in scheduler.directives(job, site)), ""]
     parts = [
-        about(job, site), place(job, scheduler), software(job), programs(job, site), doctor(job),
+        about(job, site), place(job, site, scheduler), software(job), programs(job, site), doctor(job),
         training(job, scheduler), ending(job, scheduler),
     ]  # fmt: skip
     return "\n".join([*head, *("\n".join(part) + "\n" for part in parts if part)])
@@ -55,10 +55,11 @@ def about(job: Job, site: Site) -> list[str]:
     return [f"# {line}" for text in lines for line in textwrap.wrap(text, 110)]
 
 
-def place(job: Job, scheduler: ModuleType) -> list[str]:
+def place(job: Job, site: Site, scheduler: ModuleType) -> list[str]:
     """Where, and the how-many-eth time."""
     return [
         "set -euo pipefail",
+        *(["trap : TERM  # the run ends first, and then what it staged goes"] if site.scheduler == "local" else []),
         f"run={quoted(job.folder)}",
         f"job_id={scheduler.JOB_ID}",
         f"attempt={scheduler.ATTEMPT}",

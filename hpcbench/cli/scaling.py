@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,11 @@ if TYPE_CHECKING:
     from hpcbench.study.scaling.study import Ways
 
 KINDS = ("strong", "weak", "throughput")
-OPTIONS = ("site", "repeats", "steps", "global_batch_size", "instance_nodes", "vary", "no_stage", "wait", "seed")
+OPTIONS = ("site", "repeats", "steps", "global_batch_size", "instance_nodes", "vary", "no_stage", "wait", "seed",
+           "convergence", "runs")  # fmt: skip
 """Options that other kinds of studies do not have."""
+OF_JOBS = {"modules": "module", "environment": "env"}
+"""Options of a job that are not called as what they ask for."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,6 +65,15 @@ def scaling(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     return run_study(study, args.study_dir, ways(args), extras(args), dry_run=args.dry_run)
 
 
+def job_options(args: argparse.Namespace) -> list[str]:
+    """The options of a job that the command line has."""
+    from hpcbench.batch.job import Wish
+
+    asked, plain = wished(args, 1), Wish()
+    names = [each.name for each in fields(Wish) if getattr(asked, each.name) != getattr(plain, each.name)]
+    return [f"--{OF_JOBS.get(name, name).replace('_', '-')}" for name in names]
+
+
 def given(value: int | None, default: int) -> int:
     """``value``, where the command line has it."""
     return default if value is None else value
@@ -90,13 +103,16 @@ def describe(args: argparse.Namespace) -> int:
 
     from hpcbench.study.folder import StudyFolder
     from hpcbench.study.scaling import study as whole
+    from hpcbench.study.scaling.request import check_data
 
     folder = StudyFolder(Path(args.subject))
     study = whole.read_study(folder)
     if args.kind == "status":
         print(whole.status(study, folder))
     elif args.kind == "resume":
-        return whole.run_study(study, folder.path, replace(ways(args), retry=True), extras(args))
+        check_data(study)
+        again = replace(ways(args), retry=True)
+        return whole.run_study(study, folder.path, again, extras(args), dry_run=args.dry_run)
     elif args.kind == "collect":
         from hpcbench.study.scaling.collect import collect
 

@@ -19,7 +19,7 @@ DESCRIPTION = """\
 Speed: the same training on more and more nodes, as batch jobs or on this machine.
 
   hpcbench study strong cosmoflow --preset mlperf --data.root /pscratch/cosmoflow \\
-      --site perlmutter-gpu --account m1234 --nodes 8,16,32,64 --steps 200 --study-dir studies/strong
+      --site perlmutter-gpu --account m1234 --nodes 8,16,32 --steps 200 --study-dir studies/strong
       the same global batch on every size; weak keeps the batch of a rank, throughput runs
       instances of --instance-nodes beside one another. Shows the plan with its node-hours,
       then submits; --dry-run stops before. Without --site the nodes are simulated here.
@@ -98,6 +98,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 MATRIX = ("preset", "batch_sizes", "optimizers", "seeds", "placements", "nodes", "borrow", "lr", "lr_rule", "lr_search",
           "own", "samples_per_s_per_rank", "parallel_efficiency")  # fmt: skip
 MATRIX_ALONE = tuple(name for name in MATRIX if name not in ("preset", "nodes"))
+TRUE_ALONE = ("keep", "no_estimate")
+"""Switches of convergence studies."""
+OWN_NAMES = {"own": "with"}
+ALSO = {"resume": ("wait", "convergence", "runs"), "report": ("convergence", "runs")}
+"""Options of scaling studies that go with a folder."""
 
 
 def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> int:
@@ -105,10 +110,12 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     if args.kind not in KINDS:
         raise InputError(f"unknown kind of study '{args.kind}'; {suggest(args.kind, list(KINDS))}")
     if args.kind in scaling.KINDS:
-        refuse(args, MATRIX_ALONE, "convergence studies")
+        refuse(args, (*MATRIX_ALONE, *TRUE_ALONE), "convergence studies")
         return scaling.scaling(args, overrides)
     if args.kind == "convergence":
         refuse(args, scaling.OPTIONS, "scaling studies")
+        for option in scaling.job_options(args):
+            raise InputError(f"{option} is for scaling studies, not study convergence; leave it out")
         return convergence(args, overrides)
     return describe(args, overrides)
 
@@ -116,8 +123,14 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
 def refuse(args: argparse.Namespace, names: Sequence[str], whose: str) -> None:
     """Refuse options of another kind of study."""
     for name in names:
-        if getattr(args, name) is not None:
-            raise InputError(f"--{name.replace('_', '-')} is for {whose}, not study {args.kind}; leave it out")
+        value = getattr(args, name)
+        if value is not None and value is not False:
+            raise InputError(f"{option_of(name)} is for {whose}, not study {args.kind}; leave it out")
+
+
+def option_of(name: str) -> str:
+    """The option that sets an argument: ``--lr-rule`` of ``lr_rule``, ``--with`` of ``own``."""
+    return f"--{OWN_NAMES.get(name, name).replace('_', '-')}"
 
 
 def convergence(args: argparse.Namespace, overrides: dict[str, str]) -> int:
@@ -162,8 +175,8 @@ def shared_cores(jobs: int | None, processes: int) -> tuple[int, int]:
 
 def describe(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Write the pages of a study again, or say how it stands."""
-    fixed = (*MATRIX, *(name for name in scaling.OPTIONS if name != "wait"), "study_dir")
-    extra = [f"--{name.replace('_', '-')}" for name in fixed if getattr(args, name) is not None]
+    fixed = [name for name in (*MATRIX, *scaling.OPTIONS, "study_dir") if name not in ALSO.get(args.kind, ())]
+    extra = [option_of(name) for name in fixed if getattr(args, name) is not None] + scaling.job_options(args)
     if extra or overrides:
         extra += [f"--{name}" for name in overrides]
         raise InputError(f"study {args.kind} takes the folder of a study alone, not {extra[0]}")
@@ -179,6 +192,7 @@ def describe(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     if (folder.read() or {}).get("kind") in scaling.KINDS:
         return scaling.describe(args)
     study = read_study(folder)
+    refuse(args, ALSO.get(args.kind, ()), "scaling studies")
     if args.kind == "resume":
         raise InputError(f"{folder.path} is a convergence study: its own command goes on with it (see study.json)")
     if args.kind == "collect":

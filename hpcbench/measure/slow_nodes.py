@@ -45,6 +45,6 @@ def by_node(ranks: Sequence[Mapping[str, Any]], name: str) -> dict[str, float]:
         value = rank.get(name)
         if name == "compute_s" and value is not None:
             value = value / rank["steps"] if rank["steps"] else None
-        if value:
+        if value is not None and value > 0:  # in a table that was read, what is unset is not a number
             found.setdefault(str(rank["node"]), []).append(float(value))
     return {node: median(values) for node, values in found.items()}

@@ -29,6 +29,7 @@ def processor_s() -> float:
 class Mark:
     """Where the clocks of a rank stand."""
 
+    steps: int
     wall_s: float
     phases_s: Mapping[str, float]
     cpu_s: float
@@ -60,7 +61,7 @@ class StepTimes:
     def begin(self) -> None:
         """Steps follow."""
         if self.warmup_steps <= 0:
-            self._since = self._mark()
+            self._since = self._start()
 
     def step(self, samples: int) -> None:
         """A step of so many samples is done."""
@@ -71,14 +72,14 @@ class StepTimes:
         self.warmup_steps -= 1
         if self.warmup_steps == 0:
             self.phases.settle()
-            self._since = self._mark()
+            self._since = self._start()
 
     def end(self) -> None:
         """No step follows for a while. The device must have been waited for."""
         since, self._since = self._since, None
-        if since is None:
+        if since is None or since.steps == self.steps:
             return
-        now = self._mark()
+        now = Mark(self.steps, self.clock(), self.phases.spans.totals(), self.processor(), self.joules())
         self.wall_s += now.wall_s - since.wall_s
         for name in STEP_PHASES:
             self.phases_s[name] += now.phases_s.get(name, 0.0) - since.phases_s.get(name, 0.0)
@@ -86,5 +87,6 @@ class StepTimes:
         known = self.energy_j is not None and now.joules is not None and since.joules is not None
         self.energy_j = self.energy_j + now.joules - since.joules if known else None  # type: ignore[operator]
 
-    def _mark(self) -> Mark:
-        return Mark(self.clock(), self.phases.spans.totals(), self.processor(), self.joules())
+    def _start(self) -> Mark:
+        cpu_s, joules = self.processor(), self.joules()  # first, since they take a while, which is of no step
+        return Mark(self.steps, self.clock(), self.phases.spans.totals(), cpu_s, joules)

@@ -16,6 +16,7 @@ from hpcbench.results import style, units
 from hpcbench.results.plots import metric_label, words
 from hpcbench.results.records import Run
 from hpcbench.results.references import references, spread
+from hpcbench.results.summary import Summary
 from staging.errors import DataError
 from staging.probing.bounds import BUSY_WORDS
 from staging.probing.ceilings import WORDS
@@ -277,14 +278,23 @@ def machine_pairs(run: Run, system: dict[str, Any]) -> list[tuple[str, str]]:
         ("device", s.device),
         ("ranks", f"{s.world_size:,}{s.splitting}{s.simulating} on {count(s.nodes, 'node')}"),
         ("threads per rank", str(s.threads)),
+        ("energy", energy(s)),
+        *(("slow node", node) for node in s.slow_nodes),
     ]
     shown = {
         "system": "system_name", "processor": "host_processor_model_name", "memory": "host_memory_capacity",
         "accelerator": "accelerator_model_name", "framework": "framework", "operating system": "operating_system",
     }  # fmt: skip
-    return pairs + [
+    return [pair for pair in pairs if pair[1]] + [
         (label, str(system[key])) for label, key in shown.items() if system.get(key) not in ("", "N/A", None)
     ]
+
+
+def energy(s: Summary) -> str:
+    """Joules with their source, or why there are none; nothing of runs that did not look."""
+    if s.energy_j is None:
+        return s.energy_note
+    return f"{units.prefixed(s.energy_j, 'J')} ({s.energy_source}: {s.energy_note})"
 
 
 def description_pairs(values: dict[str, Any]) -> list[tuple[str, str]]:

@@ -29,11 +29,10 @@ from hpcbench.parallel.fabric import Fabric
 from hpcbench.parallel.gradients import GradientReducer
 from hpcbench.parallel.group import Group
 from hpcbench.parallel.mesh import Mesh
-from hpcbench.parallel.sharded import ShardedGradients, gathered, sharded_optimizer_state
+from hpcbench.parallel.sharded import ShardedGradients
 from hpcbench.parallel.spatial.layers import own_part
 from hpcbench.parallel.spatial.spans import Span
 from hpcbench.results.run_folder import RunFolder
-from hpcbench.train import checkpoint as checkpoints
 from hpcbench.train.arrivals import Arrivals
 from hpcbench.train.build import open_data
 from hpcbench.train.console import Console
@@ -43,7 +42,6 @@ from hpcbench.train.losses import LossBuffer
 from hpcbench.train.node_shard import NodeShard
 from hpcbench.train.noise_scale import NoiseScale
 from hpcbench.train.own_figures import OwnFigures
-from hpcbench.train.setup import setup_of
 from hpcbench.train.state import State
 from hpcbench.train.task import Task
 from hpcbench.train.trust_ratios import TrustRatios
@@ -293,44 +291,3 @@ class Run:
         """The scored time ends."""
         self.log.run_stop(status, reason)  # type: ignore[arg-type]
         self.own.stop()
-
-    def save_checkpoint(self, last: bool = False) -> None:
-        """Write a checkpoint if one is due. Rank 0 writes; the others go on."""
-        every = self.config.train.checkpoint_every
-        if not every or (self.state.epoch % every and not last and not self.state.micro_batch):
-            return
-        model, optimizer = gathered(self.model.state_dict()), gathered(self.optimizer.state_dict())
-        if self.is_first:
-            statistics = self.statistics.state() if self.data_ranks.turns > 1 else []
-            content = checkpoints.Checkpoint(
-                model=model,
-                optimizer=optimizer,
-                precision=self.fabric._precision.state_dict(),
-                state=self.state.as_dict(),
-                setup=setup_of(self),
-                statistics=statistics,
-            )
-            checkpoints.save(content, self.folder.checkpoints, self.config.train.keep_checkpoints)
-            self.checkpoints_written += 1
-
-    def restore(self, found: checkpoints.Checkpoint) -> None:
-        """Continue from a checkpoint. Raises ``InputError`` if it is another run's."""
-        if checkpoints.check_setup(found.setup, setup_of(self), int(found.state["micro_batch"])):
-            self.console.say(f"goes on as {self.mesh.shape.words} ranks (data x spatial), which rounds differently")
-        checkpoints.load_model(self.model, found.model)
-        self.optimizer.load_state_dict(sharded_optimizer_state(found.optimizer, self.optimizer))
-        self.fabric._precision.load_state_dict(found.precision)
-        if found.statistics:
-            self.statistics.load(found.statistics)
-        self.state = State.from_dict(found.state)
-        self.state.resumed += 1
-        if self.noise_scale is not None and self.is_first and self.folder.noise_scale.exists():
-            self.noise_scale.restore(self.folder.read_noise_scale()[["gradient_sq", "tr_sigma"]].to_numpy())
-
-    def stop_if_asked(self) -> None:
-        """End the run for a signal; one process alone can save what it has done of the epoch."""
-        if self.interrupts.received is not None:
-            if self.launch.world_size == 1:
-                self.flush_losses()
-                self.save_checkpoint()
-            self.interrupts.check()

@@ -18,6 +18,7 @@ from hpcbench.train.dropout import set_sample_keys
 from hpcbench.train.evaluate import evaluate
 from hpcbench.train.parts import Part, has_all_steps, parts_left, record_part
 from hpcbench.train.randomness import sample_keys
+from hpcbench.train.saving import save_checkpoint, stop_if_asked
 from hpcbench.train.shards import reshuffle_shards
 from hpcbench.train.simulated_nodes import draw_homes
 from hpcbench.train.stage import finish_staging
@@ -33,22 +34,24 @@ Batches = Iterator[tuple[Tensor, Tensor, Tensor]]
 
 
 def train(run: Run) -> bool:
-    """Train until the target is reached, or for ``max_epochs``; returns whether it was reached."""
+    """Train until the target is reached, or for ``max_epochs`` or ``max_steps``; returns whether it was reached."""
     while not is_over(run):
         draw_homes(run)
         reshuffle_shards(run)
         reached = train_and_evaluate(run, run.state.epoch + 1)
         with run.phase("checkpoint"):
-            run.save_checkpoint(last=reached or is_over(run))
+            save_checkpoint(run, last=reached or is_over(run))
         if reached:
             return True
+    if run.state.evaluated > run.state.epoch:
+        run.log.epoch_stop(run.state.epoch + 1)
     return False
 
 
 def is_over(run: Run) -> bool:
-    """Whether the run has trained for as long as it may."""
+    """Whether the run has trained for as long as it may, and was evaluated then."""
     if run.config.train.max_steps is not None:
-        return has_all_steps(run)
+        return has_all_steps(run) and not run.state.epoch_losses
     return run.state.epoch >= run.config.train.max_epochs
 
 
@@ -60,8 +63,9 @@ def train_and_evaluate(run: Run, epoch: int) -> bool:
     batches = start_epoch(run, epoch)
     for part in parts_left(run):
         train_part(run, epoch, batches, part)
-        if part.last:
+        if part.last or has_all_steps(run):
             finish_staging(run)
+        if part.last:
             run.log.epoch_stop(epoch)
         trained = time.perf_counter()
         run.log.eval_start(part.end)
@@ -76,8 +80,6 @@ def train_and_evaluate(run: Run, epoch: int) -> bool:
                 run.log.epoch_stop(epoch)
             run.stop_clock("success")
             return True
-    if has_all_steps(run) and run.state.micro_batch:
-        run.log.epoch_stop(epoch)
     return False
 
 
@@ -105,7 +107,7 @@ def train_part(run: Run, epoch: int, batches: Batches, part: Part) -> None:
         run.step_loss += loss
         if last:
             optimizer_step(run, sizes[micro // per_step])
-            run.stop_if_asked()
+            stop_if_asked(run)
     run.flush_losses()
     run.step_times.end()
 

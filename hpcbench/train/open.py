@@ -31,6 +31,7 @@ from hpcbench.train.distribute import distribute
 from hpcbench.train.interrupt import Interrupts
 from hpcbench.train.noise_scale import check_noise_scale
 from hpcbench.train.ranks import Ranks
+from hpcbench.train.saving import restore
 from hpcbench.train.shards import check_placement
 from hpcbench.train.slabs import check_slabs
 from hpcbench.train.stage import check_transform
@@ -85,7 +86,7 @@ def open_run(
         whole_model=whole, optimizer=optimizer, reducer=reducer, started=started,
     )  # fmt: skip
     if found is not None:
-        ranks.together(lambda: run.restore(found))
+        ranks.together(lambda: restore(run, found))
     if run.is_first:
         folder.write_config(as_tree(config))
     scale_to_batch(config, run.global_batch_size)

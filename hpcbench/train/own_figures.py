@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.measure.energy import Absent, Energy, EnergyMeter, find_energy_counters
+from hpcbench.measure.memory import reset_peak_memory
 from hpcbench.measure.node_probe import ProbeResult, probe
 from hpcbench.measure.step_times import STEP_PHASES, StepTimes
 
@@ -36,6 +38,7 @@ class OwnFigures:
         """The clock starts next; collective where ranks are probed."""
         if run.config.measure.probe:
             self.probed = probe(run.group, run.device)
+            reset_peak_memory(run.device)
         self.meter.start()
 
     def stop(self) -> None:
@@ -80,7 +83,10 @@ def all_figures(run: Run, own: OwnFigures) -> tuple[list[dict[str, Any]], NodesE
     """Rows of all ranks, and the energy of all nodes; collective."""
     everyone = run.group.all_gather_object((own.row(run), own.host, own.meter.read() if own.reads else None))
     readings = {host: reading for _, host, reading in everyone if reading is not None}
-    return [row for row, _, _ in everyone], added_up(readings)
+    energy = added_up(readings)
+    if energy.joules is not None and run.state.resumed:
+        energy = replace(energy, note=f"{energy.note}, since the run was resumed")
+    return [row for row, _, _ in everyone], energy
 
 
 def added_up(readings: dict[str, Energy | Absent]) -> NodesEnergy:
@@ -91,11 +97,10 @@ def added_up(readings: dict[str, Energy | Absent]) -> NodesEnergy:
         host, reason = next(iter(absent.items()))
         where = f"{host}: " if known else ""
         return NodesEnergy(None, "", f"not measured: {where}{reason}")
-    sources = dict.fromkeys((reading.source, reading.covers) for reading in known)
-    note = "; ".join(f"{covers} of {len(known)} node{'s' if len(known) > 1 else ''}" for _, covers in sources)
-    return NodesEnergy(
-        sum(reading.joules for reading in known), ", ".join(dict.fromkeys(source for source, _ in sources)), note
-    )
+    nodes = Counter((reading.source, reading.covers) for reading in known)
+    note = "; ".join(f"{covers} of {count} node{'s' if count > 1 else ''}" for (_, covers), count in nodes.items())
+    sources = dict.fromkeys(source for source, _ in nodes)
+    return NodesEnergy(sum(reading.joules for reading in known), ", ".join(sources), note)
 
 
 def node_name(run: Run) -> str:

@@ -15,7 +15,7 @@ class Part:
     """Optimizer steps of an epoch up to an evaluation."""
 
     end: float
-    """Epochs of the run when it is evaluated, to three digits (six where ``max_steps`` ends it); whole at its end."""
+    """Epochs of the run when it is evaluated, to three digits (six where ``max_steps`` is set); whole at its end."""
     micro_batches: int | None
     """Micro-batches of the epoch until then; unset for all."""
 
@@ -28,24 +28,33 @@ class Part:
 def parts_left(run: Run) -> list[Part]:
     """What the epoch under way has still to be trained or evaluated, in order; its last part has its end."""
     state, count, steps = run.state, run.config.train.evaluations_per_epoch, run.steps_per_epoch
-    per_step = run.config.train.accumulation * run.data_ranks.turns
-    within = (
-        Part(round(state.epoch + number / count, 3), round(number * steps / count) * per_step)
+    digits = 3 if run.config.train.max_steps is None else 6
+    within = [
+        Part(round(state.epoch + number / count, digits), round(number * steps / count) * per_step(run))
         for number in range(1, count)
-    )
-    parts = [*(part for part in within if part.end > state.evaluated), Part(state.epoch + 1, None)]
+    ]
+    # Steps since the last evaluation may be just those that a part ends with.
+    done = state.micro_batch - (1 if state.epoch_losses else 0)
+    parts = [*(part for part in within if (part.micro_batches or 0) > done), Part(state.epoch + 1, None)]
     return up_to(parts, run, run.config.train.max_steps)
 
 
 def up_to(parts: list[Part], run: Run, max_steps: int | None) -> list[Part]:
-    """The parts until the run has made ``max_steps``, of which the last is then not the end of the epoch."""
-    per_step = run.config.train.accumulation * run.data_ranks.turns
-    begun = run.state.step - run.state.micro_batch // per_step
-    if max_steps is None or begun + run.steps_per_epoch <= max_steps:
+    """The parts until the run has made ``max_steps``, of which the last need then not be the end of the epoch."""
+    state = run.state
+    begun = state.step - -(-state.micro_batch // per_step(run))  # the last step of an epoch may be shorter
+    if max_steps is None or begun + run.steps_per_epoch <= max(max_steps, state.step):
         return parts
-    last = (max_steps - begun) * per_step
-    before = [part for part in parts if part.micro_batches is not None and part.micro_batches < last]
-    return [*before, Part(round(run.state.epoch + last / run.micro_batches, 6), last)]
+    steps = max(max_steps, state.step) - begun
+    before = [part for part in parts if not part.last and (part.micro_batches or 0) <= steps * per_step(run)]
+    if before and before[-1].micro_batches == steps * per_step(run):
+        return before
+    return [*before, Part(round(state.epoch + steps / run.steps_per_epoch, 6), steps * per_step(run))]
+
+
+def per_step(run: Run) -> int:
+    """Micro-batches of an optimizer step, those of simulated ranks counted each."""
+    return run.config.train.accumulation * run.data_ranks.turns
 
 
 def has_all_steps(run: Run) -> bool:

@@ -55,26 +55,32 @@ class Advance:
         made or is taken.
         """
         self.runs = {run.name: look(self.folder.run(run.name)) for run in all_runs(self.study)}
-        if self.retry:
-            self.set_failed_aside()
+        for name, each in self.runs.items():
+            if each.status == "done":  # it may have ended while nobody waited for it
+                self.folder.tidy(name, keep=False)
+            elif each.status == "failed" and self.retry:
+                self.runs[name] = RunStanding("absent")
         with Signals() as signals:
             try:
-                while self.submit_due() and self.wait:
+                while self.submit_due(signals) and self.wait:
                     self.poll(signals)
             except Aborted:
                 self.end_local_runs()
                 raise
         return self.runs
 
-    def submit_due(self) -> bool:
-        """Hand over groups of which nothing has begun, as far as there is room; whether anything is under way."""
-        for group in groups(self.study):
-            under_way = [each for each in groups(self.study) if self.is_under_way(each)]
-            if self.at_once is not None and len(under_way) >= self.at_once:
-                break
+    def submit_due(self, signals: Signals) -> bool:
+        """Hand over what has not begun, group by group as far as there is room; whether anything is under way."""
+        every = groups(self.study)
+        under_way = [self.is_under_way(group) for group in every]
+        for number, group in enumerate(every):
+            if self.at_once is not None and sum(under_way) - under_way[number] >= self.at_once:
+                continue
             for run in group:
                 if self.runs[run.name].status == "absent":
+                    signals.check()
                     self.submit(run)
+            under_way[number] = self.is_under_way(group)
         return any(each.status in UNDER_WAY for each in self.runs.values())
 
     def is_under_way(self, group: list[PlannedRun]) -> bool:
@@ -82,14 +88,27 @@ class Advance:
         return any(self.runs[run.name].status in UNDER_WAY for run in group)
 
     def submit(self, run: PlannedRun) -> None:
-        """Hand one run over."""
+        """Hand one run over; what a failed attempt left is kept beside, and stays where the job is refused."""
         path = self.folder.run(run.name)
         job = job_of(self.study, self.site, run, path)
-        done = submit(job, self.site)
+        now = look(path)
+        if now.status not in ("absent", "failed"):  # a scheduler that did not answer before
+            self.runs[run.name] = now
+            return
+        aside = set_aside(path) if now.status == "failed" else None
+        try:
+            done = submit(job, self.site)
+        except InputError:
+            if aside is not None:
+                with contextlib.suppress(OSError):
+                    path.rmdir()
+                aside.rename(path)
+            raise
         self.runs[run.name] = RunStanding("waiting", job=done)
         self.started[run.name] = time.monotonic()
         if self.site.scheduler != "local":
-            self.speak(f"{run.name}: job {done.job_id}, {job.nodes} nodes, at most {job.node_hours:.3g} node-hours")
+            size = counted(job.nodes, "node")
+            self.speak(f"{run.name}: job {done.job_id}, {size}, at most {job.node_hours:.3g} node-hours")
 
     def poll(self, signals: Signals) -> None:
         """Wait a moment, then look at what is under way."""
@@ -121,28 +140,23 @@ class Advance:
                 f"{self.folder.run(name)}, mend it, then: hpcbench study resume {self.folder.path}"
             )
 
-    def set_failed_aside(self) -> None:
-        """Give failed runs a new start; what they left is kept beside."""
-        for name, each in self.runs.items():
-            if each.status == "failed":
-                set_aside(self.folder.run(name))
-                self.runs[name] = RunStanding("absent")
-
     def end_local_runs(self) -> None:
-        """End what this command runs here."""
+        """End what this command runs here; what is cut off leaves nothing, so that the same command goes on."""
         if self.site.scheduler != "local":
             return
         for name, each in self.runs.items():
             if each.status in UNDER_WAY and each.job is not None:
                 with contextlib.suppress(InputError):
                     cancel(each.job)
-                self.wait_for_end(name)
+                if self.wait_for_end(name).status == "failed":
+                    self.folder.clear(name)
 
-    def wait_for_end(self, name: str, limit_s: float = 60.0) -> None:
-        """Until a run that was cancelled here is gone."""
+    def wait_for_end(self, name: str, limit_s: float = 60.0) -> RunStanding:
+        """Until a run that was cancelled here is gone; how it then stands."""
         end = time.monotonic() + limit_s
-        while look(self.folder.run(name)).status in UNDER_WAY and time.monotonic() < end:
+        while (now := look(self.folder.run(name))).status in UNDER_WAY and time.monotonic() < end:
             time.sleep(0.1)
+        return now
 
 
 def words(now: RunStanding) -> str:
@@ -156,6 +170,11 @@ def words(now: RunStanding) -> str:
     missed = "" if s.status == "success" else ", target not reached"
     slow = f", slow: {'; '.join(s.slow_nodes)}" if s.slow_nodes else ""
     return f"{rate}{missed}{slow}"
+
+
+def counted(number: int, thing: str) -> str:
+    """``1 node``, ``3 nodes``."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def set_aside(path: Path) -> Path:

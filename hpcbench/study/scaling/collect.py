@@ -5,20 +5,25 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from hpcbench.batch.job_energy import FILE
 from hpcbench.results.run_folder import RunFolder, write_atomic
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.ladder import all_runs
-from hpcbench.study.scaling.measured import read_json
+from hpcbench.study.scaling.measured import accounted_j, read_json
 from hpcbench.study.scaling.standing import look
 from staging.errors import InputError
 
 PAGES = ("study.json", "results.csv", "table.txt", "scaling.html", "proposal.txt", "proposal.tex", "proposal.csv")
-KEPT = ("mllog.txt", "epochs.csv")
-"""Files of a run that are kept as they are."""
+TEXTS = (".txt", ".tex", ".csv", ".html", ".svg")
+"""Endings of pages that may name nodes."""
+KEPT = ("mllog.txt", "epochs.csv", FILE)
+"""Files of a run that are kept but for the names of nodes."""
 STAGED = ("seconds", "bytes_landed", "bytes_per_s")
 """What is kept of a staging report."""
 
@@ -34,38 +39,63 @@ def collect(study: Scaling, folder: StudyFolder, out: Path) -> int:
     if out.resolve() == folder.path.resolve():
         raise InputError(f"--out {out} is the study itself; give another folder")
     target.runs.mkdir(parents=True, exist_ok=True)
+    done = [run.name for run in all_runs(study) if look(folder.run(run.name)).status == "done"]
+    names = numbered([folder.run(name) for name in done])
     pictures = [*folder.path.glob("*.png"), *folder.path.glob("*.svg")]
     for path in [folder.path / name for name in PAGES] + sorted(pictures):
         if path.exists():
-            shutil.copyfile(path, out / path.name)
-    done = [run.name for run in all_runs(study) if look(folder.run(run.name)).status == "done"]
+            copy(path, out / path.name, names)
     for name in done:
-        copy_run(folder.run(name), target.run(name))
+        copy_run(folder.run(name), target.run(name), names)
     return len(done)
 
 
-def copy_run(source: Path, target: Path) -> None:
+def numbered(runs: Sequence[Path]) -> dict[str, str]:
+    """A number for the name of every node, the same in all runs; of a machine that simulates nodes as well."""
+    hosts: dict[str, None] = {}
+    for path in runs:
+        hosts |= dict.fromkeys(str(row["node"]) for row in ranks_of(path))
+        if (described := RunFolder(path).environment).exists():
+            hosts[str(read_json(described).get("host") or "")] = None
+    real = [name for name in hosts if name and not name.startswith("simulated node")]
+    return {name: f"node {number}" for number, name in enumerate(real)}
+
+
+def ranks_of(path: Path) -> list[dict[str, str]]:
+    """The rows of ``ranks.csv``, as they are written."""
+    return list(csv.DictReader(io.StringIO(RunFolder(path).ranks.read_text(encoding="utf-8"))))
+
+
+def copy_run(source: Path, target: Path, names: Mapping[str, str]) -> None:
     """What the page of a study needs of a run, with numbers for the names of nodes."""
     target.mkdir(exist_ok=True)
+    accounted_j(source)
     for name in KEPT:
         if (source / name).exists():
-            shutil.copyfile(source / name, target / name)
+            copy(source / name, target / name, names)
     run = RunFolder(source)
-    rows = list(csv.DictReader(io.StringIO(run.ranks.read_text(encoding="utf-8"))))
-    nodes = list(dict.fromkeys(row["node"] for row in rows))
-    names = {node: node if node.startswith("simulated") else f"node {number}" for number, node in enumerate(nodes)}
-    RunFolder(target).write_ranks([{**row, "node": names[row["node"]]} for row in rows])
+    RunFolder(target).write_ranks([{**row, "node": names.get(row["node"], row["node"])} for row in ranks_of(source)])
     if run.staging.exists():
         report = read_json(run.staging)
         write_atomic(target / run.staging.name, json.dumps({key: report[key] for key in STAGED}, indent=2) + "\n")
-    summary = dict(read_json(run.summary))
+    summary = read_json(run.summary)
     for key in ("slow_nodes", "energy_note"):
         summary[key] = json.loads(without_names(json.dumps(summary[key]), names))
     write_atomic(target / run.summary.name, json.dumps(summary, indent=2) + "\n")
 
 
-def without_names(text: str, names: dict[str, str]) -> str:
-    """``text`` with numbers for the names of nodes, the longest first, as one may begin another."""
-    for name in sorted(names, key=len, reverse=True):
-        text = text.replace(name, names[name])
-    return text
+def copy(source: Path, target: Path, names: Mapping[str, str]) -> None:
+    """Copy a file; in a text with numbers for the names of nodes."""
+    if source.suffix in TEXTS:
+        write_atomic(target, without_names(source.read_text(encoding="utf-8"), names))
+    else:
+        shutil.copyfile(source, target)
+
+
+def without_names(text: str, names: Mapping[str, str]) -> str:
+    """``text`` with numbers for the names of nodes where they stand alone, also those that lines break at a hyphen."""
+    if not names:
+        return text
+    words = "|".join(re.escape(name).replace(r"\-", r"-\s*") for name in sorted(names, key=len, reverse=True))
+    pattern = rf"(?<![\w.-])(?:{words})(?![\w-])"
+    return re.sub(pattern, lambda match: names["".join(match[0].split())], text)

@@ -104,7 +104,8 @@ def grow(old: Scaling, new: Scaling, folder: Path) -> Scaling:
     before_jobs, now_jobs = old.wished(1), new.wished(1)
     pairs += [(name.replace("_", " "), getattr(before_jobs, name), getattr(now_jobs, name)) for name in SAME_OF_JOBS]
     pairs += compare_settings(old.settings, new.settings)
-    pairs += [(name, *(each.settings.get(name, "the preset's") for each in (old, new))) for name in OF_SPEED]
+    preset = dict.fromkeys(OF_SPEED, "the preset's")
+    pairs += [(name, {**preset, **old.settings}[name], {**preset, **new.settings}[name]) for name in OF_SPEED]
     for name, before, now in pairs:
         if before != now:
             raise InputError(

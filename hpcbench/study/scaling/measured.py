@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from hpcbench.batch.job_energy import job_energy_j
+from hpcbench.batch.job_energy import FILE, job_energy_j, read_kept
 from hpcbench.batch.submit import RECORD, read_job
 from hpcbench.measure.step_times import STEP_PHASES
 from hpcbench.results.run_folder import RunFolder
@@ -22,6 +22,8 @@ from hpcbench.study.scaling.standing import RunStanding
 from staging.errors import DataError
 
 Record = dict[str, Any]
+Figures = tuple[Summary, list[Record], Record | None]
+"""Of a run: its summary, its ranks, and its staging report where there is one."""
 
 
 def read_rows(study: Scaling, folder: StudyFolder, standings: Mapping[str, RunStanding]) -> list[Row]:
@@ -68,7 +70,7 @@ def read_repeat(paths: Sequence[Path], timed: bool) -> Measured:
     summaries = [run[0] for run in each]
     first, ranks = summaries[0], [rank for run in each for rank in run[1]]
     staged = [run[2] for run in each if run[2] is not None]
-    joules, energy_words = energy(paths, summaries)
+    joules, energy_words = energy(paths, each)
     return Measured(
         ranks=len(ranks),
         global_batch_size=first.global_batch_size,
@@ -92,7 +94,7 @@ def read_repeat(paths: Sequence[Path], timed: bool) -> Measured:
     )
 
 
-def read_run(path: Path) -> tuple[Summary, list[Record], Record | None]:
+def read_run(path: Path) -> Figures:
     """Summary, ranks, and staging report where there is one. Raises ``DataError`` where nothing was measured."""
     folder = RunFolder(path)
     summary = folder.read_summary()
@@ -155,25 +157,39 @@ def clock(path: Path) -> tuple[float, float]:
     return times["run_start"], times["run_stop"]
 
 
-def energy(paths: Sequence[Path], summaries: Sequence[Summary]) -> tuple[float | None, str]:
+def energy(paths: Sequence[Path], runs: Sequence[Figures]) -> tuple[float | None, str]:
     """Joules of all instances and what they cover: what the runs read themselves, else the scheduler's of jobs."""
-    first = summaries[0]
-    own = [s.energy_j for s in summaries if s.energy_j is not None]
-    if len(own) == len(summaries):
-        return sum(own), f"{first.energy_source}: {first.energy_note}"
-    jobs = [read_job(path) for path in paths if (path / RECORD).exists()]
-    accounted = [value for job in jobs if (value := job_energy_j(job)) is not None]
+    if share_nodes(runs):
+        return None, "not added up: instances had nodes in common, and each read these whole"
+    own = [summary.energy_j for summary, _, _ in runs if summary.energy_j is not None]
+    if len(own) == len(runs):
+        return sum(own), f"{runs[0][0].energy_source}: {runs[0][0].energy_note}"
+    accounted = [value for path in paths if (value := accounted_j(path)) is not None]
     if len(accounted) == len(paths):
         return sum(accounted), "Slurm's accounting (sacct): the steps of whole jobs, start and end included"
-    return None, first.energy_note
+    return None, next(summary.energy_note for summary, _, _ in runs if summary.energy_j is None)
 
 
-def joules_per_sample(runs: Sequence[tuple[Summary, list[Record], Record | None]]) -> float | None:
+def accounted_j(path: Path) -> float | None:
+    """Joules of the job of a run by its scheduler's accounting, or by what is kept of that."""
+    if (path / FILE).exists():
+        return read_kept(path / FILE)
+    return job_energy_j(read_job(path)) if (path / RECORD).exists() else None
+
+
+def share_nodes(runs: Sequence[Figures]) -> bool:
+    """Whether several of the runs had ranks on the same node."""
+    nodes = [node for _, ranks, _ in runs for node in {rank["node"] for rank in ranks}]
+    return len(nodes) > len(set(nodes))
+
+
+def joules_per_sample(runs: Sequence[Figures]) -> float | None:
     """Energy of the warm steps over their samples, where every node was read."""
     joules, samples = 0.0, 0
     for summary, ranks, _ in runs:
         known = [rank["energy_j"] for rank in ranks if rank["energy_j"] is not None]
-        if summary.energy_j is None or not known:
+        readers = 1 if summary.simulated_nodes is not None else len({rank["node"] for rank in ranks})
+        if summary.energy_j is None or len(known) < readers or share_nodes(runs):
             return None
         joules, samples = joules + sum(known), samples + int(ranks[0]["samples"])
     return joules / samples

@@ -144,7 +144,7 @@ def _cells(lines: Sequence[Line]) -> dict[str, list[str]]:
         "variant": lambda line: line.variant,
         "nodes": lambda line: units.integer(line.nodes),
         "ranks": lambda line: units.integer(line.ranks),
-        "instances": lambda line: units.integer(line.instances) if line.instances > 1 else units.MISSING,
+        "instances": lambda line: units.integer(line.instances),
         "h/run": lambda line: units.significant(line.hours),
         "node-h": lambda line: units.significant(line.node_hours),
         "GPU-h": lambda line: units.significant(line.gpu_hours),
@@ -153,5 +153,7 @@ def _cells(lines: Sequence[Line]) -> dict[str, list[str]]:
         "TB": lambda line: units.significant(line.terabytes),
         "efficiency": lambda line: units.percent(line.efficiency),
     }
+    if all(line.instances == 1 for line in lines):
+        del columns["instances"]
     cells = {name: [cell(line) for line in lines] for name, cell in columns.items()}
     return {name: column for name, column in cells.items() if set(column) - {"", units.MISSING}}

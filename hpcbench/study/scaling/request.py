@@ -69,15 +69,9 @@ def define(application: Application, asked: ScalingRequest, settings: Mapping[st
 
     site = find_site(asked.site)
     config = resolve(application, asked.preset, list(asked.files), dict(settings))
-    refuse_decided(settings, "", asked.steps)
-    for path in asked.files:
-        refuse_decided(dotted(read_yaml(path)), f"{path}: ", asked.steps)
     check_options(asked, config)
     vary = axes(asked.vary, [key for key, _ in known_keys(type(config))])
-    refuse_decided(vary, "--vary ", asked.steps)
-    for key in vary:
-        if key in OF_BATCH:
-            raise InputError(f"--vary {key} would change the batch of a size; give each value a study of its own")
+    check_settings(asked, settings, vary)
     wish = replace(asked.wish, cores_per_rank=None)
     per_node = ranks_per_node(site, wish)
     nodes = nodes_list(asked.nodes)
@@ -98,9 +92,20 @@ def define(application: Application, asked: ScalingRequest, settings: Mapping[st
     return study
 
 
-def refuse_decided(settings: Iterable[str], where: str, steps: int | None) -> None:
+def check_settings(asked: ScalingRequest, settings: Mapping[str, str], vary: Mapping[str, Any]) -> None:
+    """Refuse settings that the study has to decide, wherever they stand."""
+    refuse_decided(settings, "", asked.steps)
+    for path in asked.files:
+        refuse_decided(dotted(read_yaml(path)), f"{path}: ", asked.steps)
+    refuse_decided(vary, "--vary ", asked.steps)
+    for key in vary:
+        if key in OF_BATCH:
+            raise InputError(f"--vary {key} would change the batch of a size; give each value a study of its own")
+
+
+def refuse_decided(keys: Iterable[str], where: str, steps: int | None) -> None:
     """Refuse a setting that is the study's own."""
-    for key in settings:
+    for key in keys:
         if key in DECIDED:
             hint = f"use {INSTEAD[key]}" if key in INSTEAD else "leave it out"
             raise InputError(f"{where}{key} is for the study to set; {hint}")

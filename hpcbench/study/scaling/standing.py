@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from hpcbench.batch.state import State
+from hpcbench.batch.schedulers import SCHEDULERS
 from hpcbench.batch.submit import RECORD, Standing, Submitted, read_job, standing
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
@@ -38,22 +39,35 @@ def look(path: Path) -> RunStanding:
         except InputError as error:
             return RunStanding("failed", str(error))
     try:
-        summary = folder.read_summary() if folder.summary.exists() else None
+        summary = summary_of(folder)
+        # Here the next run waits until this one has left the machine; a scheduler sees to that itself.
+        if job is not None and (not is_done(summary) or job.scheduler == "local"):
+            state = asked(job)
+            summary = summary_of(folder)  # it may have ended since
     except DataError as error:
         return RunStanding("failed", str(error), job=job)
-    done = summary is not None and summary.status != "aborted"
-    # Here the next run waits until this one has left the machine; a scheduler sees to that itself.
-    if job is not None and (not done or job.scheduler == "local"):
-        state = standing(job)
-    if done and state.state not in UNDER_WAY:
+    if is_done(summary) and state.state not in UNDER_WAY:
         return RunStanding("done", "" if summary is None else summary.reason, summary, job)
     if state.state in UNDER_WAY:
-        return RunStanding(_under_way(state.state), state.reason, job=job)
+        return RunStanding("waiting" if state.state == "waiting" else "running", state.reason, job=job)
     return RunStanding("failed", why(path, state, summary), job=job)
 
 
-def _under_way(state: State) -> Status:
-    return "waiting" if state == "waiting" else "running"
+def summary_of(folder: RunFolder) -> Summary | None:
+    """The summary of a run, where it has left one. Raises ``DataError``."""
+    return folder.read_summary() if folder.summary.exists() else None
+
+
+def is_done(summary: Summary | None) -> bool:
+    """Whether a run went on to its end."""
+    return summary is not None and summary.status != "aborted"
+
+
+def asked(job: Submitted) -> Standing:
+    """How its scheduler says that the job stands; where no command of it is here, the job may well be waiting."""
+    found = standing(job)
+    here = any(shutil.which(command[0]) for command in SCHEDULERS[job.scheduler].state_commands(job.job_id))
+    return found if here or found.state != "unknown" else Standing("waiting", f"{job.scheduler} cannot be asked here")
 
 
 def why(path: Path, state: Standing, summary: Summary | None) -> str:

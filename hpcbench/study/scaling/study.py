@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from hpcbench.exits import DONE, Aborted
 from hpcbench.results.tables import table
 from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.progress import say
-from hpcbench.study.scaling.advance import Advance
+from hpcbench.study.scaling.advance import Advance, counted
 from hpcbench.study.scaling.definition import MODES, Scaling, grow
 from hpcbench.study.scaling.jobs import job_of
 from hpcbench.study.scaling.ladder import (
@@ -24,6 +25,7 @@ from hpcbench.study.scaling.ladder import (
     points,
 )
 from hpcbench.study.scaling.report import Extras, report
+from hpcbench.study.scaling.request import check_data, check_points
 from hpcbench.study.scaling.standing import RunStanding, look
 from staging.errors import InputError
 
@@ -81,6 +83,9 @@ def finish(study: Scaling, folder: StudyFolder, runs: Mapping[str, RunStanding],
     """The page, or where the jobs are."""
     if any(each.status == "done" for each in runs.values()):
         report(study, folder, extras)
+    failed = sum(each.status == "failed" for each in runs.values())
+    if failed:
+        say(f"{failed} failed; start again: hpcbench study resume {folder.path}")
     if not waited:
         say(f"\n{counts(runs)}\nhow they stand: hpcbench study status {folder.path}\n"
             f"tables and page, when they are done: hpcbench study report {folder.path}")  # fmt: skip
@@ -96,7 +101,11 @@ def merged(study: Scaling, folder: StudyFolder) -> Scaling:
             f"{folder.path} holds another study: its kind is {before.get('kind')}, this one's {study.mode}; give "
             "another --study-dir"
         )
-    return grow(Scaling.from_dict(before, folder.definition), study, folder.path)
+    both = grow(Scaling.from_dict(before, folder.definition), study, folder.path)
+    if len(points(both)) > len(points(study)):  # sizes of the one may meet values of the other
+        check_points(both, find_site(both.site))
+        check_data(both)
+    return both
 
 
 def is_scaling(folder: StudyFolder) -> bool:
@@ -124,7 +133,8 @@ def plan(study: Scaling) -> str:
             str(local * study.accumulation * places(study, size)),
             str(sum(run.point.nodes == nodes for run in all_runs(study))),
         ])  # fmt: skip
-    return f"{headline(study, site)}\n\n{table(headers, rows, right=headers)}\n\n{cost(study, site)}\n"
+    head = textwrap.fill(headline(study, site), 100, subsequent_indent="  ")
+    return f"{head}\n\n{table(headers, rows, right=headers)}\n\n{cost(study, site)}\n"
 
 
 def headline(study: Scaling, site: Site) -> str:
@@ -136,22 +146,19 @@ def headline(study: Scaling, site: Site) -> str:
     }[study.mode]
     axes = "".join(f"; {name} {', '.join(value or 'unset' for value in values)}" for name, values in study.vary.items())
     until = "to the target" if study.steps is None else f"{study.steps} steps"
-    return (
-        f"{study.application}, preset {study.preset}, on {site.title}: {what}, {until}, {study.repeats} repeats of "
-        f"{len(points(study))} points{axes}"
-    )
+    size = f"{counted(study.repeats, 'repeat')} of {counted(len(points(study)), 'point')}"
+    return f"{study.application}, preset {study.preset}, on {site.title}: {what}, {until}, {size}{axes}"
 
 
 def cost(study: Scaling, site: Site) -> str:
     """Node-hours at most, by the time limit of the jobs; here, where nothing limits them, what is simulated."""
     jobs = [(run, job_of(study, site, run, Path(run.name))) for run in all_runs(study)]
     if site.scheduler == "local":
-        return (
-            f"{len(jobs)} runs on this machine, one after another; its nodes are simulated: "
-            f"{jobs[0][1].cores_per_rank} core(s) for each of their ranks"
-        )
+        cores = counted(jobs[0][1].cores_per_rank, "core")
+        return f"{counted(len(jobs), 'run')} on this machine; its nodes are simulated: {cores} for each of their ranks"
     hours = sum(job.node_hours for _, job in jobs)
-    return f"{len(jobs)} jobs, at most {hours:,.3g} node-hours ({jobs[0][1].time_s / 3600:.3g} h each)"
+    total = f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"
+    return f"{counted(len(jobs), 'job')}, at most {total} node-hours ({jobs[0][1].time_s / 3600:.3g} h each)"
 
 
 def status(study: Scaling, folder: StudyFolder) -> str:

@@ -14,6 +14,7 @@ import torch
 from hpcbench.cli.main import main
 from hpcbench.config.optimizers import OPTIMIZERS
 from hpcbench.results.run_folder import RunFolder
+from hpcbench.train import loop
 from hpcbench.train.checkpoint import load_newest
 from hpcbench.train.context import Run
 from tests.hpcbench.train.conftest import train_in_ranks
@@ -161,7 +162,7 @@ def test_a_resumed_run_goes_on_with_the_statistics_of_each_rank(
 ) -> None:
     simulated = ("--parallel.simulated_ranks", "2", "--train.max_epochs", "2")
     assert main(words(roots, "deepcam-sgd", tmp_path / "whole", *simulated)) == 0
-    stop = Run.stop_if_asked
+    stop = loop.stop_if_asked
 
     def stop_early(run: Run) -> None:
         import signal
@@ -171,7 +172,7 @@ def test_a_resumed_run_goes_on_with_the_statistics_of_each_rank(
         stop(run)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Run, "stop_if_asked", stop_early)
+        patched.setattr(loop, "stop_if_asked", stop_early)
         assert main(words(roots, "deepcam-sgd", tmp_path / "parts", *simulated)) == 128 + 10
     kept = load_newest(tmp_path / "parts" / "checkpoints")
     assert kept is not None

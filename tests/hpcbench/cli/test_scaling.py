@@ -1,0 +1,257 @@
+"""``hpcbench study strong|weak|throughput``: its options, its folder, its life, and a real study on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hpcbench.cli import scaling
+from hpcbench.cli.main import main
+from hpcbench.cli.study import DESCRIPTION
+from hpcbench.study.folder import StudyFolder, held
+from hpcbench.study.scaling.definition import Scaling
+from hpcbench.study.scaling.ladder import all_runs
+from hpcbench.study.scaling.standing import look
+from tests.hpcbench.study.scaling.test_advance import WHY, Cluster
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """16 training and 4 validation samples of 16^3 x 4."""
+    root = tmp_path_factory.mktemp("data") / "cosmoflow"
+    small = ["--simulate.train_samples", "16", "--simulate.validation_samples", "4", "--processes", "1"]
+    assert main(["data", "simulate", "cosmoflow", "--preset", "smoke", "--out", str(root), *small]) == 0
+    return root
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """A site of the name ``cluster``, with Slurm."""
+    return Cluster(tmp_path / "cluster", monkeypatch)
+
+
+def words(data: Path, folder: Path, *more: str, mode: str = "strong") -> list[str]:
+    """A study of four jobs there."""
+    ladder = ["--site", "cluster", "--nodes", "1,2", "--repeats", "2", "--steps", "25", "--time", "30m"]
+    return ["study", mode, "cosmoflow", *ladder, "--data.root", str(data), "--study-dir", str(folder), *more]
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line of an error."""
+    line = capsys.readouterr().err
+    assert line.startswith("hpcbench: error: ")
+    assert line.count("\n") == 1
+    return line
+
+
+SCALING = ["study", "strong", "cosmoflow", "--nodes", "1", "--study-dir", "s"]
+CONVERGENCE = ["study", "convergence", "cosmoflow", "--batch-sizes", "4", "--optimizers", "sgd", "--study-dir", "s"]
+OTHER_KIND = [
+    *((SCALING, option, "convergence studies, not study strong") for option in (
+        "--batch-sizes 4", "--optimizers sgd", "--seeds 1", "--placements shard", "--borrow 4:8", "--lr sgd=1",
+        "--lr-rule none", "--lr-search 1", "--with sgd:optim.momentum=0.5", "--samples-per-s-per-rank 9",
+        "--parallel-efficiency 0.5", "--no-estimate", "--keep")),
+    *((CONVERGENCE, option, "scaling studies, not study convergence") for option in (
+        "--site local", "--repeats 1", "--steps 9", "--global-batch-size 8", "--instance-nodes 1", "--vary tier=node",
+        "--no-stage", "--wait", "--seed 1", "--convergence d", "--runs 3", "--account m1", "--time 2h",
+        "--module pytorch", "--env A=1", "--cores-per-rank 2", "--warn-s 60")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "option", "whose"), OTHER_KIND)
+def test_options_of_the_other_kind_are_refused(
+    command: list[str], option: str, whose: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, *option.split()]) == 2
+    assert f"{option.split(maxsplit=1)[0]} is for {whose}; leave it out" in said(capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["stong", "cosmoflow"], "unknown kind of study 'stong'; did you mean 'strong'"),
+        (["strong", "cosmoflow"], "study strong needs --nodes; see hpcbench study --help"),
+        (["weak", "cosmoflow", "--nodes", "1"], "study weak needs --study-dir"),
+        (["strong", "cosmoflw", "--nodes", "1", "--study-dir", "s"], "did you mean 'cosmoflow'"),
+        (["strong", "cosmoflow", "--nodes", "1", "--study-dir", "s", "--site", "polaris", "--steps", "9"],
+         "name yours with --account"),
+        (["convergence", "cosmoflow", "--nodes", "1,2", "--batch-sizes", "4", "--optimizers", "sgd", "--study-dir",
+          "s"], "--nodes (1,2) must be one number for study convergence"),
+        (["resume", "nowhere"], "nowhere holds no study.json; give the --study-dir of a study"),
+        (["resume", "cosmoflow"], "study resume takes the folder of a study, not the application cosmoflow"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert main(["study", *arguments]) == 2
+    assert message in said(capsys)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("option", "message"), [
+    ("--jobs", "--jobs (0) must be at least 1"), ("--runs", "--runs (0) must be at least 1"),
+])  # fmt: skip
+def test_numbers_have_a_bound(
+    option: str, message: str, data: Path, cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words(data, tmp_path / "new", option, "0")) == 2
+    assert message in said(capsys)
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_help_fits_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    with pytest.raises(SystemExit) as caught:
+        main(["study", "--help"])
+    assert caught.value.code == 0
+    shown = capsys.readouterr().out
+    assert DESCRIPTION in shown
+    assert max(map(len, shown.splitlines())) <= 100
+    assert all(f"--{name.replace('_', '-')} " in shown for name in scaling.OPTIONS)
+
+
+@pytest.mark.parametrize(("mode", "batches", "hours"), [("strong", (4, 4), 3), ("weak", (4, 8), 3),
+                                                        ("throughput", (4, 4), 3)])  # fmt: skip
+def test_a_dry_run_shows_the_plan_and_leaves_nothing(
+    mode: str, batches: tuple[int, int], hours: int, data: Path, cluster: Cluster, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    more = ["--instance-nodes", "1"] if mode == "throughput" else []
+    assert main(words(data, tmp_path / "new", "--dry-run", *more, mode=mode)) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 100
+    table = [line.split() for line in shown.partition("\n-----")[2].splitlines()[1:3]]
+    assert [(int(row[0]), int(row[5])) for row in table] == list(zip((1, 2), batches, strict=True))
+    jobs = 6 if mode == "throughput" else 4
+    assert f"{jobs} jobs, at most {hours} node-hours (0.5 h each)" in shown
+    assert not (tmp_path / "new").exists()
+    assert not cluster.notes()
+
+
+def test_the_life_of_a_study(data: Path, cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = StudyFolder(tmp_path / "new")
+    assert main(words(data, folder.path)) == 0
+    assert f"how they stand: hpcbench study status {folder.path}" in capsys.readouterr().out
+    study = Scaling.from_dict(folder.read() or {}, folder.definition)
+    cluster.will(study, n0002_r1="failed")
+    assert len(cluster.notes("submit")) == 4
+    for counts in ("0 done, 0 running, 4 waiting", "0 done, 4 running, 0 waiting", "3 done, 0 running, 0 waiting"):
+        assert main(["study", "status", str(folder.path)]) == 0
+        told = capsys.readouterr().out
+        assert f"runs: {counts}" in told
+    assert f"n0002-r1: {WHY}" in told
+    assert main(words(data, folder.path)) == 0
+    assert f"1 failed; start again: hpcbench study resume {folder.path}" in capsys.readouterr().out
+    assert main(["study", "resume", str(folder.path), "--dry-run"]) == 0
+    assert len(cluster.notes("submit")) == 4
+    assert main(["study", "resume", str(folder.path), "--time", "2h"]) == 2
+    assert "study resume takes the folder of a study alone, not --time" in said(capsys)
+    assert main(["study", "resume", str(folder.path), "--wait", "--runs", "9"]) == 0
+    shown = capsys.readouterr().out
+    assert "[4/4] n0002-r1: 333 samples/s" in shown
+    assert "From 1 to 2 nodes throughput grows" in shown
+    assert cluster.notes("submit")[4:] == ["n0002-r1"]
+    assert (folder.path / "proposal.txt").read_text().startswith("Cost of 9 runs on each size")
+    copy = tmp_path / "copy"
+    assert main(["study", "collect", str(folder.path), "--out", str(copy)]) == 0
+    assert capsys.readouterr().out == f"{copy}: 4 runs\n"
+    assert main(["study", "report", str(copy)]) == 0
+    assert folder.table.read_text() in capsys.readouterr().out
+    assert main(["study", "collect", str(folder.path)]) == 2
+    assert "study collect: say where to with --out DIR" in said(capsys)
+
+
+def test_a_study_grows_into_what_its_dataset_allows(
+    data: Path, cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def weak(*ladder: str) -> int:
+        return main(words(data, tmp_path / "new", "--repeats", "1", *ladder, mode="weak"))
+
+    assert weak("--nodes", "1", "--vary", "data.train_samples=4") == 0
+    assert weak("--nodes", "1,2", "--vary", "data.train_samples=16") == 2
+    assert "a global batch of 8 is more than the 4 training samples" in said(capsys), "where the two meet"
+    assert weak("--nodes", "1", "--vary", "data.train_samples=16") == 0
+    assert cluster.notes("submit") == ["n0001-train_samples_4-r1", "n0001-train_samples_16-r1"]
+
+
+def test_a_scheduler_that_is_not_there_leaves_no_folder(
+    data: Path, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.limit(0)
+    assert main(words(data, tmp_path / "new")) == 2
+    assert "sbatch refused the job: too many jobs; change the job" in said(capsys)
+    monkeypatch.setenv("PATH", "")
+    assert main(words(data, tmp_path / "new")) == 2
+    assert "'sbatch' is not on PATH; submit on a login node" in said(capsys)
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_folder_of_another_study_is_refused(
+    data: Path, cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = StudyFolder(tmp_path / "study")
+    with held(folder):
+        folder.write({"kind": "convergence"})
+        assert main(words(data, folder.path)) == 2
+        assert "is held by pid" in said(capsys)
+    for more in ([], ["--dry-run"]):
+        assert main(words(data, folder.path, *more)) == 2
+        assert "its kind is convergence, this one's strong; give another --study-dir" in said(capsys)
+    folder.definition.unlink()
+    cluster.limit(1)
+    assert main(words(data, folder.path)) == 2
+    capsys.readouterr()
+    assert main(words(data, folder.path, mode="weak")) == 2
+    assert "its kind is strong, this one's weak" in said(capsys)
+    assert main(words(data, folder.path, "--steps", "9")) == 2
+    assert "its steps is 25, this one's 9" in said(capsys)
+    assert main(["study", "report", str(folder.path), "--repeats", "1"]) == 2
+    assert "study report takes the folder of a study alone, not --repeats" in said(capsys)
+    assert main(["study", "report", str(folder.path)]) == 2
+    assert "has no run that is done" in said(capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+@pytest.mark.usefixtures("mpiexec")
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores, one for each simulated node")
+def test_a_real_study_is_interrupted_and_goes_on(data: Path, tmp_path: Path) -> None:
+    folder = StudyFolder(tmp_path / "study")
+    command = ["study", "strong", "cosmoflow", "--nodes", "1,2", "--repeats", "1", "--steps", "10"]
+    command += ["--data.root", str(data), "--study-dir", str(folder.path)]
+    first = subprocess.Popen(
+        [sys.executable, "-m", "hpcbench", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    log, deadline = folder.run("n0002-r1") / "mllog.txt", time.monotonic() + 120
+    while not log.exists():
+        assert first.poll() is None, first.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process = json.loads((folder.run("n0002-r1") / "job.json").read_text())["job_id"]
+    first.send_signal(signal.SIGINT)
+    _, error = first.communicate(timeout=120)
+    assert (first.returncode, error) == (130, "hpcbench: aborted: signal SIGINT; the same command goes on from here\n")
+    left = subprocess.run(["ps", "-o", "stat=", "--sid", process], capture_output=True, text=True, check=False)
+    assert all(state.startswith("Z") for state in left.stdout.split()), "nothing of the run goes on"
+    assert [path.name for path in folder.runs.iterdir()] == ["n0001-r1"]
+    done = subprocess.run([sys.executable, "-m", "hpcbench", *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [line[:15] for line in done.stdout.splitlines() if line.startswith("[")] == ["[2/2] n0002-r1:"]
+    assert "From 1 to 2 nodes throughput" in done.stdout
+    study = Scaling.from_dict(folder.read() or {}, folder.definition)
+    assert study.commands == (f"hpcbench {shlex.join(command)}",)
+    summaries = [look(folder.run(run.name)).summary for run in all_runs(study)]
+    assert [(s.simulated_nodes, s.global_batch_size, s.local_batch_size) for s in summaries if s is not None] == [
+        (None, 4, 4), (2, 4, 2),
+    ]  # fmt: skip

@@ -1,0 +1,347 @@
+"""A study brought forward, with programs in place of a scheduler's: what is submitted, waited for, kept and refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.batch.job import Job
+from hpcbench.batch.site import PROFILES, Site, read_site
+from hpcbench.exits import Aborted
+from hpcbench.study.folder import StudyFolder
+from hpcbench.study.scaling import advance as advances
+from hpcbench.study.scaling.advance import Advance
+from hpcbench.study.scaling.definition import Scaling
+from hpcbench.study.scaling.jobs import job_of
+from hpcbench.study.scaling.ladder import all_runs
+from hpcbench.study.scaling.standing import RunStanding, look
+from hpcbench.study.scaling.study import status
+from staging.errors import InputError
+from tests.hpcbench.study.scaling.test_measured import write_planned
+
+ANSWERS = {
+    "slurm": {"submitted": "N;cluster", "waiting": "PENDING Priority", "running": "RUNNING None",
+              "done": "COMPLETED None", "failed": "FAILED NonZeroExitCode", "time limit": "TIMEOUT TimeLimit"},
+    "pbs": {"submitted": "N.server", **{state: json.dumps({"Jobs": {"1.server": job}}) for state, job in {
+            "waiting": {"job_state": "Q", "comment": "Priority"}, "running": {"job_state": "R"},
+            "done": {"job_state": "F", "Exit_status": 0}, "failed": {"job_state": "F", "Exit_status": 1},
+            "time limit": {"job_state": "F", "Exit_status": -29}}.items()}},
+    "flux": {"submitted": "fN", "waiting": "S|-|", "running": "R|-|", "done": "CD|0|", "failed": "F|1|",
+             "time limit": "F|142|timeout"},
+    "lsf": {"submitted": "Job <N> is submitted to queue <normal>.", "waiting": "PEND|-|-", "running": "RUN|-|-",
+            "done": "DONE|-|-", "failed": "EXIT|1|-", "time limit": "EXIT|140|TERM_RUNLIMIT: run time limit"},
+}  # fmt: skip
+COMMANDS = {"slurm": ("sbatch", "squeue"), "pbs": ("qsub", "qstat"), "flux": ("flux",), "lsf": ("bsub", "bjobs")}
+LAUNCHERS = {"slurm": "srun", "pbs": "pals", "flux": "flux", "lsf": "openmpi"}
+PROGRAM = r"""#!/bin/bash
+export PATH=/usr/bin:/bin
+cd "$(dirname "$0")/.."
+case "${0##*/} $1" in
+sbatch*|qsub*|bsub*|"flux batch")
+    n=$(($(ls jobs | wc -l) + 1))
+    [ "$n" -le "$(cat limit)" ] || { echo "too many jobs" >&2; exit 1; }
+    mkdir "jobs/$n"
+    echo "$OLDPWD" > "jobs/$n/folder"
+    echo "submit ${OLDPWD##*/}" >> notes
+    sed "s/N/$n/" answers/submitted ;;
+*)
+    n=${!#}
+    for word; do case "$word" in --jobs=*) n=$word ;; esac; done
+    n=${n//[!0-9]/}
+    folder=$(cat "jobs/$n/folder")
+    echo >> "jobs/$n/asked"
+    case $(wc -l < "jobs/$n/asked") in 1) state=waiting ;; 2) state=running ;; *) state=ended ;; esac
+    if [ "$state" = ended ]; then
+        attempt=$(grep -cx "submit ${folder##*/}" notes)
+        end="ends/${folder##*/}.$attempt"
+        [ -e "jobs/$n/state" ] || { cp -r "$end/." "$folder/"; echo "end ${folder##*/}" >> notes; }
+        cp "$end.state" "jobs/$n/state"
+        state=$(cat "jobs/$n/state")
+    fi
+    cat "answers/$state" ;;
+esac
+"""
+STUDY = Scaling(
+    mode="strong", application="cosmoflow", preset="smoke", site="cluster", nodes=(1, 2), ranks_per_node=1,
+    local_batch_size=4, global_batch_size=4, cores_per_rank=4, repeats=2, steps=25, settings={"data.root": "set"},
+    stages=False,
+)  # fmt: skip
+MANY = replace(STUDY, mode="throughput", instance_nodes=1, nodes=(2,), global_batch_size=None, repeats=3)
+WHY = "hpcbench: error: no memory"
+
+
+class Cluster:
+    """Commands of a scheduler: a job waits when it is first asked for, then it runs, then it has ended."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, scheduler: str = "slurm") -> None:
+        self.folder, self.log = folder, "hpcbench.o1" if scheduler == "pbs" else "job-1.log"
+        for name in ("bin", "jobs", "ends", "answers"):
+            (folder / name).mkdir(parents=True)
+        for name, text in ANSWERS[scheduler].items():
+            (folder / "answers" / name).write_text(text + "\n")
+        for name in COMMANDS[scheduler]:
+            (folder / "bin" / name).write_text(PROGRAM)
+            (folder / "bin" / name).chmod(0o755)
+        (folder / "notes").touch()
+        self.limit(1000)
+        profile = folder / "cluster.yaml"
+        profile.write_text(f"title: a cluster\nscheduler: {scheduler}\nlauncher: {LAUNCHERS[scheduler]}\n"
+                           "node: {cores: 4}\n")  # fmt: skip
+        self.site: Site = read_site(profile)
+        monkeypatch.setenv("PATH", str(folder / "bin"))
+        monkeypatch.setenv("HPCBENCH_SITES", str(folder))
+
+    def will(self, study: Scaling, **failing: str) -> None:
+        """All runs end well, the first attempt of those that are named as they are told."""
+        for run in all_runs(study):
+            first = failing.get(run.name.replace("-", "_"))
+            for attempt in (1, 2):
+                end = self.folder / "ends" / f"{run.name}.{attempt}"
+                if first is None or attempt == 2:
+                    write_planned(study, run, end)
+                else:
+                    end.mkdir(exist_ok=True)
+                    (end / self.log).write_text(f"starting\n{WHY}\nsrun: tasks 1-3: Killed\n")
+                end.with_name(f"{end.name}.state").write_text("done" if first is None or attempt == 2 else first)
+
+    def limit(self, jobs: int) -> None:
+        """Refuse more jobs than so many."""
+        (self.folder / "limit").write_text(str(jobs))
+
+    def notes(self, kind: str = "") -> list[str]:
+        """What was submitted and what has ended, in that order; or the names of one of the two."""
+        lines = (self.folder / "notes").read_text().splitlines()
+        return [line.partition(" ")[2] for line in lines if line.startswith(kind)] if kind else lines
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """Slurm, or what a test asks for."""
+    return Cluster(tmp_path / "cluster", monkeypatch, getattr(request, "param", "slurm"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> StudyFolder:
+    """Of a new study."""
+    folder = StudyFolder(tmp_path / "study")
+    folder.runs.mkdir(parents=True)
+    return folder
+
+
+def bring(study: Scaling, cluster: Cluster, folder: StudyFolder, lines: list[str] | None = None,
+          **ways: Any) -> dict[str, RunStanding]:  # fmt: skip
+    """Advance without waiting for long."""
+    speak = (lines if lines is not None else []).append
+    return Advance(study, cluster.site, folder, poll_s=0.001, longest_poll_s=0.001, speak=speak, **ways).run()
+
+
+def states(runs: dict[str, RunStanding]) -> set[str]:
+    return {each.status for each in runs.values()}
+
+
+@pytest.mark.parametrize("cluster", ANSWERS, indirect=True)
+def test_the_life_of_a_study(cluster: Cluster, folder: StudyFolder) -> None:
+    more = replace(STUDY, repeats=3)
+    cluster.will(more, n0002_r1="failed")
+    lines: list[str] = []
+    assert states(bring(STUDY, cluster, folder, lines, wait=False)) == {"waiting"}
+    names = ["n0001-r1", "n0002-r1", "n0001-r2", "n0002-r2"]
+    assert cluster.notes("submit") == names
+    assert lines[1].startswith("n0002-r1: job ")
+    assert lines[1].endswith(", 2 nodes, at most 2 node-hours")
+    for end in ("0 done, 0 running, 4 waiting, 0 failed, 0 left", "0 done, 4 running, 0 waiting, 0 failed, 0 left",
+                "3 done, 0 running, 0 waiting, 1 failed, 0 left"):  # fmt: skip
+        told = status(STUDY, folder)
+        assert f"runs: {end}" in told
+    assert told.splitlines()[-2:] == [
+        f"n0002-r1: {WHY}", f"start them again: hpcbench study resume {folder.path}",
+    ]  # fmt: skip
+    assert states(bring(STUDY, cluster, folder, wait=False)) == {"done", "failed"}
+    assert cluster.notes("submit") == names, "what has failed is not run again unasked"
+    lines.clear()
+    assert states(bring(more, cluster, folder, lines, retry=True)) == {"done"}
+    assert cluster.notes("submit")[4:] == ["n0002-r1", "n0001-r3", "n0002-r3"]
+    assert (folder.runs / "n0002-r1.failed-1").joinpath("job.json").exists()
+    assert WHY in (folder.runs / "n0002-r1.failed-1" / cluster.log).read_text()
+    assert lines[-1].startswith("[6/6] n000")
+    assert lines[-1].endswith(" (0 left)")
+    assert "[4/6] n0002-r1: 333 samples/s" in "\n".join(lines)
+
+
+def test_a_reason_is_the_scheduler_s_where_it_ended_the_job(cluster: Cluster, folder: StudyFolder) -> None:
+    cluster.will(STUDY, n0001_r1="time limit")
+    runs = bring(STUDY, cluster, folder)
+    assert (runs["n0001-r1"].status, runs["n0001-r1"].reason) == ("failed", "time limit: TimeLimit")
+
+
+def test_what_is_damaged_has_failed(cluster: Cluster, folder: StudyFolder) -> None:
+    cluster.will(STUDY)
+    bring(STUDY, cluster, folder)
+    (folder.run("n0001-r1") / "summary.json").write_text("{", encoding="utf-8")
+    (folder.run("n0001-r2") / "job.json").write_text("{", encoding="utf-8")
+    assert "is not JSON" in look(folder.run("n0001-r1")).reason
+    assert "is damaged" in look(folder.run("n0001-r2")).reason
+    assert look(folder.run("n0002-r1")).status == "done"
+    assert look(folder.run("none")).status == "absent"
+
+
+def test_no_more_groups_are_queued_than_asked_for(cluster: Cluster, folder: StudyFolder) -> None:
+    cluster.will(STUDY)
+    assert states(bring(STUDY, cluster, folder, at_once=2)) == {"done"}
+    queued = [cluster.notes()[:number] for number in range(len(cluster.notes()) + 1)]
+    counts = [sum(1 if line.startswith("submit") else -1 for line in lines) for lines in queued]
+    assert max(counts) == 2
+    assert counts[-1] == 0, "with wait it ends when all have"
+    assert len(cluster.notes("end")) == 4
+
+
+def test_instances_of_a_repeat_are_submitted_together(cluster: Cluster, folder: StudyFolder) -> None:
+    cluster.will(MANY)
+    bring(MANY, cluster, folder, at_once=1)
+    for number in range(3):
+        four = cluster.notes()[4 * number : 4 * number + 4]
+        assert [line.partition(" ")[0] for line in four] == ["submit", "submit", "end", "end"]
+        assert {line.rpartition(" ")[2] for line in four} == {f"n0002-r{number + 1}-i{i:03}" for i in (1, 2)}
+
+
+def test_a_queue_that_is_full_ends_the_command_and_the_next_goes_on(cluster: Cluster, folder: StudyFolder) -> None:
+    cluster.will(MANY)
+    cluster.limit(3)
+    with pytest.raises(InputError, match="sbatch refused the job: too many jobs"):
+        bring(MANY, cluster, folder, wait=False)
+    assert look(folder.run("n0002-r2-i002")).status == "absent"
+    cluster.limit(1000)
+    bring(MANY, cluster, folder, wait=False, at_once=2)
+    assert cluster.notes("submit")[-1] == "n0002-r2-i002", "the other instance of a group has room"
+    assert len(cluster.notes("submit")) == 4
+
+
+def test_nothing_but_failures_end_a_study(cluster: Cluster, folder: StudyFolder) -> None:
+    cluster.will(STUDY, **{run.name.replace("-", "_"): "failed" for run in all_runs(STUDY)})
+    with pytest.raises(InputError) as caught:
+        bring(STUDY, cluster, folder, at_once=1)
+    assert str(caught.value) == (
+        f"3 runs in a row failed, the last with: {WHY}; see the log in {folder.run('n0001-r2')}, mend it, then: "
+        f"hpcbench study resume {folder.path}"
+    )
+    assert cluster.notes("submit") == ["n0001-r1", "n0002-r1", "n0001-r2"]
+
+
+def test_what_failed_stays_in_place_where_its_job_is_refused(cluster: Cluster, folder: StudyFolder) -> None:
+    cluster.will(STUDY, n0001_r1="failed")
+    bring(STUDY, cluster, folder)
+    cluster.limit(4)
+    with pytest.raises(InputError, match="too many jobs"):
+        bring(STUDY, cluster, folder, retry=True)
+    assert look(folder.run("n0001-r1")).reason == WHY
+    assert {path.name for path in folder.runs.iterdir()} == {run.name for run in all_runs(STUDY)}
+
+
+def test_jobs_are_left_alone_where_nobody_can_ask_for_them(
+    cluster: Cluster, folder: StudyFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.will(STUDY)
+    bring(STUDY, cluster, folder, wait=False)
+    monkeypatch.setenv("PATH", "")
+    runs = bring(STUDY, cluster, folder, wait=False, retry=True)
+    assert {(each.status, each.reason) for each in runs.values()} == {("waiting", "slurm cannot be asked here")}
+
+
+def test_a_signal_stops_submitting_and_leaves_the_queue_alone(cluster: Cluster, folder: StudyFolder) -> None:
+    cluster.will(STUDY)
+    advance = Advance(STUDY, cluster.site, folder, wait=False,
+                      speak=lambda line: os.kill(os.getpid(), signal.SIGINT))  # fmt: skip
+    with pytest.raises(Aborted, match="signal SIGINT; the same command goes on from here") as caught:
+        advance.run()
+    assert caught.value.exit_code == 130
+    assert cluster.notes() == ["submit n0001-r1"]
+    assert look(folder.run("n0001-r1")).status == "waiting"
+
+
+def test_what_a_run_no_longer_needs_goes(cluster: Cluster, folder: StudyFolder) -> None:
+    cluster.will(STUDY)
+    (cluster.folder / "ends" / "n0001-r1.1" / "checkpoints").mkdir()
+    bring(STUDY, cluster, folder, wait=False)
+    for _ in range(3):
+        look(folder.run("n0001-r1"))
+    assert (folder.run("n0001-r1") / "checkpoints").exists()
+    bring(STUDY, cluster, folder, wait=False)
+    assert not (folder.run("n0001-r1") / "checkpoints").exists(), "nobody waited for its end"
+
+
+HERE = replace(STUDY, site="local", nodes=(1,), repeats=4, cores_per_rank=1)
+STAND_IN = """#!/bin/bash
+export PATH=/usr/bin:/bin
+[ "$1" = train ] || exit 0
+echo begin >> {ends}/notes
+trap 'echo end >> {ends}/notes' EXIT
+end="{ends}/$(basename "$3")"
+[ -d "$end" ] && cp -r "$end/." "$3/" && exit 0
+[ -e "$end.waits" ] && kill -s "$(cat "$end.waits")" {pid} && sleep 60
+echo "{why}"
+exit 1
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Jobs without a scheduler run a program that leaves what is found in this folder, or fails."""
+    ends, program = tmp_path / "ends", tmp_path / "program"
+    ends.mkdir()
+    program.write_text(STAND_IN.format(ends=ends, pid=os.getpid(), why=WHY))
+    program.chmod(0o755)
+
+    def made(*arguments: Any) -> Job:
+        return replace(job_of(*arguments), command=(str(program),), arguments=())
+
+    monkeypatch.setattr(advances, "job_of", made)
+    return ends
+
+
+def bring_here(folder: StudyFolder, lines: list[str] | None = None, **ways: Any) -> dict[str, RunStanding]:
+    speak = (lines if lines is not None else []).append
+    site = read_site(PROFILES / "local.yaml")
+    return Advance(HERE, site, folder, poll_s=0.01, longest_poll_s=0.02, speak=speak, **{"at_once": 1, **ways}).run()
+
+
+def test_here_one_run_follows_the_other(here: Path, folder: StudyFolder) -> None:
+    runs = all_runs(HERE)
+    for run in runs[:1] + runs[2:]:
+        write_planned(HERE, run, here / run.name)
+    lines: list[str] = []
+    found = bring_here(folder, lines)
+    assert [line.partition(":")[0] for line in lines] == [f"[{n}/4] n0001-r{n}" for n in range(1, 5)]
+    assert (found["n0001-r2"].status, found["n0001-r2"].reason) == ("failed", WHY)
+    assert found["n0001-r4"].status == "done"
+    assert (here / "notes").read_text().split() == ["begin", "end"] * 4
+
+
+def test_here_a_signal_ends_the_run_and_the_same_command_goes_on(here: Path, folder: StudyFolder) -> None:
+    runs = all_runs(HERE)
+    for run in runs:
+        write_planned(HERE, run, here / run.name)
+    (here / "n0001-r2").rename(here / "n0001-r2.later")
+    (here / "n0001-r2.waits").write_text("INT")
+    with pytest.raises(Aborted, match="signal SIGINT; the same command goes on from here") as caught:
+        bring_here(folder)
+    assert caught.value.exit_code == 130
+    assert [look(folder.run(run.name)).status for run in runs] == ["done", "absent", "absent", "absent"]
+    (here / "n0001-r2.later").rename(here / "n0001-r2")
+    lines: list[str] = []
+    assert states(bring_here(folder, lines)) == {"done"}
+    assert len(lines) == 3
+
+
+def test_here_failures_end_what_runs_beside_them(here: Path, folder: StudyFolder) -> None:
+    (here / "n0001-r2.waits").write_text("0")
+    with pytest.raises(InputError, match=f"3 runs in a row failed, the last with: {WHY}"):
+        bring_here(folder, at_once=4)
+    states_ = {run.name: look(folder.run(run.name)).status for run in all_runs(HERE)}
+    assert states_.pop("n0001-r2") == "absent"
+    assert set(states_.values()) == {"failed"}

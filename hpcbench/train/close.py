@@ -131,7 +131,7 @@ def figures_of_ranks(run: Run, status: Status) -> tuple[list[dict[str, Any]], No
     """What all ranks measured, which rank 0 keeps; an aborted run does not wait for the others."""
     if status == "aborted":
         return [], NodesEnergy(None, "", "not measured: the run was aborted")
-    ranks, energy = all_figures(run, run.own)
+    ranks, energy = all_figures(run.own, bool(run.state.resumed))
     if run.is_first:
         run.folder.write_ranks(ranks)
     return ranks, energy

@@ -103,7 +103,9 @@ class Run:
         self.weight = torch.ones((), dtype=self.dtype, device=self.device)
         self.phase = self.phases.phase
         self.step_times = StepTimes(self.phases, self.config.measure.warmup_steps)
-        self.own = OwnFigures(self.group, self.step_times)
+        parallel = self.config.parallel
+        simulated = parallel.simulated_nodes is not None and parallel.simulated_ranks is None
+        self.own = OwnFigures(self.group, self.step_times, self.threads, simulated)
         self.checkpoints_written = self.evaluations = 0
         asked = self.config.data.workers
         self.workers = default_workers(self.threads) if asked is None else asked

@@ -14,17 +14,22 @@ from hpcbench.measure.node_probe import ProbeResult, probe
 from hpcbench.measure.step_times import STEP_PHASES, StepTimes
 
 if TYPE_CHECKING:
+    import torch
+
     from hpcbench.parallel.group import Group
-    from hpcbench.train.context import Run
+    from staging.ranks.launch import Launch
 
 NOT_READ = Absent("not read by this rank")
 """Of ranks that leave the counters of their node to another."""
 
 
 class OwnFigures:
-    """Of one rank; made before the clock starts, which is collective."""
+    """Of one rank; made before the clock starts, which is collective. ``simulated``: its node is a pretended one."""
 
-    def __init__(self, group: Group, steps: StepTimes) -> None:
+    def __init__(self, group: Group, steps: StepTimes, threads: int, simulated: bool) -> None:
+        self.group = group
+        self.threads = threads
+        self.node = node_name(group.launch, simulated)
         self.host = socket.gethostname()
         hosts = group.all_gather_object(self.host)
         # Of one machine that plays several nodes, only one rank may read the counters.
@@ -34,11 +39,11 @@ class OwnFigures:
         self.probed: ProbeResult | None = None
         steps.joules = self._joules
 
-    def start(self, run: Run) -> None:
-        """The clock starts next; collective where ranks are probed."""
-        if run.config.measure.probe:
-            self.probed = probe(run.group, run.device)
-            reset_peak_memory(run.device)
+    def start(self, device: torch.device, probes: bool) -> None:
+        """The clock starts next; collective where it ``probes``."""
+        if probes:
+            self.probed = probe(self.group, device)
+            reset_peak_memory(device)
         self.meter.start()
 
     def stop(self) -> None:
@@ -49,15 +54,15 @@ class OwnFigures:
         found = self.meter.read() if self.reads else NOT_READ
         return found.joules if isinstance(found, Energy) else None
 
-    def row(self, run: Run) -> dict[str, Any]:
+    def row(self) -> dict[str, Any]:
         """This rank's row of ``ranks.csv``; what is not known is unset."""
         steps = self.steps
         known = steps.steps > 0
         return {
-            "rank": run.launch.rank,
-            "node": node_name(run),
-            "local_rank": run.launch.local_rank,
-            "threads": run.threads,
+            "rank": self.group.launch.rank,
+            "node": self.node,
+            "local_rank": self.group.launch.local_rank,
+            "threads": self.threads,
             "steps": steps.steps,
             "samples": steps.samples,
             "wall_s": steps.wall_s if known else None,
@@ -79,12 +84,12 @@ class NodesEnergy:
     """What the joules cover, or why there are none."""
 
 
-def all_figures(run: Run, own: OwnFigures) -> tuple[list[dict[str, Any]], NodesEnergy]:
+def all_figures(own: OwnFigures, resumed: bool) -> tuple[list[dict[str, Any]], NodesEnergy]:
     """Rows of all ranks, and the energy of all nodes; collective."""
-    everyone = run.group.all_gather_object((own.row(run), own.host, own.meter.read() if own.reads else None))
+    everyone = own.group.all_gather_object((own.row(), own.host, own.meter.read() if own.reads else None))
     readings = {host: reading for _, host, reading in everyone if reading is not None}
     energy = added_up(readings)
-    if energy.joules is not None and run.state.resumed:
+    if energy.joules is not None and resumed:
         energy = replace(energy, note=f"{energy.note}, since the run was resumed")
     return [row for row, _, _ in everyone], energy
 
@@ -103,8 +108,8 @@ def added_up(readings: dict[str, Energy | Absent]) -> NodesEnergy:
     return NodesEnergy(sum(reading.joules for reading in known), ", ".join(sources), note)
 
 
-def node_name(run: Run) -> str:
+def node_name(launch: Launch, simulated: bool) -> str:
     """The node of this rank as people know it; a simulated one has a number."""
-    if run.config.parallel.simulated_nodes is not None and run.config.parallel.simulated_ranks is None:
-        return f"simulated node {run.launch.node_rank}"
+    if simulated:
+        return f"simulated node {launch.node_rank}"
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()

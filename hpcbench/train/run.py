@@ -44,7 +44,7 @@ def run_training(
 def execute(run: Run, ranks: Ranks) -> int:
     """The clock, and everything inside it."""
     drop_caches(run)
-    run.own.start(run)
+    run.own.start(run.device, run.config.measure.probe)
     if not run.config.staging.timed:
         stage_dataset(run, ranks.watcher)
     spans = run.phases.spans

@@ -117,24 +117,28 @@ def test_without_a_scheduler_ranks_of_this_machine_are_the_nodes() -> None:
 
 
 @pytest.mark.usefixtures("eight_cores")
-@pytest.mark.parametrize("failing", [False, True])
-def test_storage_of_every_simulated_node_is_emptied(tmp_path: Path, failing: bool) -> None:
-    """The end of the script, with a program in place of hpcbench that removes what the real one does."""
+@pytest.mark.parametrize(("end", "code"), [("exit 0", 0), ("exit 1", 1), ("kill -TERM 0; sleep 60", 143)])
+def test_storage_of_every_simulated_node_is_emptied(tmp_path: Path, end: str, code: int) -> None:
+    """The end of the script, with a program in place of hpcbench that removes what the real one does.
+
+    Who cancels a job here signals its whole process group.
+    """
     study = replace(STUDY, wish={"cores_per_rank": 1, "local_path": str(tmp_path / "local storage")})
     run = job(study, LOCAL, 1, str(tmp_path / "run"))
     program = tmp_path / "program"
     program.write_text(
         '#!/bin/bash\nset -e\ncase "$1" in\n'
-        'train) for node in a b; do mkdir -p "${!#}/$node"; touch "${!#}/$node/sample"; done; exit $FAILS ;;\n'
+        'train) for node in a b; do mkdir -p "${!#}/$node"; touch "${!#}/$node/sample"; done; '
+        f"{end} ;;\n"
         'stage) rm "$3/sample" ;;\nesac\n'
     )
     program.chmod(0o755)
     text = job_script(replace(run, command=(str(program),), arguments=()), LOCAL, SCHEDULERS["local"])
     text = re.sub(r"launch=\(.*\)", "launch=()", text).replace(" --parallel.simulated_nodes 2", ' -- "$local_path"')
     run.folder.mkdir()
-    environ = {"FAILS": "1" if failing else "0", "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(["bash", "-c", text], env=environ, capture_output=True, text=True, check=False)
-    assert done.returncode == int(failing), done.stderr
+    done = subprocess.run(["bash", "-c", text], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True,
+                          start_new_session=True, check=False)  # fmt: skip
+    assert done.returncode == code, done.stderr
     assert not list((tmp_path / "local storage").iterdir())
 
 

@@ -173,7 +173,7 @@ def interrupt_after(number: int, patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "signal_after", "steps"),
-    [(TWO, 5, 5), (TWO, 12, 12), (TWO, 4, 5), (UNEVEN, 3, 5), (UNEVEN, 6, 5), (FIFTHS, 5, 5), (FIFTHS, 2, 4)],
+    [(TWO, 5, 5), (TWO, 12, 12), (TWO, 7, 5), (UNEVEN, 3, 5), (UNEVEN, 6, 5), (FIFTHS, 5, 5), (FIFTHS, 2, 4)],
 )
 def test_a_run_that_a_signal_ended_makes_the_steps_that_are_left_and_is_evaluated(
     settings: tuple[str, ...], signal_after: int, steps: int, train: Train, tmp_path: Path,
@@ -187,6 +187,19 @@ def test_a_run_that_a_signal_ended_makes_the_steps_that_are_left_and_is_evaluate
         assert train(folder, *common, "--train.max_steps", str(asked)) == 128 + signal.SIGTERM
     assert train(folder, "--resume", "--train.max_steps", str(steps)) == 3
     equal_to_uninterrupted(train, folder, common, max(steps, signal_after))
+
+
+def test_steps_may_be_asked_of_a_run_that_had_epochs(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its evaluation after a third of an epoch is not made again, though that is now 0.333333 and no more 0.333."""
+    thirds, folder = (*NEVER, *TWO, "--train.evaluations_per_epoch", "3"), tmp_path / "run"
+    with monkeypatch.context() as patch:
+        interrupt_after(6, patch)
+        assert train(folder, *thirds) == 128 + signal.SIGTERM
+    assert train(folder, "--resume", "--train.max_steps", "9") == 3
+    assert rows(folder)["step"].tolist() == [4, 8, 9]
+    assert rows(folder)["epoch"].tolist() == [0.333, 0.666667, 0.75]
 
 
 @pytest.mark.parametrize("steps", [4, 6])

@@ -45,16 +45,11 @@ def rank_row(rank: int, node: str, steps: int, samples: int, step_s: float = 0.0
     times.steps, times.samples, times.wall_s, times.cpu_s = steps, samples, steps * step_s, 1.5 * steps * step_s
     times.phases_s = {name: steps * seconds for name, seconds in STEP.items()}
     times.energy_j = joules
-    group: Any = SimpleNamespace(rank=-1, all_gather_object=lambda host: [host])
-    own = OwnFigures(group, times)
-    own.reads = joules is not None
-    parallel = SimpleNamespace(simulated_nodes=simulated, simulated_ranks=None)
-    run: Any = SimpleNamespace(
-        launch=SimpleNamespace(rank=rank, local_rank=0, node_rank=rank), threads=2,
-        config=SimpleNamespace(parallel=parallel),
-    )  # fmt: skip
-    row = own.row(run)
-    return row if simulated is not None else row | {"node": node}
+    launch = SimpleNamespace(rank=rank, local_rank=0, node_rank=rank)
+    group: Any = SimpleNamespace(rank=-1, launch=launch, all_gather_object=lambda host: [host])
+    own = OwnFigures(group, times, threads=2, simulated=simulated is not None)
+    own.node, own.reads = own.node if simulated is not None else node, joules is not None
+    return own.row()
 
 
 def write_run(

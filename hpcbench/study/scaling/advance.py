@@ -128,10 +128,10 @@ class Advance:
         self.pause_s = 0.0
         self.folder.tidy(name, keep=now.status == "failed")
         left = sum(each.status in ("absent", *UNDER_WAY) for each in self.runs.values())
-        seconds = time.monotonic() - self.started.get(name, time.monotonic())
+        # Of a job that an earlier command submitted it is not known how long it took.
+        took = f", {units.duration(time.monotonic() - self.started[name])}" if name in self.started else ""
         done = len(self.runs) - left
-        self.speak(f"[{done:{len(str(len(self.runs)))}}/{len(self.runs)}] {name}: {words(now)}, "
-                   f"{units.duration(seconds)} ({left} left)")  # fmt: skip
+        self.speak(f"[{done:{len(str(len(self.runs)))}}/{len(self.runs)}] {name}: {words(now)}{took} ({left} left)")
         self.failures = self.failures + 1 if now.status == "failed" else 0
         if self.failures >= FAILURES_IN_A_ROW:
             self.end_local_runs()

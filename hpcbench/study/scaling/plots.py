@@ -205,7 +205,7 @@ def draw_efficiency(axes: Axes, rows: Sequence[Row], look: Mapping[str, Any], sh
     first, at = rows[0], [row.nodes * shift for row in rows]
     middles = np.array([efficiency(row, first) for row in rows])
     repeats = [
-        [each * middle / rate(row) for each in row.values("samples_per_s")]
+        [middle * (each / rate(row)) for each in row.values("samples_per_s")]
         for row, middle in zip(rows, middles, strict=True)
     ]
     lows, highs = np.array([min(own) for own in repeats]), np.array([max(own) for own in repeats])

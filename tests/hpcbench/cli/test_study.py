@@ -46,7 +46,7 @@ def test_a_dry_run_shows_the_plan_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["strong", "cosmoflow"], "unknown kind of study 'strong'"),
+        (["stong", "cosmoflow"], "unknown kind of study 'stong'; did you mean 'strong'?"),
         (["convergence", "cosmoflow"], "study convergence needs --batch-sizes"),
         (["convergence", "cosmoflw", "--batch-sizes", "4", "--optimizers", "sgd", "--study-dir", "s"],
          "did you mean 'cosmoflow'"),

@@ -18,6 +18,7 @@ attempt=${HPCBENCH_ATTEMPT:-1}
 cd /project/me
 
 export OMP_NUM_THREADS=21
+export HPCBENCH_WARN_S=120
 
 launch=(flux run --nodes=4 --ntasks=16 --cores-per-task=21 --setopt=mpibind=off --setopt=cpu-affinity=per-task --setopt=exit-on-error --gpus-per-task=1 --setopt=gpu-affinity=per-task)
 launch_per_node=(flux run --nodes=4 --ntasks=4 --cores-per-task=21 --setopt=mpibind=off --setopt=cpu-affinity=per-task --setopt=exit-on-error)

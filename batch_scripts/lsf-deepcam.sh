@@ -18,6 +18,7 @@ attempt=${HPCBENCH_ATTEMPT:-1}
 cd /project/me
 
 export OMP_NUM_THREADS=7
+export HPCBENCH_WARN_S=120
 
 launch=(jsrun --nrs 4 --rs_per_host 1 --tasks_per_rs 6 --cpu_per_rs 42 --gpu_per_rs 6 --bind packed:7)
 launch_per_node=(jsrun --nrs 4 --rs_per_host 1 --tasks_per_rs 1 --cpu_per_rs 7 --gpu_per_rs 0 --bind packed:7)

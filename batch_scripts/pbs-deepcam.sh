@@ -20,6 +20,7 @@ attempt=${HPCBENCH_ATTEMPT:-1}
 cd /project/me
 
 export OMP_NUM_THREADS=8
+export HPCBENCH_WARN_S=120
 export NCCL_NET_GDR_LEVEL=PHB
 export NCCL_CROSS_NIC=1
 export FI_CXI_DISABLE_HOST_REGISTER=1

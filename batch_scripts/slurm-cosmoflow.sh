@@ -25,6 +25,7 @@ attempt=$((${SLURM_RESTART_COUNT:-0} + 1))
 cd /project/me
 
 export OMP_NUM_THREADS=16
+export HPCBENCH_WARN_S=120
 
 launch=(srun --nodes=4 --ntasks=16 --ntasks-per-node=4 --cpus-per-task=32 --cpu-bind=cores --kill-on-bad-exit=1 --gpu-bind=none)
 launch_per_node=(srun --nodes=4 --ntasks=4 --ntasks-per-node=1 --cpus-per-task=32 --cpu-bind=cores --kill-on-bad-exit=1)

@@ -1,4 +1,4 @@
-"""Models of published size, their samples, and what a pass keeps: for the benchmarks of split samples."""
+"""Models of published size, their samples, and what a pass keeps: for the benchmarks of spatial parallelism."""
 
 from __future__ import annotations
 

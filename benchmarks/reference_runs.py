@@ -82,7 +82,7 @@ def record(application: Application, preset: str, runs: list[Summary], claims: l
 def hyperparameters(application: Application, preset: str, batch: int) -> dict[str, Any]:
     """The official hyperparameters of a preset at a global batch."""
     from hpcbench.config.resolve import resolve
-    from hpcbench.optim.scaling import scale_to_batch
+    from hpcbench.optim.lr_scaling import scale_to_batch
 
     config = resolve(application, preset)
     scale_to_batch(config, batch)

@@ -21,14 +21,15 @@ What follows is optional; a command that needs a missing part says so in one lin
 ``data.staged_form``      ``(data, transform)``: sets the configuration to the form that a staging transform makes
 ``data.split_file``       ``(path, folder, config)``: cuts a file of many samples, for `hpcbench data split`
 ``open_split(...).part``  ``(spans, stored) -> Dataset`` that reads a part of each sample's inputs (see
-                          ``hpcbench.data.part``) where ``Task.reads_parts``; else ranks that share samples read all
+                          ``hpcbench.data.spatial_part``) where ``Task.reads_parts``; else all is read
 ``data.npy_inputs``       ``(data) -> str``: pattern of the npy files whose rows `staging.slabs` may leave out
 ``data.dali_samples``     ``(config, split) -> DaliSamples`` (see ``hpcbench.data.dali_samples``): files and layouts,
                           for ``data.loader dali``; raises ``InputError`` for files that DALI cannot read
 ``simulate``              ``write_sample(config, root, split, index)`` and ``expected_files`` of the same arguments;
                           ``samples_per_call(config)``, else one; ``finish(config, root)`` after the last sample
 ``parallel``              ``parallelize(model, config, mesh)``: splits the model's layers over the ranks of a sample,
-                          for ``parallel.spatial``; ``recomputed(model)``: modules for ``parallel.recompute``
+                          for ``parallel.spatial``; ``checkpointed_blocks(model)``: modules for
+                          ``parallel.activation_checkpointing``
 ``shapes``                ``batch_shapes(config, samples)``: shapes of a batch's inputs and targets, for `hpcbench plan`
 ``baselines``             ``baselines(config) -> dict[str, dict[str, float]]``, metrics by the predictor's name
 ``plots``                 ``figures(run_folder) -> list[Figure]`` and words for the report
@@ -38,7 +39,6 @@ What follows is optional; a command that needs a missing part says so in one lin
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -47,12 +47,10 @@ from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
+from hpcbench.suggest import suggest
+from staging.bounds import shown
 from staging.errors import InputError
-
-if TYPE_CHECKING:
-    from hpcbench.config.schema import RunConfig
 
 GROUP = "hpcbench.apps"
 
@@ -77,15 +75,6 @@ class Application:
     def folder(self) -> Path:
         """The application's own folder, with its presets and reference runs."""
         return Path(str(files(self.package)))
-
-    def config_class(self) -> type[RunConfig]:
-        """The dataclass of the application's runs; ``RunConfig`` where it adds nothing."""
-        if not self.has("config"):
-            from hpcbench.config.schema import RunConfig
-
-            return RunConfig
-        config: type[RunConfig] = self.module("config").Config
-        return config
 
     def presets(self) -> dict[str, Path]:
         """Preset names with their files, smallest first where the usual names are used, or numbers end a name."""
@@ -117,16 +106,10 @@ def find_application(name: str) -> Application:
     """
     known = installed()
     if name not in known:
-        raise InputError(f"unknown application '{name}'; {suggest(name, list(known))}")
+        raise InputError(f"unknown application '{shown(name)}'; {suggest(name, list(known))}")
     try:
         application: Application = known[name].load()
     except Exception as error:
         what = f"application '{name}' ({known[name].value}) cannot be imported"
         raise InputError(f"{what} ({type(error).__name__}: {error}); mend or uninstall its package") from error
     return application
-
-
-def suggest(wrong: str, known: list[str]) -> str:
-    """A hint for an unknown name: the nearest known one, or the list of them."""
-    near = difflib.get_close_matches(wrong, known, n=1, cutoff=0.5)
-    return f"did you mean '{near[0]}'?" if near else "known: " + ", ".join(known)

@@ -1,19 +1,20 @@
-"""How a run ends: exit codes, and the error of a run that had to stop."""
+"""How a run ends: exit codes, and causes that programs read."""
 
 from __future__ import annotations
+
+from typing import Literal
+
+from staging.errors import Aborted
+
+__all__ = ["ABORTED", "BAD_INPUT", "DONE", "TARGET_NOT_REACHED", "Aborted", "Cause"]
 
 DONE = 0
 ABORTED = 1
 BAD_INPUT = 2
 TARGET_NOT_REACHED = 3
 
-
-class Aborted(Exception):  # noqa: N818 - it is an event, and not always an error
-    """The run had to stop: a loss that is not finite, a full disk, a signal, another rank."""
-
-    speaks = True
-    """Whether this rank reports it; where all ranks stop for the same reason, the first one does."""
-
-    def __init__(self, reason: str, exit_code: int = ABORTED) -> None:
-        super().__init__(reason)
-        self.exit_code = exit_code
+Cause = Literal[
+    "target", "epochs", "steps", "diverged", "bad_data", "signal", "preempted", "full_disk", "rank_lost", "hang",
+    "error",
+]  # fmt: skip
+"""Why a run ended, as ``summary.json`` says it. With the first three it came to its end, with the others it had to."""

@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from staging.cli import DESCRIPTION, add_arguments, run, said_once
 from staging.errors import InputError
+from staging.print_line import print_line
 
 
 class Parser(argparse.ArgumentParser):
@@ -30,10 +31,10 @@ def main() -> int:
         return run(said_once(parser.parse_args))
     except InputError as error:
         if error.speaks:
-            print(f"staging: error: {' '.join(str(error).split())}", file=sys.stderr)
+            print_line(f"staging: error: {' '.join(str(error).split())}")
         return 2
     except KeyboardInterrupt:
-        print("staging: aborted: signal SIGINT; run it again to go on", file=sys.stderr)
+        print_line("staging: aborted: signal SIGINT; run it again to go on")
         return 130
     except BrokenPipeError:
         sys.stderr.close()  # or the interpreter would complain there of what it can't flush

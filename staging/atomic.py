@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from collections.abc import Iterator
@@ -21,22 +22,46 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; rename it to ``path`` on success, remove it on failure.
 
     Readers see the old file or the whole new one. The name is unique among processes and nodes. ``durable`` waits
-    until the disk has the data before the rename, so that a crash of the machine leaves no empty file behind.
+    until the disk has the data before the rename, and the name after it: then a crash of the machine leaves no empty
+    file behind, and what follows may rely on the new one.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")
     try:
         yield temporary
         if durable:
-            _sync(temporary)
+            sync_file(temporary)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    if durable:
+        sync_folder(path.parent)
 
 
-def _sync(path: Path) -> None:
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it that are missing, such that a crash of the machine does not take them away."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        sync_folder(each.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Wait until the disk has the names in a folder. Filesystems that know no such thing are left alone."""
+    try:
+        sync_file(path)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+
+
+def sync_file(path: Path) -> None:
+    """Wait until the disk has what was written to a file, by whomever. Raises ``OSError`` with its name."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        error.filename = str(path)
+        raise
     finally:
         os.close(descriptor)

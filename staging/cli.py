@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from staging.errors import DataError, EveryRankError, InputError
-from staging.ranks.signals import Interrupted, interruptible
+from staging.number_options import MOST_FILES, MOST_NODES, add_real, add_whole
+from staging.print_line import print_line
+from staging.ranks.signals import Interrupted, Interrupts
 
 if TYPE_CHECKING:
     from staging.options import StageOptions
@@ -83,13 +84,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_ways(parser: argparse.ArgumentParser) -> None:
     """Options of how data are moved, checked and chosen."""
-    parser.add_argument("--threads", type=int, default=4, help="streams of each rank (default: 4)")
-    parser.add_argument(
+    add_whole(parser, "--threads", 1, 256, "streams of each rank (default: 4)", default=4)
+    add_whole(
+        parser,
         "--piece-bytes",
-        type=int,
+        1,
+        2**40,
+        "buffer for whole files and for parts of larger ones (default: 8 MiB); what exchange sends at a time",
         default=8 << 20,
-        metavar="N",
-        help="buffer for whole files and for parts of larger ones (default: 8 MiB); what exchange sends at a time",
     )
     parser.add_argument(
         "--verify",
@@ -99,11 +101,11 @@ def add_ways(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--include", action="append", default=[], metavar="PATTERN", help="only such names; repeatable")
     parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help="no such names; repeatable")
-    parser.add_argument("--first", type=int, metavar="N", help="only the first N files by name")
+    add_whole(parser, "--first", 1, MOST_FILES, "only the first N files by name")
     parser.add_argument("--index", type=Path, metavar="FILE", help="dataset index of `hpcbench data index`")
-    parser.add_argument("--seed", type=int, default=0, help="of the placement (default: 0)")
+    add_whole(parser, "--seed", 0, 2**62, "of the placement (default: 0)", default=0)
     parser.add_argument("--cold", action="store_true", help="drop the source's cached pages first, where allowed")
-    parser.add_argument("--simulated-nodes", type=int, metavar="N", help="pretend that the ranks are on N nodes")
+    add_whole(parser, "--simulated-nodes", 1, MOST_NODES, "pretend that the ranks are on N nodes")
 
 
 def add_modes(parser: argparse.ArgumentParser) -> None:
@@ -111,7 +113,7 @@ def add_modes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plan-only", action="store_true", help="say what would move, and stop")
     parser.add_argument("--probe", action="store_true", help="measure what the parts can do here, and stop")
     parser.add_argument("--probe-first", action="store_true", help="the same, and then stage")
-    parser.add_argument("--probe-seconds", type=float, default=10.0, metavar="S", help="for a probe (default: 10)")
+    add_real(parser, "--probe-seconds", 0.01, 86_400, "for a probe (default: 10)", default=10.0, metavar="S")
     parser.add_argument(
         "--report", type=Path, metavar="FILE", help="write all figures as JSON, of a plan, a probe or a staging"
     )
@@ -124,19 +126,19 @@ def run(args: argparse.Namespace, on_report: Callable[[dict[str, Any]], None] = 
     A signal to end is said here, other errors are the caller's.
     """
     try:
-        with interruptible():
+        with Interrupts():
             return dispatch(args, on_report)
     except Interrupted as error:
         if error.speaks:
-            print(f"staging: aborted: {error}; run it again to go on", file=sys.stderr)
+            print_line(f"staging: aborted: {error}; run it again to go on")
         return error.exit_code
 
 
 def dispatch(args: argparse.Namespace, on_report: Callable[[dict[str, Any]], None]) -> int:
     """All ranks together do what is asked."""
     said_once(lambda: check(args))
+    from staging.ranks.collective_errors import together, watch
     from staging.ranks.mpi_world import mpi_world, one_node_per_rank, simulated
-    from staging.ranks.together import together, watch
 
     launched = world = said_once(mpi_world)
     if args.simulated_nodes is not None:
@@ -211,7 +213,7 @@ def stage_and_report(
     args: argparse.Namespace, world: World, watcher: AbortWatcher, on_report: Callable[[dict[str, Any]], None]
 ) -> int:
     """Stage, write the figures down, and print them."""
-    from staging.ranks.together import names
+    from staging.ranks.collective_errors import names
     from staging.stage import stage
 
     try:
@@ -250,12 +252,12 @@ def write_json(path: Path, found: dict[str, Any]) -> None:
 def plan_only(args: argparse.Namespace, world: World) -> int:
     """Print what would move, and whether it fits. Raises ``InputError`` where it does not."""
     from staging.moving.counters import Counters
+    from staging.phase_timer import PhaseTimer
     from staging.prepare import check_room, prepare, settled
     from staging.report import human
-    from staging.spans import Spans
 
     options = settled(options_of(args))
-    prepared = prepare(options, world, Spans(), Counters(), must_fit=False)
+    prepared = prepare(options, world, PhaseTimer(), Counters(), must_fit=False)
     first = world.place.rank == 0
     if first:
         there = int((~prepared.moving).sum())
@@ -278,7 +280,7 @@ def clean(template: Path, world: World) -> int:
     """Remove a staged dataset from every node."""
     from staging.ledger.clean import Cleaned
     from staging.ledger.clean import clean as remove
-    from staging.ranks.together import together
+    from staging.ranks.collective_errors import together
     from staging.report import human
     from staging.storage.destination import expand
 
@@ -294,5 +296,5 @@ def clean(template: Path, world: World) -> int:
         destination, cleaned = found
         print(f"{destination}: removed {cleaned.files} files, {human(cleaned.bytes)}")
         for name in cleaned.left:
-            print(f"left {name}, which is not as staging put it there", file=sys.stderr)
+            print_line(f"left {name}, which is not as staging put it there")
     return 0

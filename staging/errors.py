@@ -1,4 +1,4 @@
-"""The one error type that a user sees: a single line that says what is wrong and what to change."""
+"""The errors that a user sees, in a single line: bad input, and work that had to stop."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from __future__ import annotations
 class InputError(Exception):
     """Bad input. The message is one line: what, the value, the bound, and what to change. Exit code 2."""
 
+    cause = "error"
+    """Why the work ended, in a word for programs, as of ``Aborted``."""
     speaks = True
     """Whether this process reports it; false where another rank does."""
 
 
 class DataError(InputError):
     """A file of a dataset is missing, damaged, or not in the form that was asked for."""
+
+    cause = "bad_data"
 
     def __init__(self, path: object, problem: str, change: str = "") -> None:
         super().__init__(f"{path}: {problem}" + (f"; {change}" if change else ""))
@@ -29,3 +33,23 @@ class EveryRankError(InputError):
     def __init__(self, message: str, speaks: bool) -> None:
         super().__init__(message)
         self.speaks = speaks
+
+
+class Aborted(Exception):  # noqa: N818 - it is an event, and not always an error
+    """The work had to stop: a loss that is not finite, a full disk, a signal, another rank."""
+
+    speaks = True
+    """Whether this rank reports it; where all ranks stop for the same reason, the first one does."""
+
+    def __init__(
+        self, reason: str, exit_code: int = 1, *, everywhere: bool = False, cause: str = "error",
+        signal: str | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(reason)
+        self.exit_code = exit_code
+        self.cause = cause
+        """Why, in a word for programs."""
+        self.signal = signal
+        """Name of the signal where that was the cause, such as ``SIGUSR1``."""
+        self.everywhere = everywhere
+        """Whether all ranks have agreed to raise it, so that none has to tell the others."""

@@ -9,12 +9,14 @@ from contextvars import ContextVar
 from pathlib import Path
 
 from staging.errors import DataError
+from staging.formats.regular import refuse_special
 from staging.ledger.journal import Journal
 from staging.ledger.manifest import staged_destination, staged_names
 from staging.ledger.records import has_size
 
 HINT = "set data.root to the dataset, or make one with `hpcbench data simulate`"
 STAGE_AGAIN = "stage it again"
+_SPECIAL: ContextVar[bool] = ContextVar("special", default=False)
 _COMING: ContextVar[tuple[Path, Collection[str]] | None] = ContextVar("coming", default=None)
 
 
@@ -24,15 +26,18 @@ def list_samples(folder: Path, suffix: str, hint: str = HINT) -> list[Path]:
     In a staged folder these are the files that the manifest names; others are not looked at. Within ``coming`` they are
     those that will be there. Raises ``DataError`` that ends with ``hint`` when the folder is missing or has no such
     file, and another where a staging into the folder did not come to its end, or a file that it put there is missing or
-    has another size.
+    has another size. A pipe, socket, device or folder under such a name raises one, too; a link is
+    looked at when it is opened, since here that would ask the filesystem for every sample.
     """
     expected = expected_files(folder)
     staged = None
     if expected is not None:
         candidates: Collection[str] = [path.name for path in expected if path.parent == folder]
     else:
-        present = _names_in(folder, hint)
+        present = _names_in(folder, suffix, hint)
         staged = staged_names(folder)
+        if staged is None and not _SPECIAL.get():
+            _refuse_special(folder, present)
         candidates = present if staged is None else staged
     names = [name for name in candidates if name.endswith(suffix) and not name.startswith(".")]
     if staged is not None:
@@ -62,16 +67,37 @@ def expected_files(folder: Path) -> list[Path] | None:
     return [found[0] / name for name in found[1] if name.startswith(prefix)]
 
 
-def _names_in(folder: Path, hint: str) -> list[str]:
+@contextmanager
+def special_files_listed() -> Iterator[None]:
+    """While entered, ``list_samples`` lists what is no file under the name of one, so that each can be reported."""
+    token = _SPECIAL.set(True)
+    try:
+        yield
+    finally:
+        _SPECIAL.reset(token)
+
+
+def _names_in(folder: Path, suffix: str, hint: str) -> dict[str, bool]:
+    """The names in ``folder``, and whether each has the ``suffix`` and is neither a file nor a link."""
+    names = {}
     try:
         with os.scandir(folder) as entries:
-            return [entry.name for entry in entries]
+            for entry in entries:
+                # Most filesystems say in the listing what kind a name is, so that this asks for nothing more.
+                usual = not entry.name.endswith(suffix) or entry.is_file(follow_symlinks=False) or entry.is_symlink()
+                names[entry.name] = not usual
+            return names
     except FileNotFoundError:
         raise DataError(folder, "no such folder", hint) from None
     except NotADirectoryError:
         raise DataError(folder, "is not a folder", hint) from None
     except OSError as error:
         raise DataError(folder, f"cannot be read ({error.strerror})", "check its permissions") from None
+
+
+def _refuse_special(folder: Path, present: dict[str, bool]) -> None:
+    for name in sorted(name for name, is_special in present.items() if is_special and not name.startswith(".")):
+        refuse_special(folder / name)
 
 
 def _check_staged(folder: Path, sizes: dict[str, int]) -> None:

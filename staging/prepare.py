@@ -19,13 +19,13 @@ from staging.ledger.claim import refuse_nesting, refuse_strangers
 from staging.ledger.manifest import load_records, manifest_path
 from staging.moving.counters import Counters
 from staging.options import StageOptions
+from staging.phase_timer import PhaseTimer
 from staging.planning.plan import Plan, make_plan
-from staging.ranks.together import together
+from staging.ranks.collective_errors import together
 from staging.ranks.world import Place, World
 from staging.source.listing import Listing, Selection
 from staging.source.page_cache import drop_cache
 from staging.source.sources import Source, TreeSource
-from staging.spans import Spans
 from staging.storage.destination import expand
 from staging.storage.space import bytes_in_blocks, check_space
 
@@ -51,7 +51,7 @@ class Prepared:
     piece_bytes: int
     turns: NDArray[np.int64]
     """For each entry its place in the order in which entries shall arrive."""
-    spans: Spans
+    timer: PhaseTimer
     counters: Counters
 
     @property
@@ -91,7 +91,7 @@ class Prepared:
 def prepare(
     options: StageOptions,
     world: World,
-    spans: Spans,
+    timer: PhaseTimer,
     counters: Counters,
     names: Sequence[str] | None = None,
     *,
@@ -106,12 +106,12 @@ def prepare(
     places = world.all_gather(world.place)
     make_sink = together(world, lambda: sinks_of(options))
     destination = together(world, lambda: own_destination(options, world))
-    with spans.span("list"):
+    with timer.span("list"):
         source = together(world, lambda: open_source(options, world, counters, names))
-    with spans.span("plan"):
+    with timer.span("plan"):
         plan = together(world, lambda: plan_for(source.listing, places, options))
         wanted, moving = missing(plan, world, destination)
-    with spans.span("check"):
+    with timer.span("check"):
         together(world, lambda: refuse_collisions(options, source.listing))
         if must_fit:
             check_room(destination, source.listing, wanted, make_sink, options.transform, world)
@@ -119,7 +119,7 @@ def prepare(
     piece_bytes = max(options.piece_bytes, held_bytes(options, source.listing))
     return Prepared(
         options, world, places, destination, source, plan, wanted, moving, make_sink, piece_bytes, turns,
-        spans, counters,
+        timer, counters,
     )  # fmt: skip
 
 

@@ -7,6 +7,8 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
+from staging.print_line import print_line
+
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
@@ -74,7 +76,7 @@ class Progress:
     def _print(self, tail: str) -> None:
         self._printed = now = time.monotonic()
         line = f"{self._label}: {self.done}/{self.total} {self._unit}, {self._rate(now)}, {now - self._start:.1f} s"
-        print(line + tail, file=self._stream, flush=True)
+        print_line(line + tail, self._stream)
 
 
 def _format(fields: dict[str, object]) -> str:

@@ -29,15 +29,16 @@ from staging.moving.reshuffle import remove_strays
 from staging.moving.streams import Stream
 from staging.moving.writing import PieceWriter
 from staging.options import StageOptions
+from staging.phase_timer import PhaseTimer
 from staging.prepare import Prepared, identity, prepare, settled
+from staging.print_line import print_line
 from staging.probing.ceilings import Ceilings, ceilings_for
 from staging.progress import Progress
 from staging.ranks.abort import AbortWatcher
-from staging.ranks.together import together
+from staging.ranks.collective_errors import together
 from staging.ranks.world import Place, World
 from staging.report import RankReport, StagingReport
 from staging.source.page_cache import IoCounters, cache_state
-from staging.spans import Spans
 from staging.storage.destination import storage
 from staging.storage.space import filesystem_type
 
@@ -64,7 +65,7 @@ def stage(
     meets it for what turns up on the way, so that the caller ends the others (``together.watch``); ``watcher`` is that,
     so that they write down why. What landed until then is kept, and named if the disk takes it in a few seconds.
     """
-    prepared = prepare(settled(options), world, Spans(), Counters(), names)
+    prepared = prepare(settled(options), world, PhaseTimer(), Counters(), names)
     return carry_out(prepared, quiet=quiet, watcher=watcher)
 
 
@@ -110,7 +111,7 @@ def clear_up(journal: Journal, destination: Path, place: Place, quiet: bool) -> 
         return
     for start in journal.unfinished(place.node_name):
         if not quiet:
-            print(f"{start}; going on from what it left", file=sys.stderr, flush=True)
+            print_line(f"{start}; going on from what it left")
         journal.end(start, KILLED)
     remove_unfinished(destination)
 
@@ -169,7 +170,7 @@ class Staging:
         self.prepared = prepared
         self.options = prepared.options
         self.world = prepared.world
-        self.spans = prepared.spans
+        self.timer = prepared.timer
         self.counters = prepared.counters
         self.quiet = quiet
         self.batch = Batch(manifest, prepared.destination)
@@ -179,17 +180,17 @@ class Staging:
         before = IoCounters.now()
         with self.progress() as progress:
             landings = Landings(self.batch, progress)
-            with self.spans.span("move"):
+            with self.timer.span("move"):
                 self.move(landings)
         after = IoCounters.now()
-        with self.spans.span("commit"):
+        with self.timer.span("commit"):
             self.batch.commit()
             self.counters.sync_s += self.batch.sync_seconds
-        with self.spans.span("wait"):
+        with self.timer.span("wait"):
             self.world.barrier()
         together(self.world, lambda: remove_strays(self.prepared.plan, self.prepared.destination, self.world.place))
         if self.options.verify == "reread":
-            with self.spans.span("verify"):
+            with self.timer.span("verify"):
                 together(self.world, self.verify)
         return self.report(landings, before, after)
 
@@ -262,8 +263,8 @@ class Staging:
     def report(self, landings: Landings, before: IoCounters | None, after: IoCounters | None) -> StagingReport:
         """Everyone's figures."""
         options, place = self.options, self.world.place
-        self.spans.stop()
-        phases = self.spans.summary()
+        self.timer.stop()
+        phases = self.timer.summary()
         seconds = phases.pop("wall")
         own = RankReport(
             node=place.node_name,

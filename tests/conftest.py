@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
 import venv
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import hypothesis
 import pytest
+
+pytest_plugins = ["tests.limits"]
 
 # How fast examples come says how busy the machine is, and nothing of the code.
 hypothesis.settings.register_profile(
@@ -22,6 +26,23 @@ hypothesis.settings.load_profile("any machine")
 
 # Several test processes share the machine; more threads each would only get into one another's way.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.hookimpl(optionalhook=True)  # without pytest-xdist, nobody knows of it
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One and a half processes for each core, since quick tests wait for a third of their time; of slow ones one."""
+    cores = len(os.sched_getaffinity(0))
+    return max(1, cores * 3 // 2) if "not slow" in config.option.markexpr else cores
+
+
+@pytest.fixture(autouse=True)
+def signal_handlers() -> Iterator[None]:
+    """Leave this process's handlers as they were: a run that a signal ends keeps its own until its process ends."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)}
+    yield
+    for number, handler in before.items():
+        if handler is not None and signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
 
 
 class Environment:

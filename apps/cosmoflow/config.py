@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from hpcbench.config.bounds import within
 from hpcbench.config.schema import READING_ONLY, DataConfig, RunConfig, SimulateConfig
-from hpcbench.config.validate import at_least
 from staging.errors import InputError
 
 PARAMETERS = ("omega_m", "sigma_8", "n_s", "h_0")
 """The four targets, in the order of the published labels."""
+
+MOST_CHANNELS = 8192
+"""Channels of a block, 16 times the published most; the kernels of more would be tens of gigabytes."""
 
 
 @dataclass
@@ -21,9 +24,9 @@ class CosmoFlowData(DataConfig):
     """On-disk form of a sample."""
     compression: Literal["none", "gzip"] = "gzip"
     """Compression of TFRecords (the whole file; the v0.7 set has none, later ones gzip) and of simulated HDF5."""
-    sample_size: int = 128
+    sample_size: int = field(default=128, metadata=within(1, 2048))
     """Cells along an edge of a sample."""
-    channels: int = 4
+    channels: int = field(default=4, metadata=within(1, 256))
     """Redshift snapshots of a sample."""
     apply_log: bool = field(default=True, metadata={READING_ONLY: True})
     """Input is ln(1 + count); otherwise count over the sample's mean."""
@@ -35,13 +38,13 @@ class CosmoFlowData(DataConfig):
 class CosmoFlowModel:
     """The CosmoFlow network: convolution blocks, each halving the volume, and a dense head."""
 
-    conv_layers: int = 5
+    conv_layers: int = field(default=5, metadata=within(1, 11))
     """Convolution blocks."""
-    base_channels: int = 32
+    base_channels: int = field(default=32, metadata=within(1, 4096))
     """Channels of the first block; every further block doubles them."""
     kernel_size: Literal[2, 3] = 3
     """3 is v1.0 and later, 2 is v0.7."""
-    dropout: float = 0.5
+    dropout: float = field(default=0.5, metadata=within(0, 1, open_high=True))
     """Dropout rate after the two hidden dense layers."""
 
 
@@ -49,13 +52,13 @@ class CosmoFlowModel:
 class CosmoFlowSimulate(SimulateConfig):
     """Simulated universes: Gaussian initial conditions, Lagrangian perturbation theory, particle counts."""
 
-    universe_size: int = 128
+    universe_size: int = field(default=128, metadata=within(1, 8192))
     """Cells along an edge of a universe, a multiple of ``data.sample_size``; cut into sub-volumes as published."""
-    cell_mpc_h: float = 4.0
+    cell_mpc_h: float = field(default=4.0, metadata=within(0, 1e4, open_low=True))
     """Edge of a cell in Mpc/h."""
-    redshifts: list[float] = field(default_factory=lambda: [3.0, 1.5, 0.5, 0.0])
+    redshifts: list[float] = field(default_factory=lambda: [3.0, 1.5, 0.5, 0.0], metadata=within(0, 1100))
     """Redshift of each channel."""
-    particles_per_cell: int = 1
+    particles_per_cell: int = field(default=1, metadata=within(1, 1000))
     """Mean number of particles in a cell, a cube number (1, 8, 27, ...)."""
 
 
@@ -69,8 +72,12 @@ class Config(RunConfig):
 
     def validate(self) -> None:
         super().validate()
-        for name in ("conv_layers", "base_channels"):
-            at_least(f"model.{name}", getattr(self.model, name), 1)
+        widest = self.model.base_channels * 2 ** (self.model.conv_layers - 1)
+        if widest > MOST_CHANNELS:
+            raise InputError(
+                f"model.base_channels ({self.model.base_channels}) makes {widest} channels in the last of "
+                f"{self.model.conv_layers} blocks, at most {MOST_CHANNELS} can be; lower it or model.conv_layers"
+            )
         smallest = 2**self.model.conv_layers
         if self.data.sample_size < smallest or self.data.sample_size % smallest:
             raise InputError(
@@ -92,9 +99,3 @@ class Config(RunConfig):
                 f"simulate.particles_per_cell ({self.simulate.particles_per_cell}) must be a cube number, because the "
                 f"particles start on a grid; take 1, 8 or 27"
             )
-        if self.simulate.cell_mpc_h <= 0:
-            raise InputError(f"simulate.cell_mpc_h ({self.simulate.cell_mpc_h}) must be above 0, in Mpc/h")
-        if min(self.simulate.redshifts) < 0:
-            raise InputError(f"simulate.redshifts ({self.simulate.redshifts}) must not be negative; 0 is today")
-        if not 0 <= self.model.dropout < 1:
-            raise InputError(f"model.dropout ({self.model.dropout}) must be at least 0 and below 1")

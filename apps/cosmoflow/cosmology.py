@@ -10,8 +10,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.integrate import trapezoid
-from scipy.special import hyp2f1
 
 Array = NDArray[np.float64]
 
@@ -63,6 +61,7 @@ class Cosmology:
 
     def growth_first(self, redshift: float) -> float:
         """Linear growth factor D1, 1 today (closed form for matter and Lambda: Heath 1977 as a 2F1)."""
+        from scipy.special import hyp2f1  # only simulating needs scipy: training reads labels alone
 
         def unnormalized(a: float) -> float:
             return float(a * hyp2f1(1 / 3, 1, 11 / 6, -(a**3) * (1 - self.omega_m) / self.omega_m))
@@ -96,6 +95,8 @@ def top_hat(x: NDArray[np.floating]) -> Array:
 
 def variance(k: Array, power: Array, radius: float) -> float:
     """Variance of the density in balls of ``radius`` (Mpc/h) for a tabulated spectrum, integrated over ln k."""
+    from scipy.integrate import trapezoid
+
     integrand = k**3 * power * top_hat(k * radius) ** 2 / (2 * np.pi**2)
     return float(trapezoid(integrand, np.log(k)))
 

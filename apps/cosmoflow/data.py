@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -13,9 +12,9 @@ from apps.cosmoflow.config import PARAMETERS, Config, CosmoFlowData
 from apps.cosmoflow.inspection import inspect_file
 from apps.cosmoflow.samples import (
     LABEL_SUFFIX,
+    LARGEST_LABEL,
     SUFFIXES,
     Counts,
-    Label,
     label_file,
     read_npy_label,
     read_sample,
@@ -31,10 +30,12 @@ from hpcbench.data.dali_samples import (
     refuse_format,
     require_indices,
 )
-from hpcbench.data.part import Spans, slices, within
-from hpcbench.parallel.spatial.spans import Span
+from hpcbench.data.spatial_part import Spans, slices, within
+from hpcbench.parallel.spatial.extents import Extent
 from staging.errors import DataError, InputError
 from staging.files import list_samples
+from staging.formats.hdf5 import check_whole
+from staging.formats.regular import ROOM
 
 __all__ = [
     "CosmoFlowDataset", "check_file", "dali_samples", "inspect_file", "npy_inputs", "open_split", "split_file",
@@ -42,6 +43,8 @@ __all__ = [
 ]  # fmt: skip
 
 split_file = split_universe
+ITEM_BYTES = 8
+"""The widest integers that counts are stored as."""
 
 
 class CosmoFlowDataset(Dataset[tuple[Tensor, Tensor]]):
@@ -54,7 +57,7 @@ class CosmoFlowDataset(Dataset[tuple[Tensor, Tensor]]):
     """
 
     def __init__(
-        self, data: CosmoFlowData, files: list[Path], spans: Spans | None = None, stored: Span | None = None
+        self, data: CosmoFlowData, files: list[Path], spans: Spans | None = None, stored: Extent | None = None
     ) -> None:
         self.data = data
         self.files = files
@@ -69,7 +72,11 @@ class CosmoFlowDataset(Dataset[tuple[Tensor, Tensor]]):
         counts, label = read_sample(self.files[index], self.data, self._part, self._planes)
         return torch.from_numpy(counts).permute(3, 0, 1, 2), torch.from_numpy(label)
 
-    def part(self, spans: Spans, stored: Span | None = None) -> CosmoFlowDataset:
+    def check(self, index: int) -> None:
+        """Raise ``DataError`` where all counts are zero, which reading does not look at."""
+        check_particles(self.files[index], read_sample(self.files[index], self.data, planes=self._planes)[0])
+
+    def part(self, spans: Spans, stored: Extent | None = None) -> CosmoFlowDataset:
         """The same samples, with those places of dimensions 2 (depth) to 4 (width) of a batch alone."""
         return CosmoFlowDataset(self.data, self.files, spans, stored)
 
@@ -115,8 +122,8 @@ def dali_samples(config: Config, split: str) -> DaliSamples:
     return DaliSamples(
         kind="npy" if data.format == "npy" else "tfrecord",
         files=files,
-        inputs=StoredArray((data.sample_size,) * 3 + (data.channels,), "int16"),
-        targets=StoredArray((len(PARAMETERS),), "float32"),
+        inputs=StoredArray((data.sample_size,) * 3 + (data.channels,), "int16", smallest=0),
+        targets=StoredArray((len(PARAMETERS),), "float32", finite=True, smallest=-LARGEST_LABEL, largest=LARGEST_LABEL),
         finish=channels_first,
         targets_file=label_file,
         features=("x", "y"),
@@ -130,29 +137,22 @@ def channels_first(counts: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 def check_file(path: Path, config: Config) -> None:
     """Read a file whole and raise ``DataError`` unless it is what ``config.data`` says, with sound values."""
+    data = config.data
     if path.name.endswith(INDEX_SUFFIX):
         check_index(path)
         return
-    if config.data.format == "npy" and path.name.endswith(LABEL_SUFFIX):
-        check_label(path, read_npy_label(path))
+    if data.format == "npy" and path.name.endswith(LABEL_SUFFIX):
+        read_npy_label(path)
         return
-    counts, label = read_sample(path, config.data)
-    check_counts(path, counts)
-    check_label(path, label)
+    if data.format == "hdf5":
+        check_whole(path, 2 * ITEM_BYTES * data.sample_size**3 * data.channels + ROOM)
+    check_particles(path, read_sample(path, data)[0])
 
 
-def check_counts(path: Path, counts: Counts) -> None:
-    """Counts of particles are never negative and not all zero."""
-    if (lowest := int(counts.min())) < 0:
-        raise DataError(path, f"holds a count of {lowest}", "copy it again, or remove it from the set")
+def check_particles(path: Path, counts: Counts) -> None:
+    """Raise ``DataError`` where all counts are zero."""
     if not counts.any():
         raise DataError(path, "holds no particle at all", "copy it again, or remove it from the set")
-
-
-def check_label(path: Path, label: Label) -> None:
-    """Labels are scaled to [-1, 1], to rounding."""
-    if not np.isfinite(label).all() or np.abs(label).max() > 1.001:
-        raise DataError(path, f"label {label.tolist()} is not within [-1, 1]", "remove it from the set")
 
 
 def npy_inputs(data: CosmoFlowData) -> str:

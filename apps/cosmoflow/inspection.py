@@ -14,6 +14,7 @@ from apps.cosmoflow.samples import LABEL_SUFFIX, label_file, read_features
 from staging.errors import DataError
 from staging.formats.hdf5 import describe, read_dataset
 from staging.formats.npy import read_array
+from staging.formats.regular import opened
 
 PLANES = 32
 """Planes of an HDF5 dataset that are read at a time."""
@@ -33,11 +34,8 @@ def inspect_file(path: Path) -> dict[str, str]:
 
 
 def _first_bytes(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(6)
-    except OSError as error:
-        raise DataError(path, f"cannot be read ({error.strerror})", "check the path and its permissions") from None
+    with opened(path) as file:
+        return file.read(6)
 
 
 def _inspect_tfrecord(path: Path, compression: str) -> dict[str, str]:
@@ -57,7 +55,7 @@ def _inspect_hdf5(path: Path) -> dict[str, str]:
     found = describe(path)
     facts = {"format": "HDF5"} | {key: f"{shape} {dtype}" for key, (shape, dtype) in sorted(found.items())}
     for counts_key, label_key, meaning in (("x", "y", "sample"), ("full", "unitPar", "universe")):
-        if counts_key in found and label_key in found:
+        if label_key in found and len(found.get(counts_key, ((), ""))[0]) == 4:
             facts["format"] = f"HDF5, {meaning}"
             slabs = _slabs(path, counts_key, found[counts_key][0][0])
             return facts | _count_facts(slabs) | _label_facts(read_dataset(path, label_key, dtype_kind="f"))
@@ -83,10 +81,14 @@ def _inspect_npy(path: Path) -> dict[str, str]:
 def _count_facts(parts: Iterable[NDArray[np.integer]]) -> dict[str, str]:
     lowest, highest, total, number = [], [], 0, 0
     for part in parts:
+        if not part.size:
+            continue
         lowest.append(int(part.min()))
         highest.append(int(part.max()))
         total += int(part.sum(dtype=np.int64))
         number += part.size
+    if not number:
+        return {"counts": "none"}
     return {"counts": f"min {min(lowest)}, mean {total / number:.4g}, max {max(highest)}"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from itertools import pairwise
 
 import torch
@@ -39,7 +40,11 @@ class Block(nn.Module):
         """(batch, in, d, h, w) to (batch, out, d/2, h/2, w/2)."""
         if any(self.far_side_padding):
             x = functional.pad(x, self.far_side_padding)
-        activated: Tensor = self.activation(self.pool(self.conv(x)))
+        convolved = self.conv(x)
+        # On a processor autocast would pool in float32: two copies of the largest activation, for the same maxima.
+        with torch.autocast("cpu", enabled=False) if convolved.device.type == "cpu" else nullcontext():
+            pooled = self.pool(convolved)
+        activated: Tensor = self.activation(pooled)
         return activated
 
 

@@ -46,6 +46,6 @@ def split_block(block: Block, size: int, axes: Axes) -> None:
     block.set_submodule("pool", SplitPool(block.pool, (size,) * 3, axes))
 
 
-def recomputed(model: CosmoFlow) -> list[nn.Module]:
-    """The parts that keep their input alone under ``parallel.recompute``."""
+def checkpointed_blocks(model: CosmoFlow) -> list[nn.Module]:
+    """The parts that keep their input alone under ``parallel.activation_checkpointing``."""
     return [block for block in model.blocks if isinstance(block, Block)]

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import yaml
 from matplotlib.axes import Axes
 
 from apps.cosmoflow.config import PARAMETERS
+from hpcbench.config.read_yaml import read_yaml
 from hpcbench.results import style, units
 from hpcbench.results.plots import Figure
 from hpcbench.results.records import read_arrays
@@ -121,5 +121,4 @@ def slices(maps: npt.NDArray[np.generic], config: dict[str, Any]) -> Figure:
 def _configuration(folder: Path) -> dict[str, Any]:
     """The run's configuration; empty where the folder has none."""
     path = folder / "config.yaml"
-    config = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else None
-    return config if isinstance(config, dict) else {}
+    return read_yaml(path) if path.exists() else {}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from hpcbench.config.bounds import within
 from hpcbench.config.schema import READING_ONLY, DataConfig, RunConfig, SimulateConfig
-from hpcbench.config.validate import at_least
 from staging.errors import InputError
 
 CLASSES = ("background", "tropical_cyclone", "atmospheric_river")
@@ -25,11 +25,13 @@ class DeepCAMData(DataConfig):
 
     format: Literal["hdf5", "npy"] = "hdf5"
     """On-disk form of a sample."""
-    height: int = 768
+    height: int = field(default=768, metadata=within(16, 2**15))
     """Rows (latitude), a multiple of 16."""
-    width: int = 1152
+    width: int = field(default=1152, metadata=within(16, 2**15))
     """Columns (longitude), a multiple of 16."""
-    channels: list[int] = field(default_factory=lambda: list(range(16)), metadata={READING_ONLY: True})
+    channels: list[int] = field(
+        default_factory=lambda: list(range(16)), metadata={READING_ONLY: True, **within(0, len(CHANNELS) - 1)}
+    )
     """Which of the sixteen variables the model sees."""
 
 
@@ -37,9 +39,9 @@ class DeepCAMData(DataConfig):
 class DeepCAMModel:
     """DeepLabv3+ on a modified aligned Xception; smaller models keep the structure."""
 
-    width_factor: float = 1.0
+    width_factor: float = field(default=1.0, metadata=within(0, 8, open_low=True))
     """Factor on every channel count of the published model."""
-    middle_blocks: int = 16
+    middle_blocks: int = field(default=16, metadata=within(0, 1024))
     """Blocks in the middle flow of the encoder."""
 
 
@@ -47,9 +49,9 @@ class DeepCAMModel:
 class DeepCAMSimulate(SimulateConfig):
     """Simulated climate: a climatology with weather, cyclones and atmospheric rivers, labelled by a detector."""
 
-    cyclones_per_sample: float = 2.5
+    cyclones_per_sample: float = field(default=2.5, metadata=within(0, 1000))
     """Mean number of tropical cyclones in a global sample; coarse grids hold fewer but larger ones."""
-    rivers_per_sample: float = 4.0
+    rivers_per_sample: float = field(default=4.0, metadata=within(0, 1000))
     """Mean number of atmospheric rivers in a global sample."""
 
 
@@ -65,15 +67,8 @@ class Config(RunConfig):
         super().validate()
         for name in ("height", "width"):
             value = getattr(self.data, name)
-            if value < 16 or value % 16:
+            if value % 16:
                 raise InputError(f"data.{name} ({value}) must be a multiple of 16, the stride of the encoder")
-        at_least("model.middle_blocks", self.model.middle_blocks, 0)
-        if self.model.width_factor <= 0:
-            raise InputError(
-                f"model.width_factor ({self.model.width_factor}) must be above 0; 1 is the published width"
-            )
-        at_least("simulate.cyclones_per_sample", self.simulate.cyclones_per_sample, 0)
-        at_least("simulate.rivers_per_sample", self.simulate.rivers_per_sample, 0)
         if self.data.height * self.data.width == 16 * 16 and (
             self.train.local_batch_size == 1 or self.data.last_batch == "keep"
         ):
@@ -81,8 +76,5 @@ class Config(RunConfig):
                 "data.height and data.width of 16 leave batch norm one value in a batch of one sample, too few to "
                 "train on; set train.local_batch_size 2 and data.last_batch drop, or a larger grid"
             )
-        for channel in self.data.channels:
-            if not 0 <= channel < len(CHANNELS):
-                raise InputError(f"data.channels holds {channel}; channels are numbered 0 to {len(CHANNELS) - 1}")
         if len(set(self.data.channels)) != len(self.data.channels) or not self.data.channels:
             raise InputError(f"data.channels ({self.data.channels}) must name at least one channel, each once")

@@ -14,12 +14,13 @@ from torch.utils.data import Dataset
 from apps.deepcam.config import CHANNELS, CLASSES, Config, DeepCAMData
 from apps.deepcam.statistics import STATISTICS_FILE, Statistics, load_statistics
 from hpcbench.data.dali_samples import DaliSamples, StoredArray, refuse_format
-from hpcbench.data.part import Spans, slices, within
-from hpcbench.parallel.spatial.spans import Span
+from hpcbench.data.spatial_part import Spans, slices, within
+from hpcbench.parallel.spatial.extents import Extent
 from staging.errors import DataError, InputError
 from staging.files import list_samples
-from staging.formats.hdf5 import describe, read_dataset
+from staging.formats.hdf5 import check_whole, describe, read_dataset
 from staging.formats.npy import read_array
+from staging.formats.regular import ROOM
 
 __all__ = [
     "ClimateSplit", "Statistics", "check_file", "dali_samples", "inspect_file", "load_statistics", "npy_inputs",
@@ -27,6 +28,8 @@ __all__ = [
 ]  # fmt: skip
 
 BROKEN = "copy the file again, or remove it"
+PIXEL_BYTES = 8 * 2 * len(CHANNELS)
+"""What a file has of a pixel at most: variables and labels of any width, and as much again beside them."""
 
 
 class ClimateSplit(Dataset[tuple[Tensor, Tensor]]):
@@ -38,7 +41,7 @@ class ClimateSplit(Dataset[tuple[Tensor, Tensor]]):
     """
 
     def __init__(
-        self, files: list[Path], config: DeepCAMData, spans: Spans | None = None, stored: Span | None = None
+        self, files: list[Path], config: DeepCAMData, spans: Spans | None = None, stored: Extent | None = None
     ) -> None:
         self.files = files
         self.input_shape = (len(config.channels), config.height, config.width)
@@ -54,7 +57,7 @@ class ClimateSplit(Dataset[tuple[Tensor, Tensor]]):
         fields = torch.from_numpy(read_fields(path, self._config, self._part, self._stored)).permute(2, 0, 1)
         return fields, torch.from_numpy(read_labels(path, self._config))
 
-    def part(self, spans: Spans, stored: Span | None = None) -> ClimateSplit:
+    def part(self, spans: Spans, stored: Extent | None = None) -> ClimateSplit:
         """The same samples, with those places of dimensions 2 (height) and 3 (width) of a batch alone."""
         return ClimateSplit(self.files, self._config, spans, stored)
 
@@ -118,14 +121,14 @@ def sample_files(path: Path) -> list[Path]:
 
 
 def read_fields(
-    path: Path, config: DeepCAMData, part: tuple[slice, ...] = (), stored: Span | None = None
+    path: Path, config: DeepCAMData, part: tuple[slice, ...] = (), stored: Extent | None = None
 ) -> npt.NDArray[np.float32]:
     """The chosen channels of a sample, (height, width, channels) float32, all finite; ``part`` cuts rows and columns.
 
     The variables of a pixel share a cache line of the file, so a choice of channels is made after reading. The file
     holds the rows ``stored`` alone, where it is a slab.
     """
-    rows = stored or Span(0, config.height)
+    rows = stored or Extent(0, config.height)
     shape = (rows.length, config.width, len(CHANNELS))
     if path.suffix == ".npy":
         fields = read_array(path, shape=shape, dtype=np.float32, selection=part or None)
@@ -166,10 +169,13 @@ def read_labels(path: Path, config: DeepCAMData) -> npt.NDArray[np.uint8]:
 def check_file(path: Path, config: Config) -> None:
     """Read a sample (or ``stats.h5``) to its last byte; raises ``DataError`` for the first thing wrong with it."""
     if path.name == STATISTICS_FILE:
+        check_whole(path, ROOM)
         load_statistics(path.parent)
     elif path.name.startswith("label-"):
         read_labels(path.with_name("data-" + path.name.removeprefix("label-")), config.data)
     else:
+        if path.suffix != ".npy":
+            check_whole(path, config.data.height * config.data.width * PIXEL_BYTES + ROOM)
         read_fields(path, config.data)
         read_labels(path, config.data)
 
@@ -187,7 +193,7 @@ def inspect_file(path: Path) -> dict[str, str]:
     if "climate/data" in shapes:
         found |= _field_lines(read_dataset(path, "climate/data", shape=(None, None, len(CHANNELS)), dtype_kind="f"))
     if "climate/labels_0" in shapes:
-        found |= _class_lines(read_dataset(path, "climate/labels_0", shape=(None, None)))
+        found |= _class_lines(read_dataset(path, "climate/labels_0", shape=(None, None), dtype_kind="fiu"))
     if "climate/minval" in shapes:
         statistics = load_statistics(path.parent)
         for name, low, high in zip(CHANNELS, statistics.minimum, statistics.maximum, strict=True):
@@ -197,11 +203,15 @@ def inspect_file(path: Path) -> dict[str, str]:
 
 def _field_lines(fields: npt.NDArray[Any]) -> dict[str, str]:
     pixels = fields.reshape(-1, len(CHANNELS))
+    if not len(pixels):
+        return {"variables": "of no pixel"}
     low, mean, high = pixels.min(0), pixels.mean(0, dtype=np.float64), pixels.max(0)
     return {name: f"{low[i]:.4g} to {high[i]:.4g}, mean {mean[i]:.4g}" for i, name in enumerate(CHANNELS)}
 
 
 def _class_lines(labels: npt.NDArray[Any]) -> dict[str, str]:
+    if not labels.size:
+        return {"labels": "of no pixel"}
     return {name: f"{(labels == label).mean():.4%} of pixels" for label, name in enumerate(CLASSES)}
 
 

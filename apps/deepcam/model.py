@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -27,8 +30,33 @@ class ChannelAffine(nn.Module):
         self.bias = nn.Parameter(torch.zeros(channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` (batch, channels, h, w), scaled and shifted."""
-        return x * self.weight[:, None, None] + self.bias[:, None, None]
+        """``x`` (batch, channels, h, w), scaled and shifted, in its own type: float32 would spread to what it joins."""
+        return (x * self.weight[:, None, None] + self.bias[:, None, None]).to(x.dtype)
+
+
+class ImageMean(nn.AdaptiveAvgPool2d):
+    """Mean over the image, (batch, channels, h, w) to (batch, channels, 1, 1), whose gradient takes no memory."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean: Callable[[Tensor], Tensor] = _Mean.apply
+        return mean(x)
+
+
+class _Mean(torch.autograd.Function):
+    """The mean; torch's own writes its gradient to memory, and not channels-last, as all that is added to it then."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.shape = x.shape
+        return x.mean(dim=(2, 3), keepdim=True)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        shape: torch.Size = ctx.shape
+        return (gradient / shape[2:].numel()).expand(shape)
 
 
 class SpatialPyramid(nn.Module):
@@ -43,7 +71,7 @@ class SpatialPyramid(nn.Module):
         ]
         self.branches = nn.ModuleList(branches)
         self.image_mean = nn.Sequential(
-            nn.AdaptiveAvgPool2d(1),
+            ImageMean(),
             nn.Conv2d(in_channels, channels, 1, bias=False),
             ChannelAffine(channels),
             activation(),
@@ -53,7 +81,8 @@ class SpatialPyramid(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(batch, in, h, w) to (batch, channels, h, w)."""
         parts = [branch(x) for branch in self.branches]
-        parts.append(self.image_mean(x).expand_as(parts[0]))
+        # Laid out like the others: a mere view would make the joined features, and all after them, channels-first.
+        parts.append(torch.empty_like(parts[0]).copy_(self.image_mean(x)))
         merged: Tensor = self.merge(torch.cat(parts, dim=1))
         return merged
 

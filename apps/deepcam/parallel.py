@@ -32,8 +32,8 @@ def parallelize(model: DeepCAM, config: Config, mesh: Mesh) -> None:
     model.decoder.refine.append(Gather((height, width), mesh.axes))
 
 
-def recomputed(model: DeepCAM) -> list[nn.Module]:
-    """The parts that keep their input alone under ``parallel.recompute``."""
+def checkpointed_blocks(model: DeepCAM) -> list[nn.Module]:
+    """The parts that keep their input alone under ``parallel.activation_checkpointing``."""
     encoder = model.encoder
     blocks = [block for part in (encoder.entry, encoder.middle, encoder.exit) for block in part]
     return [encoder.stem, *(block for block in blocks if list(block.children())), model.pyramid, model.decoder]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from apps.deepcam.config import CHANNELS
+from hpcbench.data.workers import worker_pool
 from staging.errors import DataError, InputError
 from staging.formats.hdf5 import read_dataset, write_datasets
 from staging.formats.npy import read_array
 
 STATISTICS_FILE = "stats.h5"
+MOST_COUNT = 1 << 10
+"""Bytes of the number of pixels, which is one number."""
 HOW_TO_MAKE = "make it from the training split, or copy the published one to data.root"
 
 
@@ -75,7 +76,7 @@ def summarize(files: Sequence[Path], processes: int = 1) -> Statistics:
     if processes <= 1:
         return merge_all(map(file_statistics, files))
     chunk = max(1, len(files) // (4 * processes))
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+    with worker_pool("apps.deepcam", processes) as pool:
         return merge_all(pool.map(file_statistics, files, chunksize=chunk))
 
 
@@ -94,18 +95,24 @@ def write_statistics(path: Path, statistics: Statistics) -> None:
 def load_statistics(root: Path | str) -> Statistics:
     """Read ``stats.h5`` of the dataset at ``root``.
 
-    Raises ``DataError`` when it is missing, lacks a dataset, or a channel's range is empty, so that it cannot be
-    normalized.
+    Raises ``DataError`` when it is missing, lacks a dataset, holds a number that is not finite, or a channel's range is
+    empty, so that it cannot be normalized. Mean and mean of squares normalize nothing and are rounded as published, so
+    that their difference is not looked at.
     """
     path = Path(root) / STATISTICS_FILE
-    if not path.is_file():
+    if not path.exists():
         raise DataError(path, "no such file", HOW_TO_MAKE)
-    count = np.asarray(read_dataset(path, "climate/count", dtype_kind="iuf")).reshape(-1)
-    mean, square_mean, minimum, maximum = (_row(path, key) for key in ("mean", "sqmean", "minval", "maxval"))
+    count = np.asarray(read_dataset(path, "climate/count", dtype_kind="iuf", most=MOST_COUNT)).reshape(-1)
+    if len(count) != 1 or not np.isfinite(count[0]) or count[0] < 1:
+        raise DataError(path, f"dataset 'climate/count' is {count.tolist()}, not a number above 0", HOW_TO_MAKE)
+    minimum, maximum = (_row(path, key) for key in ("minval", "maxval"))
     for channel, name in enumerate(CHANNELS):
-        low, high = float(minimum[channel]), float(maximum[channel])
-        if not low < high:
+        low, high = np.float32(minimum[channel]), np.float32(maximum[channel])
+        with np.errstate(over="ignore"):
+            extent = high - low
+        if not (extent > 0 and np.isfinite(extent)):
             raise DataError(path, f"channel {channel} ({name}) has minval {low:g} and maxval {high:g}", HOW_TO_MAKE)
+    mean, square_mean = (_finite(path, key, _row(path, key)) for key in ("mean", "sqmean"))
     return Statistics(
         int(count[0]), mean.astype(np.float64), square_mean.astype(np.float64), minimum.astype(np.float32),
         maximum.astype(np.float32),
@@ -114,3 +121,11 @@ def load_statistics(root: Path | str) -> Statistics:
 
 def _row(path: Path, key: str) -> npt.NDArray[Any]:
     return read_dataset(path, f"climate/{key}", shape=(len(CHANNELS),), dtype_kind="f")
+
+
+def _finite(path: Path, key: str, row: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    wrong = np.flatnonzero(~np.isfinite(row))
+    if len(wrong):
+        channel = int(wrong[0])
+        raise DataError(path, f"channel {channel} ({CHANNELS[channel]}) has {key} {row[channel]:g}", HOW_TO_MAKE)
+    return row

@@ -13,6 +13,7 @@ from apps.deepcam.config import CHANNELS, CLASSES, Config
 from apps.deepcam.iou import confusion_counts, metrics_from_counts
 from apps.deepcam.statistics import load_statistics
 from hpcbench.config.optimizers import optimizer_info, options_of
+from hpcbench.config.schema import RunConfig
 from hpcbench.optim.schedule import warmup_steps
 from hpcbench.train.task import Task
 
@@ -40,9 +41,9 @@ class DeepCAMTask(Task):
         self.minimum: Tensor | None = None
         self.extent: Tensor | None = None
 
-    def load(self) -> None:
+    def load(self, config: RunConfig) -> None:
         """Read the minimum and maximum of each variable from ``stats.h5`` of the dataset."""
-        statistics = load_statistics(self.config.data.root)
+        statistics = load_statistics(config.data.root)
         self.set_range(torch.as_tensor(statistics.minimum), torch.as_tensor(statistics.maximum))
 
     def set_range(self, minimum: Tensor, maximum: Tensor) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from hpcbench.batch.submit import Submitted, ask
 from hpcbench.results.run_folder import write_atomic
+from staging.errors import DataError
+from staging.formats.regular import read_text
 
 FILE = "job-energy.json"
 STEP = re.compile(r"[\d_+]+\.\d+")
@@ -37,8 +39,8 @@ def job_energy_j(job: Submitted) -> float | None:
 def read_kept(path: Path) -> float | None:
     """What an earlier question found."""
     try:
-        return float(json.loads(path.read_text(encoding="utf-8"))["joules"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return float(json.loads(read_text(path))["joules"])
+    except (DataError, OSError, ValueError, KeyError, TypeError):
         return None
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from hpcbench.batch.job import Job
 from hpcbench.batch.site import Site
+from staging.ranks.signals import WARNING_VARIABLE
 
 Launcher = Callable[[Job, Site], list[str]]
 
@@ -54,7 +55,7 @@ def openmpi(job: Job, site: Site) -> list[str]:
     """``mpirun`` of Open MPI, which hands on only the variables that it is told of."""
     place = f"ppr:{job.ranks_per_node}:node:PE={job.cores_per_rank}"
     words = ["mpirun", "-np", str(job.ranks), "--map-by", place, "--bind-to", binding(job, site) or "core"]
-    for name in ("PATH", "OMP_NUM_THREADS", *job.environment):
+    for name in ("PATH", "OMP_NUM_THREADS", WARNING_VARIABLE, *job.environment):
         words += ["-x", name]
     return words
 

@@ -29,6 +29,7 @@ from hpcbench.batch.job import Job
 from hpcbench.batch.launchers import LAUNCHERS
 from hpcbench.batch.site import Site
 from hpcbench.batch.words import clock, expanded, quoted
+from staging.ranks.signals import WARNING_VARIABLE
 
 STOPPED = 138
 """Exit code of a run that SIGUSR1 has stopped at a checkpoint."""
@@ -56,7 +57,7 @@ def about(job: Job, site: Site) -> list[str]:
 
 
 def place(job: Job, site: Site, scheduler: ModuleType) -> list[str]:
-    """Where, and the how-many-eth time."""
+    """Where, and the attempt number."""
     return [
         "set -euo pipefail",
         *(["trap : TERM  # the run ends first, and then what it staged goes"] if site.scheduler == "local" else []),
@@ -79,6 +80,7 @@ def software(job: Job) -> list[str]:
         *lines,
         *([f'export PATH={quoted(beside)}:"$PATH"'] if beside.is_absolute() else []),
         f"export OMP_NUM_THREADS={job.cores_per_rank}",
+        f"export {WARNING_VARIABLE}={job.warn_s}",
         *(f"export {name}={expanded(value, unset=True)}" for name, value in job.environment.items()),
     ]
 

@@ -7,17 +7,19 @@ A profile is a YAML file with the fields of ``Site``; ``node`` has those of ``No
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from hpcbench.application import suggest
 from hpcbench.batch.words import check_text, check_variables, time_s
+from hpcbench.config.bounds import check_bounds, within
+from hpcbench.config.read_yaml import read_yaml
+from hpcbench.config.typed_values import typed
+from hpcbench.suggest import suggest
+from staging.bounds import shown
 from staging.errors import InputError
 
 SchedulerName = Literal["slurm", "pbs", "lsf", "flux", "local"]
@@ -29,15 +31,15 @@ PROFILES = Path(__file__).parent / "profiles"
 class Node:
     """A compute node as a job sees it; ``None`` where a profile does not know."""
 
-    cores: int | None = None
+    cores: int | None = field(default=None, metadata=within(1, 10**6))
     """Physical cores that a job may use."""
-    threads_per_core: int = 1
+    threads_per_core: int = field(default=1, metadata=within(1, 64))
     """What the scheduler counts for each of them."""
-    gpus: int = 0
+    gpus: int = field(default=0, metadata=within(0, 1024))
     """Accelerators, as programs count them (an AMD MI250X is two)."""
     gpu: str = ""
     """Their model."""
-    memory_gib: int | None = None
+    memory_gib: int | None = field(default=None, metadata=within(1, 10**7))
 
 
 @dataclass(frozen=True)
@@ -129,59 +131,28 @@ def find_site(name: str, environ: Mapping[str, str] | None = None) -> Site:
 
 def read_site(path: Path) -> Site:
     """The site of a profile. Raises ``InputError`` in one line that names the file, the key and what it takes."""
-    from hpcbench.config.resolve import read_yaml
-
     values = read_yaml(path)
     values.setdefault("name", path.stem)
     missing = [name for name in ("title", "scheduler", "launcher") if name not in values]
     if missing:
         raise InputError(f"{path}: lacks '{missing[0]}'; a profile has name, title, scheduler and launcher")
-    values["node"] = typed(Node, values.get("node") or {}, f"{path}: node.")
-    return typed(Site, values, f"{path}: ")
+    return from_values(Site, values, f"{path}: ")
 
 
 T = typing.TypeVar("T")
 
 
-def typed(kind: type[T], values: Mapping[str, Any], where: str) -> T:
-    """A dataclass from the values of a file. Raises ``InputError`` for an unknown key or a value of another type."""
+def from_values(kind: type[T], values: Any, where: str) -> T:
+    """A dataclass from the values of a file. Raises ``InputError`` for an unknown key, a wrong type, a number."""
     hints = typing.get_type_hints(kind)
     if not isinstance(values, Mapping):
-        raise InputError(f"{where.rstrip('. ')} must hold keys and values, not {values!r}")
-    for key, value in values.items():
+        raise InputError(f"{where.rstrip('. ')} must hold keys and values, not {shown(values)}")
+    for key in values:
         if key not in hints:
-            raise InputError(f"{where}unknown key '{key}'; {suggest(str(key), list(hints))}")
-        if not fits(value, hints[key]):
-            raise InputError(f"{where}{key} ({value!r}) must be {words_of(hints[key])}")
-    made = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-    return kind(**made)
-
-
-def fits(value: Any, hint: Any) -> bool:
-    """Whether a value of a YAML file is one of the type ``hint``."""
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Literal:
-        return value in inner
-    if origin in (types.UnionType, typing.Union):
-        return any(fits(value, each) for each in inner)
-    if origin is tuple:
-        return isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value)
-    if origin is not None and issubclass(origin, Mapping):
-        return isinstance(value, Mapping) and all(isinstance(each, str) for pair in value.items() for each in pair)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return isinstance(value, hint)
-
-
-def words_of(hint: Any) -> str:
-    """What a field takes, in words."""
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Literal:
-        return f"one of {', '.join(inner)}"
-    if origin in (types.UnionType, typing.Union):
-        return " or ".join(words_of(each) for each in inner if each is not type(None))
-    if origin is tuple:
-        return "a list of texts"
-    if dataclasses.is_dataclass(hint) or origin is not None:
-        return "a mapping of names to texts"
-    return {int: "a whole number of at least 0", str: "a text (put it in quotes)", bool: "true or false"}[hint]
+            raise InputError(f"{where}unknown key '{shown(key)}'; {suggest(key, list(hints))}")
+    made = {key: typed(value, hints[key], f"{where}{key}") for key, value in values.items() if key != "node"}
+    if "node" in values:
+        made["node"] = from_values(Node, values["node"] or {}, f"{where}node.")
+    site = kind(**made)
+    check_bounds(site, where)
+    return site

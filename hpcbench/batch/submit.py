@@ -16,6 +16,7 @@ from hpcbench.batch.site import Site
 from hpcbench.batch.state import State
 from hpcbench.results.run_folder import RunFolder, write_atomic
 from staging.errors import DataError, InputError
+from staging.formats.regular import read_text
 
 SCRIPT, RECORD, NEWEST_ID = "job.sh", "job.json", "job-id"
 LIMIT_S = 60
@@ -91,12 +92,12 @@ def read_job(folder: Path) -> Submitted:
     """The job of a run folder, the newest attempt's. Raises ``InputError`` where there is none."""
     path = folder / RECORD
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(read_text(path))
         scheduler = SCHEDULERS[record["scheduler"]]
         job_id = str(record["job_id"])
         newest = folder / NEWEST_ID
         if newest.exists():
-            job_id = scheduler.parse_id(newest.read_text(encoding="utf-8")) or job_id
+            job_id = scheduler.parse_id(read_text(newest)) or job_id
         return Submitted(folder, record["scheduler"], job_id, record["site"])
     except OSError:
         raise InputError(f"{folder} holds no {RECORD}; give the run folder of a job that was submitted") from None

@@ -7,9 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hpcbench.application import Application, find_application, installed, suggest
+from hpcbench.application import Application, find_application, installed
 from hpcbench.config.schema import RunConfig
+from hpcbench.suggest import suggest
+from staging.bounds import shown
 from staging.errors import InputError
+
+LONGEST_MESSAGE = 500
+"""Characters of argparse's own message, which repeats what it was given."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -24,13 +29,14 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message}; see {self.prog} --help")
+        words = message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}..."
+        raise InputError(f"{words}; see {self.prog} --help")
 
     def parse_strictly(self, argv: Sequence[str]) -> argparse.Namespace:
         """Parse a command line that has no dotted overrides; an unknown option gets a suggestion."""
         args, rest = self.parse_known_intermixed_args(list(argv))
         if rest:
-            raise InputError(f"{self.prog}: unknown argument '{rest[0]}'; {suggest(rest[0], self.options())}")
+            raise InputError(f"{self.prog}: unknown argument '{shown(rest[0])}'; {suggest(rest[0], self.options())}")
         return args
 
     def options(self) -> list[str]:
@@ -43,11 +49,11 @@ BOOLEANS = ("true", "false", "yes", "no", "null")
 
 def switch_names(tokens: Sequence[str]) -> frozenset[str]:
     """The dotted settings that are true or false, of the application that the command line names."""
-    from hpcbench.config.resolve import known_keys
+    from hpcbench.config.resolve import config_class, known_keys
 
     names = installed()
     application = next((token for token in tokens if token in names), None)
-    kind = find_application(application).config_class() if application else RunConfig
+    kind = config_class(find_application(application)) if application else RunConfig
     return frozenset(key for key, value in known_keys(kind) if isinstance(value, bool))
 
 

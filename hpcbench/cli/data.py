@@ -8,6 +8,7 @@ from pathlib import Path
 from hpcbench.application import find_application
 from hpcbench.cli.arguments import add_run_options, resolve_arguments
 from staging.errors import InputError
+from staging.number_options import MOST_PER_NODE, add_whole
 
 HELP = "simulate, inspect, verify, split or index a dataset"
 DESCRIPTION = """\
@@ -34,16 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, help="folder to write to: of the simulated dataset, or of the samples; file of an index"
     )
-    parser.add_argument(
-        "--processes", type=int, help="worker processes, threads of an index (default: the allowed cores)"
+    add_whole(
+        parser, "--processes", 1, MOST_PER_NODE, "worker processes, threads of an index (default: the allowed cores)"
     )
     parser.add_argument("--device", default="cpu", help="cpu, or an accelerator such as cuda, to simulate on")
 
 
 def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Run one of the actions."""
-    if args.processes is not None and args.processes < 1:
-        raise InputError(f"--processes ({args.processes}) must be at least 1")
     if args.action in ("inspect", "split") and not args.paths:
         raise InputError(f"data {args.action}: name the files to {args.action}")
     if args.action in ("simulate", "verify") and args.paths:

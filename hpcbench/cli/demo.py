@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 
 from hpcbench.application import applications, find_application
+from hpcbench.config.schema import LARGEST_SEED
 from hpcbench.exits import DONE
+from staging.number_options import add_whole
 
 HELP = "simulate, stage, train and report both applications, in minutes"
 DESCRIPTION = """\
@@ -29,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--app", action="append", metavar="APP", help="only this application; may be repeated")
     parser.add_argument("--preset", default="laptop", help="size of the job (default: laptop)")
     parser.add_argument("--out", type=Path, default=Path("hpcbench-demo"), help="folder for data and runs")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the training runs (default: 1)")
+    add_whole(parser, "--seed", 0, LARGEST_SEED, "seed of the training runs (default: 1)", default=1)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import textwrap
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpcbench.config.schema import MOST_RANKS
 from staging.errors import InputError
+from staging.number_options import MOST_NODES, MOST_PER_NODE, add_real, add_whole
+from staging.print_line import print_line
 from staging.ranks.launch import is_first_rank
 from staging.ranks.mpi import start_early
 
@@ -42,24 +44,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("--run-dir", type=Path, default=Path("runs"), help="where run folders go (default: runs)")
     parser.add_argument("--data-root", type=Path, help="folder of a dataset, to see whether it can be read")
-    parser.add_argument("--ranks", type=int, metavar="N", help="ranks that the launcher was asked to start")
+    add_whole(parser, "--ranks", 1, MOST_RANKS, "ranks that the launcher was asked to start")
     parser.add_argument("--json", action="store_true", help="print JSON")
     job = parser.add_argument_group("inside a job")
     job.add_argument(
         "--job", action="store_true", help="look on all ranks, and end with 1 if something is not as asked"
     )
-    job.add_argument("--nodes", type=int, metavar="N", help="nodes that were asked for (default: 1)")
-    job.add_argument("--cores", type=int, metavar="N", help="cores of each rank (default: 1)")
-    job.add_argument("--gpus", type=int, metavar="N", help="GPUs of each rank (default: 0)")
+    add_whole(job, "--nodes", 1, MOST_NODES, "nodes that were asked for (default: 1)")
+    add_whole(job, "--cores", 1, MOST_PER_NODE, "cores of each rank (default: 1)")
+    add_whole(job, "--gpus", 0, MOST_PER_NODE, "GPUs of each rank (default: 0)")
     job.add_argument("--local", metavar="DIR", help="node-local folder that must be writable; {node} and $NAME are "
                      "filled in")  # fmt: skip
-    job.add_argument("--local-gib", type=float, metavar="X", help="what must be free there (default: 0)")
+    add_real(job, "--local-gib", 0, 1e12, "what must be free there (default: 0)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Look, print (on rank 0 only, if the ranks know each other), and judge."""
-    if args.ranks is not None and args.ranks < 1:
-        raise InputError(f"--ranks ({args.ranks}) must be at least 1")
     if args.job:
         return look_at_job(args)
     for option in ("nodes", "cores", "gpus", "local", "local_gib"):
@@ -88,9 +88,9 @@ def look_at_job(args: argparse.Namespace) -> int:
     verdict, tells = said_once(lambda: check_job(asked, os.environ))
     if tells:
         for line in verdict.wrong:
-            print(f"hpcbench: error: {line}", file=sys.stderr)
+            print_line(f"hpcbench: error: {line}")
         for line in verdict.notes:
-            print(f"hpcbench: note: {line}", file=sys.stderr)
+            print_line(f"hpcbench: note: {line}")
         if not verdict.wrong:
             print(f"hpcbench: the job is as asked: {verdict.summary}", flush=True)
     return 1 if verdict.wrong else 0

@@ -10,12 +10,14 @@ from importlib import import_module
 from types import ModuleType
 
 from hpcbench import __version__
-from hpcbench.application import suggest
 from hpcbench.cli.arguments import Parser, split_overrides
 from hpcbench.exits import BAD_INPUT, Aborted
+from hpcbench.suggest import suggest
 from hpcbench.train.huge_pages import use_huge_pages
+from staging.bounds import shown
 from staging.cli import said_once
 from staging.errors import InputError
+from staging.print_line import print_line
 
 COMMANDS = (
     "demo", "apps", "app", "data", "stage", "plan", "train", "submit", "jobs", "sites", "study", "optimizers", "check",
@@ -45,14 +47,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return dispatch(tokens)
     except InputError as error:
         if error.speaks:
-            print(f"hpcbench: error: {' '.join(str(error).split())}", file=sys.stderr)
+            print_line(f"hpcbench: error: {' '.join(str(error).split())}")
         return BAD_INPUT
     except Aborted as error:
         if error.speaks:
-            print(f"hpcbench: aborted: {' '.join(str(error).split())}", file=sys.stderr)
+            print_line(f"hpcbench: aborted: {' '.join(str(error).split())}")
         return error.exit_code
     except KeyboardInterrupt:
-        print("hpcbench: interrupted", file=sys.stderr)
+        print_line("hpcbench: interrupted")
         return 130
     except BrokenPipeError:
         sys.stderr.close()
@@ -69,7 +71,7 @@ def dispatch(tokens: list[str]) -> int:
         return 0
     name, *rest = tokens
     if name not in COMMANDS:
-        raise InputError(f"unknown command '{name}'; {suggest(name, list(COMMANDS))}")
+        raise InputError(f"unknown command '{shown(name)}'; {suggest(name, list(COMMANDS))}")
     module = command(name)
     parser = Parser(f"hpcbench {name}", module.DESCRIPTION)
     module.add_arguments(parser)

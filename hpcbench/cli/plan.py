@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcbench.application import find_application
+from hpcbench.config.schema import MOST_SAMPLES
 from staging.errors import InputError
+from staging.number_options import MOST_NODES, MOST_PER_NODE, add_whole
 
 if TYPE_CHECKING:
     from hpcbench.config.schema import RunConfig
@@ -39,6 +41,9 @@ One line per mesh, for a rank with the most of each:
   B/MFLOP    bytes sent, with sums of statistics, per million operations of the rank
   nodes      nodes that share a sample
 
+The line "Checkpoint" is the memory of the host that rank 0 needs for the copy from which a
+checkpoint is written while the training goes on; of sharded states the other ranks copy theirs.
+
 Order: what fits --memory-per-gpu, then what keeps the global batch (the preset's local batch
 and accumulation on all ranks, unless given), then samples within a node, then least B/MFLOP.
 Train with the mesh of a line: --parallel.spatial, --train.local_batch_size and .accumulation.
@@ -53,18 +58,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", action="append", default=[], type=Path, metavar="FILE", help="YAML file of settings; repeatable"
     )
-    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes of the machine (default: 1)")
-    parser.add_argument("--gpus-per-node", type=int, required=True, metavar="G", help="GPUs, and so ranks, of a node")
-    parser.add_argument("--global-batch-size", type=int, metavar="B", help="samples of an optimizer step")
+    add_whole(parser, "--nodes", 1, MOST_NODES, "nodes of the machine (default: 1)", default=1)
+    add_whole(parser, "--gpus-per-node", 1, MOST_PER_NODE, "GPUs, and so ranks, of a node", required=True, metavar="G")
+    add_whole(parser, "--global-batch-size", 1, MOST_SAMPLES, "samples of an optimizer step", metavar="B")
     parser.add_argument("--memory-per-gpu", metavar="SIZE", help="such as 80GB or 40GiB; says which meshes fit")
 
 
 def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Print the meshes, best first."""
-    for option in ("nodes", "gpus_per_node", "global_batch_size"):
-        value = getattr(args, option)
-        if value is not None and value < 1:
-            raise InputError(f"--{option.replace('_', '-')} ({value}) must be at least 1")
     memory = None if args.memory_per_gpu is None else memory_bytes(args.memory_per_gpu)
     application = find_application(args.app)
     from hpcbench.config.resolve import resolve
@@ -111,6 +112,7 @@ def page(title: str, config: RunConfig, plans: Plans, asked: int | None) -> str:
         f"{title}, global batch {batch}, activations in {counted_precision(config)}",
         f"State of a rank{sharded}: parameters {size(first.parameters)}, gradients {size(first.gradients)}, "
         f"{config.optim.name} {size(first.optimizer)}",
+        *([f"Checkpoint: {size(first.checkpoint)} of host memory on rank 0"] if first.checkpoint else []),
         f"Memory in {unit(max(mesh.memory for mesh in plans.meshes))}, "
         f"bytes sent in a step in {unit(max(mesh.sent for mesh in plans.meshes))}",
         "",

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from hpcbench.application import find_application
 from hpcbench.cli.submit import add_job_options, wished
+from hpcbench.config.schema import LARGEST_SEED, MOST_SAMPLES, MOST_STEPS
 from staging.errors import InputError
+from staging.number_options import MOST_NODES, add_whole
 
 if TYPE_CHECKING:
     from hpcbench.study.scaling.report import Extras
@@ -29,19 +31,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of scaling studies; ``--nodes``, ``--jobs`` and others are shared."""
     ladder = parser.add_argument_group("scaling: the ladder")
     ladder.add_argument("--site", metavar="NAME|FILE", help="where it runs (default: local, where nodes are simulated)")
-    ladder.add_argument("--repeats", type=int, metavar="N", help="runs of each point (default: 3)")
-    ladder.add_argument("--steps", type=int, metavar="N", help="train for N steps instead of to the target")
-    ladder.add_argument("--global-batch-size", type=int, metavar="N", help="strong: of every size (default: that of "
-                        "train.local_batch_size on the smallest)")  # fmt: skip
-    ladder.add_argument("--instance-nodes", type=int, metavar="N", help="throughput: nodes of each instance")
+    add_whole(ladder, "--repeats", 1, 10_000, "runs of each point (default: 3)")
+    add_whole(ladder, "--steps", 1, MOST_STEPS, "train for N steps instead of to the target")
+    add_whole(
+        ladder,
+        "--global-batch-size",
+        1,
+        MOST_SAMPLES,
+        "strong: of every size (default: that of train.local_batch_size on the smallest)",
+    )
+    add_whole(ladder, "--instance-nodes", 1, MOST_NODES, "throughput: nodes of each instance")
     ladder.add_argument("--vary", action="append", metavar="KEY=V,V,...", help="a further axis: any setting, or tier="
                         "shared,node,memory; repeatable")  # fmt: skip
-    ladder.add_argument("--seed", type=int, metavar="N", help="of the first run (default: 1)")
+    add_whole(ladder, "--seed", 0, LARGEST_SEED, "of the first run (default: 1)")
     ladder.add_argument("--no-stage", action="store_true", default=None, help="read the dataset where it is")
     ladder.add_argument("--wait", action="store_true", default=None, help="stay until all jobs have ended")
     joined = parser.add_argument_group("scaling: the page")
     joined.add_argument("--convergence", type=Path, metavar="DIR", help="convergence study to take epochs(B) from")
-    joined.add_argument("--runs", type=int, metavar="N", help="trainings that the proposal table is for (default: 5)")
+    add_whole(joined, "--runs", 1, 10**6, "trainings that the proposal table is for (default: 5)")
     add_job_options(parser.add_argument_group("scaling: each job"))
 
 
@@ -83,8 +90,6 @@ def ways(args: argparse.Namespace) -> Ways:
     """How the study is run."""
     from hpcbench.study.scaling.study import Ways
 
-    if args.jobs is not None and args.jobs < 1:
-        raise InputError(f"--jobs ({args.jobs}) must be at least 1")
     return Ways(args.jobs, bool(args.wait), bool(args.retry))
 
 
@@ -92,8 +97,6 @@ def extras(args: argparse.Namespace) -> Extras:
     """What the page joins."""
     from hpcbench.study.scaling.report import Extras
 
-    if args.runs is not None and args.runs < 1:
-        raise InputError(f"--runs ({args.runs}) must be at least 1")
     return Extras(args.convergence, given(args.runs, Extras.runs))
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
+import inspect
 import textwrap
+import typing
+from itertools import pairwise
 from typing import Any
 
-from hpcbench.config.resolve import known_keys, typed_parser
+from hpcbench.config.resolve import known_keys
 from hpcbench.config.schema import RunConfig
 
 
@@ -21,10 +26,35 @@ def settings_table(config: RunConfig) -> str:
     return "\n".join(lines)
 
 
-def descriptions(kind: type[RunConfig]) -> dict[str, str]:
-    """Dotted key to its one-line meaning, from the dataclasses' docstrings."""
-    actions = typed_parser(kind)._actions
-    return {action.dest.removeprefix("run."): action.help or "" for action in actions if action.dest}
+def descriptions(kind: type, prefix: str = "") -> dict[str, str]:
+    """Dotted key to its one-line meaning: the text below a field of the dataclass ``kind``, or of one in it."""
+    hints = typing.get_type_hints(kind)
+    meanings: dict[str, str] = {}
+    for base in reversed(kind.__mro__[:-1]):
+        meanings |= field_texts(base)
+    found: dict[str, str] = {}
+    for field in dataclasses.fields(kind):
+        hint = hints[field.name]
+        if dataclasses.is_dataclass(hint):
+            found |= descriptions(typing.cast("type", hint), f"{prefix}{field.name}.")
+        elif field.name in meanings:
+            found[f"{prefix}{field.name}"] = meanings[field.name]
+    return found
+
+
+def field_texts(kind: type) -> dict[str, str]:
+    """The text below each field that the class ``kind`` itself declares; empty where its source is not at hand."""
+    try:
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    except (OSError, SyntaxError, ValueError):
+        return {}
+    texts: dict[str, str] = {}
+    for above, below in pairwise(body.body if isinstance(body, ast.ClassDef) else []):
+        if not (isinstance(above, ast.AnnAssign) and isinstance(above.target, ast.Name)):
+            continue
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            texts[above.target.id] = " ".join(str(below.value.value).split())
+    return texts
 
 
 def lookup(config: RunConfig, key: str) -> Any:

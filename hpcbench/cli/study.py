@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcbench.application import find_application, installed, suggest
+from hpcbench.application import find_application, installed
 from hpcbench.cli import scaling
+from hpcbench.suggest import suggest
 from staging.errors import InputError
+from staging.number_options import MOST_PER_NODE, add_real, add_whole
 
 HELP = "run a matrix of trainings: convergence against batch, speed against nodes"
 DESCRIPTION = """\
@@ -68,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     axes = parser.add_argument_group("convergence: the matrix")
     axes.add_argument("--batch-sizes", metavar="N,N,...", help="global batches: multiples of train.local_batch_size")
     axes.add_argument("--optimizers", metavar="NAME,...", help="sgd,lars,lamb,...; `hpcbench optimizers` lists them")
-    axes.add_argument("--seeds", type=int, metavar="N", help="runs of each row (default: 3)")
+    add_whole(axes, "--seeds", 1, 10_000, "runs of each row (default: 3)")
     axes.add_argument("--placements", metavar="P,...", help="replicate,shard,shard+reshuffle (default: replicate)")
     axes.add_argument("--nodes", metavar="N,N,...", help="sizes of a scaling study; of a convergence study the number "
                       "of nodes that samples are sharded over (default: 4)")  # fmt: skip
@@ -81,18 +83,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rates.add_argument("--with", action="append", dest="own", metavar="NAME:KEY=VALUE",
                        help="setting of one optimizer's runs: lars:optim.weight_decay=0.0001; repeatable")  # fmt: skip
     ways = parser.add_argument_group("running")
-    ways.add_argument("--jobs", type=int, metavar="N", help="runs at once (default: half the cores; of scaling "
-                      "studies 1 here, all in a queue)")  # fmt: skip
+    add_whole(
+        ways,
+        "--jobs",
+        1,
+        MOST_PER_NODE,
+        "runs at once (default: half the cores; of scaling studies 1 here, all in a queue)",
+    )
     ways.add_argument("--dry-run", action="store_true", help="show the plan and stop")
     ways.add_argument("--no-estimate", action="store_true", help="start without measuring how long it takes")
     ways.add_argument("--retry", action="store_true", help="run again what crashed")
     scaling.add_arguments(parser)
     ways.add_argument("--keep", action="store_true", help="keep checkpoints, per-step tables and pages of the runs")
     speed = parser.add_argument_group("convergence: time to solution on a machine")
-    speed.add_argument(
-        "--samples-per-s-per-rank", type=float, metavar="X", help="its speed (default: as measured here)"
-    )
-    speed.add_argument("--parallel-efficiency", type=float, metavar="X", help="part of it that is kept (default: 1)")
+    add_real(speed, "--samples-per-s-per-rank", 1e-9, 1e12, "its speed (default: as measured here)")
+    add_real(speed, "--parallel-efficiency", 1e-6, 10, "part of it that is kept (default: 1)")
 
 
 MATRIX = ("preset", "batch_sizes", "optimizers", "seeds", "placements", "nodes", "borrow", "lr", "lr_rule", "lr_search",

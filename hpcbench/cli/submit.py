@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from hpcbench.application import find_application
 from hpcbench.cli.arguments import add_run_options, resolve_arguments
 from staging.errors import InputError
+from staging.number_options import MOST_NODES, MOST_PER_NODE, add_whole
 
 if TYPE_CHECKING:
     from hpcbench.batch.job import Wish
@@ -41,16 +42,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-stage", action="store_true", help="read the dataset where it is")
     size = parser.add_argument_group("the job")
     size.add_argument("--site", required=True, metavar="NAME|FILE", help="`hpcbench sites` lists them; or a YAML file")
-    size.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes (default: 1)")
+    add_whole(size, "--nodes", 1, MOST_NODES, "nodes (default: 1)", default=1)
     add_job_options(size)
 
 
 def add_job_options(size: argparse._ArgumentGroup) -> None:
     """What a job asks for beside site and nodes."""
-    size.add_argument("--ranks-per-node", type=int, metavar="N", help="default: one for each GPU, else 1")
-    size.add_argument("--cores-per-rank", type=int, metavar="N", help="physical cores (default: an equal share)")
-    size.add_argument("--gpus-per-rank", type=int, metavar="N", help="default: 1 where the site has GPUs")
-    size.add_argument("--memory-gib", type=int, metavar="N", help="of each node (default: what the site gives)")
+    add_whole(size, "--ranks-per-node", 1, MOST_PER_NODE, "default: one for each GPU, else 1")
+    add_whole(size, "--cores-per-rank", 1, MOST_PER_NODE, "physical cores (default: an equal share)")
+    add_whole(size, "--gpus-per-rank", 0, MOST_PER_NODE, "default: 1 where the site has GPUs")
+    add_whole(size, "--memory-gib", 1, 10**9, "of each node (default: what the site gives)")
     size.add_argument("--time", default="01:00:00", help="time limit: 01:30:00, 90m, 2h (default: 01:00:00)")
     size.add_argument("--account", default="", help="project that is charged")
     size.add_argument("--queue", default="", help="partition or queue (default: the site's)")
@@ -62,9 +63,16 @@ def add_job_options(size: argparse._ArgumentGroup) -> None:
                       "value is replaced in the job; repeatable")  # fmt: skip
     size.add_argument("--image", default="", help="container image that the ranks run in")
     size.add_argument("--local-path", default="", metavar="DIR", help="node-local folder; $NAME is replaced in the job")
-    size.add_argument("--warn-s", type=int, default=120, metavar="S", help="seconds before the limit at which the run "
-                      "writes its checkpoint and ends (default: 120)")  # fmt: skip
-    size.add_argument("--attempts", type=int, default=10, metavar="N", help="starts in all (default: 10)")
+    add_whole(
+        size,
+        "--warn-s",
+        0,
+        31_536_000,
+        "seconds before the limit at which the run writes its checkpoint and ends (default: 120)",
+        default=120,
+        metavar="S",
+    )
+    add_whole(size, "--attempts", 1, 100_000, "starts in all (default: 10)", default=10)
 
 
 def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> int:

@@ -6,12 +6,17 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpcbench.application import find_application
 from hpcbench.cli.arguments import add_run_options, resolve_arguments
-from hpcbench.exits import DONE
+from hpcbench.exits import DONE, TARGET_NOT_REACHED
 from staging.errors import InputError
 from staging.ranks.mpi import start_early
+
+if TYPE_CHECKING:  # importing them here would make `hpcbench --help` slow
+    from hpcbench.config.schema import RunConfig
+    from hpcbench.results.summary import Summary
 
 HELP = "train an application until its target quality"
 DESCRIPTION = """\
@@ -44,10 +49,15 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     try:
         if args.resume_or_start:
             args.resume = has_checkpoint(args.run_dir)
-            if args.resume and has_reached_target(args.run_dir):
-                return DONE
         application = find_application(args.app)
         config = resolve_arguments(application, args, overrides, "train")
+        code = exit_code_if_finished(args.run_dir, config) if args.resume_or_start and args.resume else None
+        if code is not None:
+            return code
+        if not args.list:
+            from hpcbench.parallel.machine_limits import check_machine
+
+            check_machine(config, starts_ranks="HPCBENCH_SPAWNED" not in os.environ)
     except InputError as error:
         refuse(error)
         raise
@@ -68,25 +78,44 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     return run_training(application, config, args.run_dir, resume=args.resume, again=args.resume_or_start)
 
 
-def has_reached_target(run_dir: Path) -> bool:
-    """Whether an earlier attempt left nothing to do, which the first rank says."""
+def exit_code_if_finished(run_dir: Path, config: RunConfig) -> int | None:
+    """The exit code of earlier attempts that left nothing to do for what ``config`` asks now; the first rank says so.
+
+    ``None`` where something is left.
+    """
     from hpcbench.results.run_folder import RunFolder
     from staging.ranks.launch import is_first_rank
 
     folder = RunFolder(run_dir)
-    reached = folder.summary.exists() and folder.read_summary().status == "success"
-    if reached and is_first_rank(os.environ):
-        print(f"the run in {run_dir} has reached its target; nothing is left to do", flush=True)
-    return reached
+    summary = folder.read_summary() if folder.summary.exists() else None
+    if summary is None or summary.status == "aborted" or not summary.complete or asks_for_more(config, summary):
+        return None
+    reached = summary.status == "success"
+    if is_first_rank(os.environ):
+        end = "made its epochs" if config.train.target is None else "reached its target"
+        end = end if reached else "made its epochs and not reached its target"
+        print(f"the run in {run_dir} has {end}; nothing is left to do", flush=True)
+    return DONE if reached else TARGET_NOT_REACHED
+
+
+def asks_for_more(config: RunConfig, summary: Summary) -> bool:
+    """Whether a run that came to its end is to reach another target, or to train longer."""
+    train, best, lower = config.train, summary.best, summary.better == "lower"
+    longer = summary.steps < train.max_steps if train.max_steps is not None else summary.epochs < train.max_epochs
+    if train.target is None:
+        return longer
+    met = best is not None and (best <= train.target if lower else best >= train.target)
+    return not met if summary.status == "success" else met or longer
 
 
 def has_checkpoint(run_dir: Path | None) -> bool:
     """Whether there is something to resume. Raises ``InputError`` where no folder is named."""
     if run_dir is None:
         raise InputError("--resume-or-start needs --run-dir, the folder of the run")
+    from hpcbench.results.checkpoint_files import complete
     from hpcbench.results.run_folder import RunFolder
 
-    return any(RunFolder(run_dir).checkpoints.glob("*.json"))
+    return bool(complete(RunFolder(run_dir).checkpoints))
 
 
 def refuse(error: InputError) -> None:

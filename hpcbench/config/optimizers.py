@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from hpcbench.application import suggest
+from hpcbench.suggest import suggest
+from staging.bounds import shown
 from staging.errors import InputError
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ OPTIMIZERS: Mapping[str, OptimInfo] = {
 def optimizer_info(name: str) -> OptimInfo:
     """The optimizer called ``name``, or an ``InputError`` that suggests the nearest one."""
     if name not in OPTIMIZERS:
-        raise InputError(f"unknown optimizer optim.name '{name}'; {suggest(name, list(OPTIMIZERS))}")
+        raise InputError(f"unknown optimizer optim.name '{shown(name)}'; {suggest(name, list(OPTIMIZERS))}")
     return OPTIMIZERS[name]
 
 

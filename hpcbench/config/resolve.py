@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import re
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from hpcbench.application import Application, suggest
+from hpcbench.application import Application
 from hpcbench.config.optimizers import own_settings
+from hpcbench.config.read_yaml import MOST_LEVELS, Tree, read_yaml
 from hpcbench.config.schema import OptimConfig, RunConfig
+from hpcbench.config.typed_values import fill
 from hpcbench.config.validate import validate_run
+from hpcbench.suggest import suggest
+from staging.bounds import shown
 from staging.errors import InputError
-
-Tree = dict[str, Any]
 
 
 def resolve(
@@ -32,7 +30,7 @@ def resolve(
     Raises ``InputError`` in one line for an unknown preset or key (with the nearest right one), a value of the wrong
     type, and a combination that cannot run.
     """
-    kind = application.config_class()
+    kind = config_class(application)
     tree: Tree = {}
     if preset is not None:
         merge_preset(tree, application, preset, kind)
@@ -40,15 +38,22 @@ def resolve(
     for path in files or []:
         values = read_yaml(path)
         if "extends" in values:
-            raise InputError(f"{path}: 'extends' is for presets; leave it out and give --preset {values['extends']}")
+            preset = shown(values["extends"])
+            raise InputError(f"{path}: 'extends' is for presets; leave it out and give --preset {preset}")
         merge(tree, values, kind, str(path))
     # The optimizer's name first, because it unsets the options of another one.
     for key in sorted(overrides or {}, key=lambda key: key != "optim.name"):
         merge(tree, nest(key, (overrides or {})[key]), kind, "the command line")
-    config = build(kind, tree)
+    config = fill(kind(), tree)
     validate_run(config)
     config.validate()
     return config
+
+
+def config_class(application: Application) -> type[RunConfig]:
+    """The dataclass of an application's runs; ``RunConfig`` where it adds nothing."""
+    found: type[RunConfig] = application.module("config").Config if application.has("config") else RunConfig
+    return found
 
 
 def merge_preset(tree: Tree, application: Application, preset: str, kind: type) -> None:
@@ -68,7 +73,8 @@ def preset_chain(application: Application, preset: str) -> list[tuple[str, Tree]
         name = chain[-1]
         if not isinstance(name, str) or name not in presets:
             by = f", which preset '{chain[-2]}' extends" if found else ""
-            raise InputError(f"{application.name} has no preset '{name}'{by}; {suggest(str(name), list(presets))}")
+            near = suggest(str(name), list(presets))
+            raise InputError(f"{application.name} has no preset '{shown(name)}'{by}; {near}")
         values = read_yaml(presets[name])
         base = values.pop("extends", None)
         found.append((name, values))
@@ -79,23 +85,10 @@ def preset_chain(application: Application, preset: str) -> list[tuple[str, Tree]
             raise InputError(f"presets of {application.name} extend one another: {' -> '.join(chain)}; end the circle")
 
 
-def read_yaml(path: Path) -> Tree:
-    """A YAML file that holds a mapping; values stay text where YAML leaves them so, and are typed later."""
-    try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot read the configuration ({error}); give an existing YAML file") from None
-    except yaml.YAMLError as error:
-        raise InputError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from None
-    if tree is None:
-        return {}
-    if not isinstance(tree, dict):
-        raise InputError(f"{path}: holds a {type(tree).__name__}, but a configuration is a mapping of keys to values")
-    return tree
-
-
 def nest(key: str, value: Any) -> Tree:
-    """``nest("a.b", 1)`` is ``{"a": {"b": 1}}``."""
+    """``nest("a.b", 1)`` is ``{"a": {"b": 1}}``. Raises ``InputError`` for a key of more parts than any has."""
+    if key.count(".") >= MOST_LEVELS:
+        raise InputError(f"the command line: '{shown(key)}' has {key.count('.') + 1} parts; a key has two, GROUP.KEY")
     tree: Any = value
     for part in reversed(key.split(".")):
         tree = {part: tree}
@@ -104,7 +97,8 @@ def nest(key: str, value: Any) -> Tree:
 
 def merge(tree: Tree, new: Tree, kind: type, source: str, prefix: str = "") -> None:
     """Put the values of ``new`` into ``tree``; keys must be fields of the dataclass ``kind``."""
-    fields = typing.get_type_hints(kind)
+    hints = typing.get_type_hints(kind)
+    fields = {field.name: hints[field.name] for field in dataclasses.fields(kind) if field.init}
     if kind is OptimConfig and new.get("name", tree.get("name")) != tree.get("name"):
         forget_options(tree)
     for key, value in new.items():
@@ -128,48 +122,13 @@ def forget_options(optim: Tree) -> None:
 
 def unknown_key(dotted: str, value: Any, kind: type, prefix: str) -> str:
     """What to say of an unknown key: the nearest key of its group, or of all where the group itself is wrong."""
-    known = [f"{prefix}{key}" for key, _ in known_keys(kind)]
+    known = [key for key, _ in known_keys(kind)]
     while isinstance(value, dict) and len(value) == 1:
         (name, value), *_ = value.items()
         dotted = f"{dotted}.{name}"
-    groups = sorted({key.rsplit(".", 1)[0] for key in known}) if isinstance(value, dict) else []
-    return f"unknown key '{dotted}'; {suggest(dotted, known + groups)}"
-
-
-def build(kind: type[RunConfig], tree: Tree) -> RunConfig:
-    """Type-check the values and build the dataclasses."""
-    parser = typed_parser(kind)
-    try:
-        parsed = parser.parse_object({"run": tree})
-    except argparse.ArgumentError as error:
-        raise InputError(one_line(str(error))) from None
-    config: RunConfig = parser.instantiate(parsed).run
-    return config
-
-
-def typed_parser(kind: type[RunConfig]) -> Any:
-    """The jsonargparse parser that knows the types, defaults and descriptions of a configuration."""
-    from jsonargparse import ArgumentParser, set_parsing_settings
-
-    set_parsing_settings(docstring_parse_attribute_docstrings=True)
-    parser = ArgumentParser(exit_on_error=False, add_help=False)
-    parser.add_class_arguments(kind, "run")
-    return parser
-
-
-def one_line(message: str) -> str:
-    """Turn jsonargparse's message about a value into one line in our words."""
-    words = " ".join(message.split()).replace("typing.", "").replace("<class '", "").replace("'>", "")
-    union = re.search(
-        r'key "run\.(?P<key>[^"]+)": .*?Subtypes: [\[(](?P<types>.+?)[\])] Errors: .*Given value: (?P<value>.*)', words
-    )
-    if union is not None:
-        types = union["types"].replace("NoneType", "null").replace(", ", " or ")
-        return f"{union['key']} ({union['value']}) must be of type {types}"
-    found = re.search(r'key "run\.(?P<key>[^"]+)": Expected an? (?P<type>.+)\. Got value: (?P<value>.*)', words)
-    if found is None:
-        return words.replace('"run.', '"')
-    return f"{found['key']} ({found['value']}) must be of type {found['type']}"
+    groups = sorted({key.rpartition(".")[0] for key in known} - {""}) if isinstance(value, dict) else []
+    near = suggest(dotted.removeprefix(prefix), known + groups, "`hpcbench train APP --list` shows all", prefix)
+    return f"unknown key '{shown(dotted)}'; {near}"
 
 
 def known_keys(kind: type, prefix: str = "") -> Iterator[tuple[str, Any]]:

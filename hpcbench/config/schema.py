@@ -5,9 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from hpcbench.config.bounds import check_bounds, within
+
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed", "64-true"]
 READING_ONLY = "reading_only"
 """Metadata of a field of ``DataConfig`` subclasses that decides how files are read, not what they hold."""
+
+MOST_SAMPLES = 10**10
+"""Of a dataset, a batch or a step: 20,000 times CosmoFlow's."""
+MOST_SIMULATED = 10**8 - 1
+"""Samples to simulate; the names of their files have eight digits."""
+MOST_STEPS = 10**9
+MOST_EPOCHS = 10**6
+MOST_RANKS = 10**7
+"""More than the cores of any machine."""
+MOST_RATE = 1e4
+"""Learning rate; those of LARS go up to about 50."""
+LARGEST_SEED = 2**32 - 1
+"""What NumPy's, torch's and DALI's generators all take; torch also gets it times a million, and an epoch, a rank."""
 
 
 @dataclass
@@ -16,13 +31,13 @@ class DataConfig:
 
     root: str = ""
     """Folder of the dataset, as published (``train/``, ``validation/``)."""
-    train_samples: int | None = None
+    train_samples: int | None = field(default=None, metadata=within(1, MOST_SAMPLES))
     """Use the first N training samples (after sorting names); all when unset."""
-    validation_samples: int | None = None
+    validation_samples: int | None = field(default=None, metadata=within(1, MOST_SAMPLES))
     """Use the first N validation samples; all when unset."""
-    workers: int | None = None
+    workers: int | None = field(default=None, metadata=within(0, 1024))
     """Reader processes per rank, or DALI's threads; unset chooses 0 where a rank has at most four cores, else four."""
-    prefetch: int | None = None
+    prefetch: int | None = field(default=None, metadata=within(1, 10_000))
     """Batches that each reader process (4 when unset) or DALI (2) reads ahead; without processes nothing is."""
     loader: Literal["torch", "dali"] = "torch"
     """What reads the samples; both give the same ones in the same order. NVIDIA DALI reads npy and plain TFRecord."""
@@ -52,7 +67,7 @@ class StagingConfig:
     """Dataset index to take sizes and checksums from."""
     overlap: bool = False
     """Train the first epoch while files arrive; what it waits for them counts as staging."""
-    threads: int = 4
+    threads: int = field(default=4, metadata=within(1, 256))
     """Streams of each rank that read and write at the same time."""
     timed: bool = True
     """Inside the scored time (rules 0.7 to 2.0) or before it, in the initialisation (allowed since 3.0)."""
@@ -64,25 +79,25 @@ class OptimConfig:
 
     name: str = "sgd"
     """Optimizer; `hpcbench optimizers` lists them."""
-    lr: float = 0.001
+    lr: float = field(default=0.001, metadata=within(0, MOST_RATE))
     """Peak learning rate, before scaling."""
     scaling: Literal["none", "linear", "sqrt"] = "none"
     """Multiply lr by the run's global batch size over base_batch_size, or by the square root of that."""
-    base_batch_size: int | None = None
+    base_batch_size: int | None = field(default=None, metadata=within(1, MOST_SAMPLES))
     """Global batch size that lr was found at."""
-    weight_decay: float = 0.0
+    weight_decay: float = field(default=0.0, metadata=within(0, 1e4))
     """Weight decay; CosmoFlow applies it as an L2 loss on its first two dense kernels, as published."""
-    momentum: float | None = None
+    momentum: float | None = field(default=None, metadata=within(0, 1, open_high=True))
     """Momentum of sgd, lars and larc. This and all below: the optimizer's own default when unset."""
     nesterov: bool | None = None
     """Nesterov's form of the momentum."""
-    betas: tuple[float, float] | None = None
+    betas: tuple[float, float] | None = field(default=None, metadata=within(0, 1, open_high=True))
     """Decay rates of the two moments of adam, adamw and lamb."""
-    eps: float | None = None
+    eps: float | None = field(default=None, metadata=within(0, 1e4))
     """Term added to a denominator: of the moments' ratio (adam, adamw, lamb) or of the trust ratio (lars)."""
-    trust_coefficient: float | None = None
+    trust_coefficient: float | None = field(default=None, metadata=within(0, 1e4))
     """Rate of a layer of lars or larc per norm of its weights over the norm of its gradient."""
-    trust_bounds: tuple[float, float] | None = None
+    trust_bounds: tuple[float, float] | None = field(default=None, metadata=within(0, 1e9))
     """Smallest and largest trust ratio of a layer of lars, larc or lamb."""
     clip_rate: bool | None = None
     """Whether the rate of a layer of lars is at most lr (larc), and not lr times the trust ratio."""
@@ -92,7 +107,7 @@ class OptimConfig:
     """Whether lamb's first moment is an average, and not a sum."""
     always_adapt: bool | None = None
     """Whether lamb adapts layers without weight decay, too."""
-    max_grad_norm: float | None = None
+    max_grad_norm: float | None = field(default=None, metadata=within(0, 1e9))
     """Divide all gradients so that their global norm is at most this; 0 leaves them."""
     decay_exclude: list[Literal["biases", "norms"]] | None = None
     """Parameters without weight decay."""
@@ -108,63 +123,65 @@ class ScheduleConfig:
     """What milestones, t_max and warmup count; with ``epoch`` the rate is constant within an epoch."""
     shape: Literal["constant", "multistep", "cosine", "polynomial"] = "constant"
     """What follows the warm-up."""
-    warmup: int = 0
+    warmup: int = field(default=0, metadata=within(0, MOST_STEPS))
     """Length of the linear warm-up."""
     warmup_unit: Literal["epoch", "step"] | None = None
     """What warmup counts, where that is not the unit of the rest."""
-    warmup_start_lr: float = 0.0
+    warmup_start_lr: float = field(default=0.0, metadata=within(0, MOST_RATE))
     """Learning rate at the start of the warm-up; scaling leaves it alone, or lowers it to the peak."""
-    milestones: list[int] = field(default_factory=list)
+    milestones: list[int] = field(default_factory=list, metadata=within(0, MOST_STEPS))
     """Where the rate drops (multistep). In epochs they count from the start, in steps from the end of warm-up."""
-    factors: list[float] = field(default_factory=list)
+    factors: list[float] = field(default_factory=list, metadata=within(0, 1e4))
     """Rate after each milestone as a fraction of the peak."""
-    t_max: int = 0
+    t_max: int = field(default=0, metadata=within(0, MOST_STEPS))
     """Half period of the cosine, or length of the polynomial descent, from the end of the warm-up."""
-    eta_min: float = 0.0
+    eta_min: float = field(default=0.0, metadata=within(0, MOST_RATE))
     """Lowest rate of the cosine, last one of the polynomial; scaling leaves it alone, or lowers it to the peak."""
-    power: float = 1.0
+    power: float = field(default=1.0, metadata=within(0, 100, open_low=True))
     """Exponent of the polynomial; 1 is a straight line."""
     reference_quirks: bool = False
-    """Repeat the published references' slips (see docs/schedules.md) instead of the intended form."""
+    """Repeat the published references' bugs (see docs/schedules.md) instead of the intended form."""
 
 
 @dataclass
 class TrainConfig:
     """The loop."""
 
-    max_epochs: int = 10
+    max_epochs: int = field(default=10, metadata=within(1, MOST_EPOCHS))
     """Give up (exit code 3) after this many epochs."""
-    max_steps: int | None = None
+    max_steps: int | None = field(default=None, metadata=within(1, MOST_STEPS))
     """Stop after this many optimizer steps instead, in whatever epoch, with an evaluation; for studies of speed."""
-    target: float | None = None
+    target: float | None = field(default=None, metadata=within(-1e9, 1e9))
     """Validation metric at which training stops; unset trains for ``max_epochs``."""
-    evaluations_per_epoch: int = 1
+    evaluations_per_epoch: int = field(default=1, metadata=within(1, 1000, why="epochs are logged to three digits"))
     """Evaluate so often in an epoch, in equal parts of its steps; the target may then be met within one."""
-    local_batch_size: int = 2
+    local_batch_size: int = field(default=2, metadata=within(1, 2**20))
     """Samples per rank and micro-batch."""
-    accumulation: int = 1
+    accumulation: int = field(default=1, metadata=within(1, 2**20))
     """Micro-batches per optimizer step."""
-    batchnorm_group_size: int = 1
+    batchnorm_group_size: int = field(default=1, metadata=within(1, MOST_RANKS))
     """So many neighbouring ranks share the statistics of batch norm in training."""
-    eval_batch_size: int | None = None
+    eval_batch_size: int | None = field(default=None, metadata=within(1, 2**20))
     """Samples per rank in evaluation; unset uses ``local_batch_size``."""
     precision: Precision = "auto"
     """auto is bf16-mixed on an accelerator or a processor with AMX or AVX512-BF16, else 32-true."""
     channels_last: bool = True
     """Memory layout of activations and kernels."""
-    trust_ratios_every: int = 0
+    trust_ratios_every: int = field(default=0, metadata=within(0, MOST_STEPS))
     """Optimizer steps between records of the trust ratio of every layer (lars, larc, lamb); 0 records none."""
-    noise_scale_every: int = 0
+    noise_scale_every: int = field(default=0, metadata=within(0, MOST_STEPS))
     """Optimizer steps between measurements of the gradient noise scale; 0 measures none."""
     compile: bool = False
     """torch.compile the model."""
     cuda_graph: bool = False
-    """Capture the step in a CUDA graph."""
-    seed: int | None = None
+    """Capture passes in a CUDA graph; on one process with one micro-batch per step the optimizer's step as well."""
+    seed: int | None = field(default=None, metadata=within(0, LARGEST_SEED))
     """Seed of every random draw; unset takes one from the operating system and logs it."""
-    checkpoint_every: int = 1
+    checkpoint_every: int = field(default=1, metadata=within(0, MOST_EPOCHS))
     """Epochs between checkpoints; 0 writes none."""
-    keep_checkpoints: int = 2
+    checkpoint_async: bool = True
+    """Write checkpoints between epochs in a thread, from a copy in host memory, while the training goes on."""
+    keep_checkpoints: int = field(default=2, metadata=within(1, MOST_EPOCHS))
     """How many of the newest checkpoints stay."""
     baselines: bool = True
     """Compute the application's baselines after training, outside the scored time; they read the whole dataset."""
@@ -174,36 +191,42 @@ class TrainConfig:
 class ParallelConfig:
     """Ranks and threads."""
 
-    devices: int | None = None
+    devices: int | None = field(default=None, metadata=within(1, 1024))
     """Start this many ranks on this machine; unset means what mpiexec, torchrun or srun started."""
-    threads: int | None = None
+    threads: int | None = field(default=None, metadata=within(1, 1024))
     """Compute threads per rank; unset shares the allowed cores among the ranks of the node."""
     spatial: str = "1"
     """Split each sample over this many neighbouring ranks in depth (or height), or over 2x2 in two dimensions."""
     shard_states: bool = False
     """Shard parameters, gradients and optimizer state over the ranks that have samples of their own (FSDP2)."""
-    recompute: bool = False
+    activation_checkpointing: bool = False
     """Keep few activations, and compute the others again in the backward pass."""
-    simulated_nodes: int | None = None
+    simulated_nodes: int | None = field(default=None, metadata=within(1, MOST_RANKS))
     """Pretend that the ranks are on this many nodes, in contiguous runs, to try what several nodes do on one."""
-    simulated_ranks: int | None = None
+    simulated_ranks: int | None = field(default=None, metadata=within(1, MOST_RANKS))
     """Each rank does the work of this many neighbouring ones in turn, and trains as they would."""
     accelerator: Literal["auto", "cpu"] = "auto"
     """auto uses the accelerator that torch finds, and the CPU where there is none."""
-    bucket_bytes: int = 25 * 2**20
+    bucket_bytes: int = field(default=25 * 2**20, metadata=within(1, 2**40))
     """Gradients are reduced in pieces of about this size while the backward pass goes on."""
     overlap: bool = True
     """Send gradients while the backward pass goes on; off shows what that hides."""
-    timeout_s: int = 1800
+    timeout_s: int = field(default=1800, metadata=within(1, 30 * 24 * 3600))
     """How long a collective operation may wait for another rank."""
+    hang_s: int = field(default=60, metadata=within(0, 7 * 24 * 3600))
+    """A rank that stands still for longer (or 20 of its steps; in long phases 10 times that) ends the run; 0: never."""
 
 
 @dataclass
 class MeasureConfig:
     """What a run measures of itself; ``ranks.csv`` holds it, rank by rank."""
 
-    warmup_steps: int = 5
+    warmup_steps: int = field(default=5, metadata=within(0, MOST_STEPS))
     """Optimizer steps from the start of the process that no figure of a step counts."""
+    profile_steps: int = field(default=0, metadata=within(0, 10_000))
+    """Trace so many steps of rank 0 after the warm-up with torch's profiler, into trace.json.gz; 0: none."""
+    tensorboard: bool = False
+    """Write losses and metrics for TensorBoard, into the folder tensorboard of the run."""
     probe: bool = False
     """Time a matrix product and an all-reduce on every rank before the clock starts, to find slow nodes."""
 
@@ -230,11 +253,11 @@ class SubmissionConfig:
 class SimulateConfig:
     """How large a simulated dataset is; applications add their physics."""
 
-    train_samples: int = 64
+    train_samples: int = field(default=64, metadata=within(1, MOST_SIMULATED))
     """Samples in the training split."""
-    validation_samples: int = 16
+    validation_samples: int = field(default=16, metadata=within(1, MOST_SIMULATED))
     """Samples in the validation split."""
-    seed: int = 2019
+    seed: int = field(default=2019, metadata=within(0, LARGEST_SEED))
     """Seed of the simulated dataset."""
 
 
@@ -256,4 +279,8 @@ class RunConfig:
     simulate: SimulateConfig = field(default_factory=SimulateConfig)
 
     def validate(self) -> None:
-        """Raise ``InputError`` for a combination that cannot run. Applications add their own; no file is touched."""
+        """Raise ``InputError`` for a number beyond its bounds, or a combination that cannot run; no file is touched.
+
+        Applications call this and add their own combinations.
+        """
+        check_bounds(self)

@@ -1,47 +1,20 @@
-"""Combinations of settings that cannot run, found before any file is touched."""
+"""Numbers beyond their bounds, and combinations of settings that cannot run, found before any file is touched."""
 
 from __future__ import annotations
 
+from hpcbench.config.bounds import check_bounds
 from hpcbench.config.optimizers import OPTIMIZERS, options_of
 from hpcbench.config.schema import OptimConfig, RunConfig, ScheduleConfig
 from staging.errors import InputError
 
 DESCENTS = ("cosine", "polynomial")
 """Shapes that fall to ``eta_min`` in ``t_max``."""
-MOST_EVALUATIONS = 1000
 
 
 def validate_run(config: RunConfig) -> None:
     """Check the parts that every application shares. Raises ``InputError``."""
-    at_least("data.train_samples", config.data.train_samples, 1)
-    at_least("data.validation_samples", config.data.validation_samples, 1)
-    at_least("data.workers", config.data.workers, 0)
-    at_least("data.prefetch", config.data.prefetch, 1)
-    at_least("measure.warmup_steps", config.measure.warmup_steps, 0)
-    at_least("train.max_steps", config.train.max_steps, 1)
-    at_least("train.max_epochs", config.train.max_epochs, 1)
-    at_least("train.local_batch_size", config.train.local_batch_size, 1)
-    at_least("train.eval_batch_size", config.train.eval_batch_size, 1)
-    at_least("train.accumulation", config.train.accumulation, 1)
+    check_bounds(config)
     validate_evaluations(config)
-    at_least("train.batchnorm_group_size", config.train.batchnorm_group_size, 1)
-    at_least("train.noise_scale_every", config.train.noise_scale_every, 0)
-    at_least("train.checkpoint_every", config.train.checkpoint_every, 0)
-    at_least("train.keep_checkpoints", config.train.keep_checkpoints, 1)
-    at_least("train.seed", config.train.seed, 0)
-    at_least("parallel.devices", config.parallel.devices, 1)
-    at_least("parallel.threads", config.parallel.threads, 1)
-    at_least("parallel.simulated_nodes", config.parallel.simulated_nodes, 1)
-    at_least("parallel.simulated_ranks", config.parallel.simulated_ranks, 1)
-    at_least("parallel.bucket_bytes", config.parallel.bucket_bytes, 1)
-    at_least("parallel.timeout_s", config.parallel.timeout_s, 1)
-    at_least("staging.threads", config.staging.threads, 1)
-    at_least("simulate.train_samples", config.simulate.train_samples, 1)
-    at_least("simulate.validation_samples", config.simulate.validation_samples, 1)
-    at_least("simulate.seed", config.simulate.seed, 0)
-    at_least("optim.weight_decay", config.optim.weight_decay, 0)
-    at_least("optim.lr", config.optim.lr, 0)
-    at_least("optim.base_batch_size", config.optim.base_batch_size, 1)
     if config.optim.scaling != "none" and config.optim.base_batch_size is None:
         raise InputError(
             f"optim.scaling {config.optim.scaling} needs optim.base_batch_size, the global batch size of optim.lr"
@@ -74,12 +47,6 @@ def validate_run(config: RunConfig) -> None:
 def validate_evaluations(config: RunConfig) -> None:
     """Check how often an epoch is evaluated; how many steps it has is not known yet."""
     number = config.train.evaluations_per_epoch
-    at_least("train.evaluations_per_epoch", number, 1)
-    if number > MOST_EVALUATIONS:
-        raise InputError(
-            f"train.evaluations_per_epoch ({number}) must be at most {MOST_EVALUATIONS}, since epochs are logged to "
-            "three digits"
-        )
     if number > 1 and config.staging.overlap:
         raise InputError(
             f"train.evaluations_per_epoch ({number}) needs the validation samples while staging.overlap still stages; "
@@ -144,16 +111,8 @@ def validate_shards(config: RunConfig) -> None:
 
 def validate_options(optim: OptimConfig) -> None:
     """Check the options of the optimizer, unset ones by its own defaults."""
-    options = options_of(optim)
-    for key in ("betas", "momentum"):
-        value = options.get(key, 0.0)
-        if not all(0 <= part < 1 for part in (value if isinstance(value, tuple) else (value,))):
-            shown = list(value) if isinstance(value, tuple) else value
-            raise InputError(f"optim.{key} ({shown}) must be at least 0 and below 1")
-    for key in ("eps", "trust_coefficient", "max_grad_norm"):
-        at_least(f"optim.{key}", options.get(key), 0)
-    low, high = options.get("trust_bounds", (0.0, 1.0))
-    if not 0 <= low <= high:
+    low, high = options_of(optim).get("trust_bounds", (0.0, 1.0))
+    if low > high:
         raise InputError(f"optim.trust_bounds ([{low}, {high}]) must be two numbers from 0 on, the smaller one first")
 
 
@@ -161,7 +120,6 @@ def validate_trust_ratios(config: RunConfig) -> None:
     """Refuse to record trust ratios of an optimizer that has none."""
     every, name = config.train.trust_ratios_every, config.optim.name
     have = [info.name for info in OPTIMIZERS.values() if "trust_bounds" in info.options]
-    at_least("train.trust_ratios_every", every, 0)
     if every and name not in have:
         raise InputError(
             f"train.trust_ratios_every ({every}) needs an optimizer with trust ratios, not {name}; set optim.name "
@@ -171,8 +129,6 @@ def validate_trust_ratios(config: RunConfig) -> None:
 
 def validate_schedule(schedule: ScheduleConfig, peak: float | None) -> None:
     """Check the schedule, against its peak where that is known before the batch is."""
-    for key in ("warmup", "warmup_start_lr", "eta_min"):
-        at_least(f"schedule.{key}", getattr(schedule, key), 0)
     lowest = "warmup_start_lr" if schedule.warmup else "", "eta_min" if schedule.shape in DESCENTS else ""
     for key in filter(None, lowest):
         if peak is not None and getattr(schedule, key) > peak:
@@ -188,8 +144,6 @@ def validate_schedule(schedule: ScheduleConfig, peak: float | None) -> None:
         raise InputError("schedule.shape multistep needs schedule.milestones and schedule.factors")
     if schedule.shape in DESCENTS and schedule.t_max < 1:
         raise InputError(f"schedule.t_max ({schedule.t_max}) must be at least 1 for schedule.shape {schedule.shape}")
-    if schedule.power <= 0:
-        raise InputError(f"schedule.power ({schedule.power}) must be above 0")
     if schedule.reference_quirks:
         validate_quirks(schedule)
 
@@ -203,9 +157,3 @@ def validate_quirks(schedule: ScheduleConfig) -> None:
             f"schedule.reference_quirks does not go with schedule.warmup_unit {schedule.warmup_unit} beside "
             f"schedule.unit {schedule.unit}; the references have one unit"
         )
-
-
-def at_least(key: str, value: float | None, bound: float) -> None:
-    """Refuse a value below its bound; an unset value is fine."""
-    if value is not None and value < bound:
-        raise InputError(f"{key} ({value}) must be at least {bound}")

@@ -23,6 +23,7 @@ from hpcbench.config.schema import RunConfig
 from hpcbench.data.dali_samples import DaliSamples, StoredArray, check_index, has_dali, index_file
 from hpcbench.data.sampler import Indices
 from staging.errors import InputError
+from staging.formats.regular import refuse_special
 
 Batch = tuple[Tensor, Tensor]
 AHEAD = 2
@@ -90,6 +91,9 @@ class DaliLoader:
         for indices in batches:
             yield self.described.finish(*(next(read) if len(indices) else self._empty()))
 
+    def close(self) -> None:
+        """Nothing lasts between two calls of ``load``."""
+
     def _read(self, batches: list[Indices]) -> Iterator[Batch]:
         """Batches as stored; none is empty."""
         stream = torch.cuda.current_stream(self.device) if self.device.type == "cuda" else None
@@ -118,10 +122,13 @@ class DaliLoader:
         for tensor, array in zip(read, arrays, strict=True):
             if tensor.shape[1:] != array.shape or tensor.dtype != getattr(torch, array.dtype):
                 raise RuntimeError(f"{tensor.dtype} {tuple(tensor.shape[1:])} where {array} is expected")
-        bounds = [array.largest for array in arrays for bound in (array.finite, array.largest is not None) if bound]
-        for figures, bound in zip(checks, bounds, strict=True):
-            fine = figures.isfinite() if bound is None else figures <= bound
-            if not bool(fine.all()):
+            if array.smallest is None or array.is_small or tensor.device.type != "cpu":
+                continue
+            if tensor.numpy().min() < array.smallest:
+                self._blame([indices])
+        wanted = [are_fine for array in arrays for _, are_fine in checks_of(array)]
+        for figures, are_fine in zip(checks, wanted, strict=True):
+            if not bool(are_fine(figures).all()):
                 self._blame([indices])
 
     def _check_indices(self, pipeline: Any, batches: list[Indices]) -> None:
@@ -187,6 +194,8 @@ def encoded_names(described: DaliSamples, indices: Indices) -> tuple[list[NDArra
     assert described.targets_file is not None
     files = [described.files[int(index)] for index in indices]
     both = files, [described.targets_file(path) for path in files]
+    for path in (*both[0], *both[1]):
+        refuse_special(path)  # DALI would wait for a pipe
     return tuple([np.frombuffer(bytes(path), np.uint8) for path in paths] for paths in both)
 
 
@@ -196,6 +205,8 @@ def tfrecord_arrays(described: DaliSamples, batches: list[Indices]) -> list[Any]
     size = max(len(indices) for indices in batches)
     files: list[Path] = []
     for indices in batches:
+        for index in indices:
+            refuse_special(described.files[int(index)])
         padded = [*indices, *[indices[-1]] * (size - len(indices))]
         files += [described.files[int(index)] for index in padded]
     arrays = (described.inputs, described.targets)
@@ -220,14 +231,22 @@ def tfrecord_arrays(described: DaliSamples, batches: list[Indices]) -> list[Any]
 
 
 def value_checks(outputs: list[Any], arrays: tuple[StoredArray, StoredArray]) -> list[Any]:
-    """Graph for a number per sample and check: a sum, which shows what is not finite, or a maximum."""
-    fn = dali("fn")
-    checks = []
-    for output, array in zip(outputs, arrays, strict=True):
-        if array.finite:
-            checks.append(fn.reductions.sum(output))
-        if array.largest is not None:
-            checks.append(fn.reductions.max(output))
+    """Graph for a number per sample and check."""
+    reductions = dali("fn").reductions
+    pairs = zip(outputs, arrays, strict=True)
+    return [getattr(reductions, name)(output) for output, array in pairs for name, _ in checks_of(array)]
+
+
+def checks_of(array: StoredArray) -> list[tuple[str, Callable[[Tensor], Tensor]]]:
+    """Reductions of ``array`` by DALI, and which of their results are fine; a sum shows what is not finite."""
+    checks: list[tuple[str, Callable[[Tensor], Tensor]]] = []
+    largest, smallest = array.largest, array.smallest
+    if array.finite:
+        checks.append(("sum", torch.isfinite))
+    if largest is not None:
+        checks.append(("max", lambda found: found <= largest))
+    if smallest is not None and array.is_small:
+        checks.append(("min", lambda found: found >= smallest))
     return checks
 
 

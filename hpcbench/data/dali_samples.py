@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,12 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from staging.errors import DataError, InputError
+from staging.formats.regular import opened
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 INDEX_SUFFIX = ".idx"
 """Appended to the name of a TFRecord file: the text file of a line ``offset size`` per record beside it."""
+INDEX_BYTES = 4096
+"""What is read of an index, which has one short line."""
+FEW_VALUES = 1024
 INDEX_HINT = "make the index while staging, with --staging.transform tfrecord-index"
 
 
@@ -23,13 +28,21 @@ INDEX_HINT = "make the index while staging, with --staging.transform tfrecord-in
 class StoredArray:
     """One array of a sample as its file holds it.
 
-    ``finite`` and ``largest`` are checked in every sample that is read: no NaN or infinity, no value above ``largest``.
+    ``finite``, ``smallest`` and ``largest`` are checked in every sample that is read: no NaN or infinity, no value
+    below ``smallest`` or above ``largest``. DALI takes as long for the smallest value of a large array as for reading
+    it, so there ``smallest`` is checked on the host alone, and not of batches that arrive on an accelerator.
     """
 
     shape: tuple[int, ...]
     dtype: Literal["int16", "uint8", "float32"]
     finite: bool = False
-    largest: int | None = None
+    largest: float | None = None
+    smallest: float | None = None
+
+    @property
+    def is_small(self) -> bool:
+        """Whether DALI looks for its smallest value."""
+        return math.prod(self.shape) <= FEW_VALUES
 
 
 @dataclass(frozen=True)
@@ -71,8 +84,10 @@ def require_indices(files: Sequence[Path]) -> None:
 
 def check_index(path: Path) -> None:
     """Raise ``DataError`` unless the index at ``path`` has one record, its TFRecord file from first to last byte."""
+    with opened(path) as file:
+        text = bytes(file.read(INDEX_BYTES))
     try:
-        lines = [line.split() for line in path.read_text(encoding="ascii").splitlines()]
+        lines = [line.split() for line in text.decode("ascii").splitlines()]
         size = path.with_name(path.name.removesuffix(INDEX_SUFFIX)).stat().st_size
         records = [(int(offset), int(length)) for offset, length in lines]
     except OSError as error:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hpcbench.application import Application
 from staging.errors import InputError
+from staging.formats.regular import refuse_special
 
 SUFFIXES = (".tfrecord", ".h5", ".hdf5", ".npy")
 
@@ -14,9 +15,13 @@ def describe(application: Application, path: Path) -> str:
     """A paragraph per file: the file itself, or for a folder its splits with their counts and first files."""
     if not path.exists():
         raise InputError(f"{path} does not exist; name a file or folder of a dataset")
-    if path.is_file():
+    if not path.is_dir():
         return paragraph(application, path)
-    found = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and not file.name.startswith("."))
+    found = sorted(
+        file
+        for file in path.rglob("*")
+        if file.suffix in SUFFIXES and not file.name.startswith(".") and not file.is_dir()
+    )
     if not found:
         raise InputError(f"{path} holds no dataset file ({', '.join(SUFFIXES)}); name another folder")
     folders: dict[Path, list[Path]] = {}
@@ -24,6 +29,8 @@ def describe(application: Application, path: Path) -> str:
         folders.setdefault(file.parent, []).append(file)
     parts = []
     for folder, files in folders.items():
+        for file in files:
+            refuse_special(file)
         total = sum(file.stat().st_size for file in files)
         parts.append(f"{folder}: {len(files)} files, {total / 1e6:,.1f} MB; the first:")
         parts.append(paragraph(application, files[0]))
@@ -32,6 +39,7 @@ def describe(application: Application, path: Path) -> str:
 
 def paragraph(application: Application, path: Path) -> str:
     """What one file holds, one property a line."""
+    refuse_special(path)
     data = application.module("data")
     if not hasattr(data, "inspect_file"):
         raise InputError(f"{application.name} cannot say what a file holds; add inspect_file(path) to its data.py")

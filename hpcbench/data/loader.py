@@ -13,11 +13,11 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
 from hpcbench.data.dali_samples import DaliSamples
-from hpcbench.data.part import part_of
 from hpcbench.data.sampler import Indices
 from hpcbench.data.shard import Shard, some_sample
+from hpcbench.data.spatial_part import part_of
 from hpcbench.parallel.peers import Peers
-from hpcbench.parallel.spatial.spans import Span
+from hpcbench.parallel.spatial.extents import Extent
 from staging.errors import InputError
 
 Batch = tuple[Tensor, Tensor]
@@ -38,6 +38,9 @@ class Loader(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """End the processes that read ahead. Batches that were begun to load are over; another ``load`` starts anew."""
+
 
 def open_loader(
     application: Application,
@@ -47,7 +50,7 @@ def open_loader(
     workers: int,
     device: torch.device,
     axes: Mapping[int, Peers] | None = None,
-    stored: Span | None = None,
+    stored: Extent | None = None,
 ) -> Loader:
     """The loader that ``data.loader`` names, for one split; it reads nothing before it is asked to load.
 
@@ -97,33 +100,44 @@ class BatchLoader:
     ) -> None:
         self.parts = parts
         self.reader = BatchReader(samples)
-        self._batches: Sequence[Indices] = []
+        self.workers, self.pin, self.prefetch = workers, pin, AHEAD if prefetch is None else prefetch
+        self._asked = RequestedBatches()
         self._loader: DataLoader[Batch | InputError] | None = None
-        if workers:
-            self._loader = DataLoader(
-                self.reader,
-                batch_size=None,
-                sampler=self,
-                num_workers=workers,
-                pin_memory=pin,
-                prefetch_factor=AHEAD if prefetch is None else prefetch,
-                persistent_workers=True,
-                multiprocessing_context="forkserver",
-            )
-
-    def __iter__(self) -> Iterator[Indices]:
-        """The batches asked for, as the sampler of the torch loader."""
-        return iter(self._batches)
-
-    def __len__(self) -> int:
-        return len(self._batches)
 
     def load(self, batches: Sequence[Indices]) -> Iterator[Batch]:
         """Batches of (inputs, targets) in the given order. Raises what the dataset raises for bad input."""
-        if self._loader is None:
+        if not self.workers:
             return (self.reader.read(indices) for indices in batches)
-        self._batches = batches
+        if self._loader is None:
+            self._loader = DataLoader(
+                self.reader,
+                batch_size=None,
+                sampler=self._asked,
+                num_workers=self.workers,
+                pin_memory=self.pin,
+                prefetch_factor=self.prefetch,
+                persistent_workers=True,
+                multiprocessing_context="forkserver",
+            )
+        self._asked.batches = batches
         return (good(batch) for batch in self._loader)
+
+    def close(self) -> None:
+        """End the processes, which takes milliseconds; the garbage collector waits 5 s for each of them."""
+        self._loader = None
+
+
+class RequestedBatches:
+    """The batches that a loader was asked for last, as the sampler of the torch loader."""
+
+    def __init__(self) -> None:
+        self.batches: Sequence[Indices] = []
+
+    def __iter__(self) -> Iterator[Indices]:
+        return iter(self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)
 
 
 def stack(parts: list[Tensor]) -> Tensor:

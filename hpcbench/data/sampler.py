@@ -61,7 +61,7 @@ def epoch_batches(
     return [found[rank] for rank in own]
 
 
-def in_turns(batches: list[list[Indices]], together: int) -> list[Indices]:
+def in_passes(batches: list[list[Indices]], together: int) -> list[Indices]:
     """The micro-batches of several ranks in the order in which one process does them.
 
     For each micro-batch the ranks take turns; every ``together`` neighbouring ones are joined into one batch.

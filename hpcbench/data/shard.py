@@ -28,10 +28,15 @@ class Shard(Sequence[Any]):
         return len(self._place)
 
     def __getitem__(self, index: Any) -> Any:
-        place = int(self._place[index])
-        if place < 0:
+        place = self.place(index)
+        if place is None:
             raise DataError(f"sample {index}", "is in the shard of another node", "report this: a node reads its own")
         return self.items[place]
+
+    def place(self, index: int) -> int | None:
+        """Where number ``index`` of the whole set is in ``items``; ``None`` where another node has it."""
+        place = int(self._place[index])
+        return None if place < 0 else place
 
     def also(self, items: Any) -> Shard:
         """Other elements of the same samples, such as their files."""

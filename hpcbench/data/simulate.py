@@ -6,7 +6,6 @@ import dataclasses
 import json
 from collections.abc import Iterable, Iterator
 from concurrent.futures import as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,9 @@ from hpcbench.config.resolve import as_tree
 from hpcbench.config.schema import READING_ONLY, DataConfig, RunConfig
 from hpcbench.data.files import SPLITS
 from hpcbench.data.workers import allowed_cores, worker_pool
-from hpcbench.exits import Aborted
 from staging.atomic import replacing
 from staging.errors import InputError
+from staging.formats.regular import read_text
 from staging.progress import Progress
 
 MANIFEST = "simulated.json"
@@ -107,8 +106,6 @@ def write_all(
             for future in as_completed(futures):
                 future.result()
                 yield
-        except BrokenProcessPool:
-            raise Aborted("a simulation process was killed (out of memory?); take fewer --processes") from None
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
@@ -151,7 +148,7 @@ def claim(root: Path, wanted: dict[str, Any]) -> None:
     path = root / MANIFEST
     if path.exists():
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = json.loads(read_text(path))
         except ValueError:
             raise InputError(f"{path}: damaged; remove the folder or choose another --out") from None
         differing = [

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import as_completed
-from concurrent.futures.process import BrokenProcessPool
 from importlib import import_module
 from pathlib import Path
 
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
 from hpcbench.data.workers import allowed_cores, worker_pool
-from hpcbench.exits import Aborted
 from staging.errors import InputError
 from staging.progress import Progress
 
@@ -55,8 +53,6 @@ def split_all(
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
-        except BrokenProcessPool:
-            raise Aborted("a process was killed (out of memory?); take fewer --processes") from None
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 

@@ -11,6 +11,8 @@ from hpcbench.config.schema import RunConfig
 from hpcbench.data.files import dataset_files
 from hpcbench.data.workers import allowed_cores, worker_pool
 from staging.errors import DataError, InputError
+from staging.files import special_files_listed
+from staging.formats.regular import refuse_special
 from staging.progress import Progress
 
 
@@ -20,7 +22,8 @@ def verify_dataset(application: Application, config: RunConfig, processes: int |
         raise InputError("no dataset: set --data.root DIR")
     if not hasattr(application.module("data"), "check_file"):
         raise InputError(f"{application.name} cannot verify files; add check_file(path, config) to its data.py")
-    files = dataset_files(application, config)
+    with special_files_listed():
+        files = dataset_files(application, config)
     workers = min(processes or allowed_cores(), len(files))
     bad: list[str] = []
     with (
@@ -37,8 +40,9 @@ def verify_dataset(application: Application, config: RunConfig, processes: int |
 
 
 def problem(package: str, config: RunConfig, path: Path) -> str | None:
-    """What is wrong with a file, or ``None``."""
+    """What is wrong with a file, or ``None``. One that is not regular is not opened."""
     try:
+        refuse_special(path)
         import_module(f"{package}.data").check_file(path, config)
     except DataError as error:
         return str(error)

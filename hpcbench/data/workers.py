@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing import get_context
 
+from staging.errors import Aborted
 
-def worker_pool(package: str, processes: int) -> ProcessPoolExecutor:
-    """A pool of ``processes``; the modules that its work needs are imported once, before the workers split off."""
+
+@contextmanager
+def worker_pool(package: str, processes: int) -> Iterator[ProcessPoolExecutor]:
+    """A pool of ``processes``; the modules that its work needs are imported once, before the workers split off.
+
+    Raises ``Aborted`` where one of them dies.
+    """
     context = get_context("forkserver")
     context.set_forkserver_preload([f"{package}.simulate", f"{package}.data"])
-    return ProcessPoolExecutor(processes, mp_context=context)
+    try:
+        with ProcessPoolExecutor(processes, mp_context=context) as pool:
+            yield pool
+    except BrokenProcessPool:
+        raise Aborted("a worker process was killed (out of memory?); take fewer --processes") from None
 
 
 def allowed_cores() -> int:

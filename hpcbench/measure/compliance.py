@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hpcbench.measure.log_rules import check_rules, own_target_reached
-from hpcbench.results.events import MARK, Event, parse_events, read_events
+from hpcbench.results.mllog_reader import MARK, Event, parse_events, read_events
 from staging.errors import InputError
+from staging.formats.regular import read_text
 
 RULESETS = ("1.0.0", "2.0.0", "3.0.0")
 """Rulesets that ``mlperf_logging`` has for HPC; there is none for 0.7."""
@@ -155,7 +156,7 @@ def _one_line(message: str, numbers: list[int]) -> str:
 @contextmanager
 def _as_division(path: Path, division: str) -> Iterator[Path]:
     """The log itself, or where it names another division a copy that names ``division``."""
-    lines = path.read_text(encoding="latin-1").split("\n")
+    lines = read_text(path, encoding="latin-1").split("\n")
     events, _ = parse_events(lines)
     named = [event for event in events if event.key == "submission_division" and event.value != division]
     if not named:

@@ -19,7 +19,7 @@ import psutil
 from hpcbench.data.dali_samples import has_dali
 from hpcbench.measure.environment import cores_allowed
 from hpcbench.measure.memory import memory_limit_bytes
-from hpcbench.measure.system import filesystem, operating_system, processor
+from hpcbench.measure.system import filesystem, operating_system, processor, version
 from staging.errors import InputError
 
 State = Literal["ok", "note", "broken"]
@@ -99,7 +99,7 @@ def versions() -> list[Row]:
         name = DISTRIBUTIONS.get(module, module)
         try:
             import_module(module)
-            rows.append(Row(name, metadata.version(name)))
+            rows.append(Row(name, version(name)))
         except Exception as error:
             rows.append(Row(name, f"cannot be imported ({type(error).__name__}: {error})", "broken"))
     rows.append(Row("operating system", operating_system()))

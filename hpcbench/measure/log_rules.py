@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
-from hpcbench.results.events import Event
+from hpcbench.results.mllog_reader import Event
 
 QUALITY_KEYS = ("eval_error", "eval_accuracy")
 PUBLISHED_TARGETS = {"cosmoflow": 0.124, "deepcam": 0.82, "oc20": 0.036, "openfold": 0.8}

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mlperf_logging.mllog.mllog import MLLogger
 
-from hpcbench.measure.mllog_resume import OldLog, open_resumed
+from hpcbench.exits import Cause
+from hpcbench.measure.mllog_resume import FinishedLog, OldLog, open_resumed
 from hpcbench.results.run_folder import release_reserve
 from hpcbench.results.summary import Status
 
@@ -35,8 +36,9 @@ BEFORE_THE_CLOCK = ("cache_clear", "init_start", "init_stop", "run_start")
 class RunLog:
     """The log of one run, named after its events. Rank 0 writes (``enabled``), the other ranks only keep the clock.
 
-    Every line is on disk when a method returns. After the first ``run_stop`` nothing more is written. All methods may
-    be called from any thread. They raise ``OSError`` when the file cannot be written.
+    The system has every line when a method returns, and the disk when the next checkpoint is complete. After the
+    first ``run_stop`` nothing more is written. All methods may be called from any thread. They raise ``OSError`` when
+    the file cannot be written.
     """
 
     def __init__(self, path: Path, enabled: bool = True, old: OldLog | None = None) -> None:
@@ -57,14 +59,27 @@ class RunLog:
             self.event("resumed", old.part, epoch_num=old.epoch, lines_dropped=old.dropped)
 
     @classmethod
-    def resume(cls, path: Path, enabled: bool = True, epoch: float | None = None) -> RunLog:
+    def finished(cls, path: Path, end: FinishedLog) -> RunLog:
+        """The log of a run that has ended and only lacks its report: nothing more is written, the clock stands."""
+        log = cls(path, enabled=False)
+        log.run_start_ms, log.run_stop_ms = end.run_start_ms, end.run_stop_ms
+        log.close()
+        return log
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the clock has stopped."""
+        return self.run_stop_ms is not None
+
+    @classmethod
+    def resume(cls, path: Path, enabled: bool = True, epoch: float | None = None, *, extend: bool = False) -> RunLog:
         """Continue the log at ``path`` after ``epoch``, that of the checkpoint's last evaluation; ``None`` keeps all.
 
         The old log stays as ``mllog-part<k>.txt``. The new one holds its lines without an aborted run's ``run_stop``
         and without later epochs, which are done again: the clock has kept running, and there is one ``run_start``.
-        Raises ``InputError`` where there is no log, or where it ends with success.
+        Raises ``InputError`` where there is no log, or where it ends with success and is not to be extended.
         """
-        return cls(path, enabled, open_resumed(path, epoch, write=enabled))
+        return cls(path, enabled, open_resumed(path, epoch, write=enabled, extend=extend))
 
     def submission(self, config: RunConfig, application: Application) -> None:
         """Who ran what, in which division."""
@@ -155,7 +170,7 @@ class RunLog:
             )
         self._point(key, value, **metadata)
 
-    def run_stop(self, status: Status, reason: str = "") -> None:
+    def run_stop(self, status: Status, reason: str = "", cause: Cause | None = None) -> None:
         """The clock stops. Only the first call counts, from whichever thread; the log is closed.
 
         The official log knows ``success`` and ``aborted``: a target not reached is the second, and ``reason`` says so.
@@ -167,8 +182,9 @@ class RunLog:
                 return
             self.run_stop_ms = self._now_ms()
             official = "success" if status == "success" else "aborted"
+            metadata = {"status": official, "reason": reason} | ({} if cause is None else {"cause": cause})
             try:
-                self._log("INTERVAL_END", "run_stop", None, {"status": official, "reason": reason}, self.run_stop_ms)
+                self._log("INTERVAL_END", "run_stop", None, metadata, self.run_stop_ms)
             except OSError as error:
                 full = error.errno in (errno.ENOSPC, errno.EDQUOT)
                 if full and release_reserve(self.path.parent):

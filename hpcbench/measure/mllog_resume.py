@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcbench.results.events import Event, parse_events
+from hpcbench.results.mllog_reader import Event, parse_events
 from hpcbench.results.run_folder import write_atomic
+from staging.atomic import replacing
 from staging.errors import InputError
 
 
@@ -31,22 +32,52 @@ class OldLog:
     """File name under which the old log was kept."""
 
 
-def open_resumed(path: Path, epoch: float | None, write: bool = True) -> OldLog:
-    """Rewrite the log at ``path`` for a run that goes on after ``epoch``, keeping the old one beside it.
+@dataclass(frozen=True)
+class FinishedLog:
+    """The end of a log whose run came to its end, and was not interrupted."""
 
-    With ``write=False`` (ranks other than 0) nothing is changed. Raises ``InputError`` for a missing or finished log.
+    run_start_ms: int
+    run_stop_ms: int
+    cause: str
+    """``target``, ``epochs`` or ``steps``."""
+    success: bool
+    target: float | None
+    """The quality that the run had to reach, where it had to."""
+
+
+def read_finished(path: Path) -> FinishedLog | None:
+    """How the run of the log at ``path`` ended in order; ``None`` where it did not, or there is no log."""
+    if not path.is_file():
+        return None
+    events, _ = parse_events(path.read_text(encoding="utf-8", errors="replace").split("\n"))
+    start, stop = (next((e for e in events if e.key == key), None) for key in ("run_start", "run_stop"))
+    if start is None or stop is None or stop.metadata.get("cause") not in ("target", "epochs", "steps"):
+        return None
+    targets = [float(e.value) for e in events if e.key == "quality_target"]
+    return FinishedLog(
+        int(start.time_ms), int(stop.time_ms), str(stop.metadata["cause"]), stop.metadata.get("status") == "success",
+        targets[-1] if targets else None,
+    )  # fmt: skip
+
+
+def open_resumed(path: Path, epoch: float | None, write: bool = True, extend: bool = False) -> OldLog:
+    """Rewrite the log at ``path`` for a run that continues after ``epoch``, keeping the old one beside it.
+
+    With ``write=False`` (ranks other than 0) nothing is changed. Raises ``InputError`` for a missing log, and for one
+    that ends with success unless the run is to ``extend`` it.
     """
     if not path.is_file():
         raise InputError(f"{path} does not exist, so there is no run to resume; leave out --resume")
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     events, _ = parse_events(lines)
-    if any(e.key == "run_stop" and e.metadata.get("status") == "success" for e in events):
+    if not extend and any(e.key == "run_stop" and e.metadata.get("status") == "success" for e in events):
         raise InputError(f"the run in {path.parent} has reached its target; leave out --resume and use a new --run-dir")
     start = next((e for e in events if e.key == "run_start"), None)
     kept = [] if start is None else [e for e in events if _is_kept(e, epoch)]
     part = _free_part(path)
     if write:
-        shutil.copyfile(path, part)
+        with replacing(part, durable=True) as temporary:
+            shutil.copyfile(path, temporary)
         write_atomic(path, "".join(lines[e.line - 1] + "\n" for e in kept))
     return OldLog(
         run_start_ms=None if start is None else int(start.time_ms),

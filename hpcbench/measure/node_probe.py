@@ -24,8 +24,10 @@ REDUCED_BYTES = 16 << 20
 class ProbeResult:
     """What one rank saw: medians over some repeats, the first left out."""
 
+    gemm_dtype: str
+    """Of the matrices: ``float32``, on an accelerator ``bfloat16``."""
     gemm_flops: float
-    """Floating-point operations per second of a float32 (on an accelerator bfloat16) matrix product."""
+    """Floating-point operations per second of their product."""
     all_reduce_s: float | None
     """Of 16 MiB over all ranks; unset for a single one."""
 
@@ -43,7 +45,7 @@ def probe(group: Group, device: torch.device) -> ProbeResult:
     reduce_s = None
     if group.world_size > 1:
         reduce_s = timed(lambda: group.all_reduce_sum(buffer), device, group.barrier)
-    return ProbeResult(2.0 * size**3 / gemm_s, reduce_s)
+    return ProbeResult(str(kind).removeprefix("torch."), 2.0 * size**3 / gemm_s, reduce_s)
 
 
 def timed(work: Callable[[], object], device: torch.device, before: Callable[[], None] = lambda: None) -> float:

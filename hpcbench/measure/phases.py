@@ -2,60 +2,141 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from staging.spans import Spans
+from hpcbench.phase_names import BY_NAME, ON_DEVICE
+from staging.phase_timer import PhaseTimer
 
-ON_DEVICE = ("compute", "communication", "optimizer")
-"""Phases that an accelerator works on while the host goes ahead."""
+
+@dataclass(slots=True)
+class DeviceInterval:
+    """Time that a device spends between two events within a phase, on a message that it waits for."""
+
+    outer: str
+    begin: Any
+    end: Any = None
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What ``settle`` found: where device time lies on the host's clock, and what of it the host waited for."""
+
+    event: Any
+    now: float
+    scale: float
+    """Seconds charged to phases per second of the device; less than 1 where the host was slower than the device."""
+
+    def time_of(self, event: Any) -> float:
+        """When an event before this one happened, on the host's clock."""
+        return self.now - float(event.elapsed_time(self.event)) / 1e3
 
 
 class Phases:
-    """Spans of a run, with the sum of the wall time.
+    """Phases of a run, with the sum of the wall time.
 
     On an accelerator the host only queues work: its own spans of a step are short, and the wait for the device falls
     to whoever looks first. So the phases of a step are bracketed by device events too, and ``settle`` (called where
-    the host waits for the device anyway) divides the time of waiting as the device divided its work.
+    the host waits for the device anyway) divides the time of waiting as the device divided its work. The time that the
+    host waited for other hosts meanwhile is divided with it.
     """
 
-    def __init__(self, spans: Spans, device: torch.device) -> None:
-        self.spans = spans
+    def __init__(self, timer: PhaseTimer, device: torch.device) -> None:
+        self.timer = timer
         self.device = device
         self.asynchronous = device.type != "cpu"
+        self.in_step = True
+        """Whether what happens now is a part of training: of a step, or between two."""
+        self.on_settled: list[Callable[[Settled], None]] = []
+        """Who reads the times of its own events at each ``settle`` that waited for the device."""
+        self._open: list[str] = []
+        self._unsettled = False
+        """Whether there were events since the last ``settle``."""
+        self._host_waited = 0.0
+        """Seconds in ``host_wait`` since the last ``settle``."""
         self._events: list[tuple[str, Any, Any]] = []
+        self._inner: list[DeviceInterval] = []
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Charge the time inside to ``name``."""
         timed = self.asynchronous and name in ON_DEVICE
-        with self.spans.span(name):
-            begin = self._event() if timed else None
+        before, self.in_step = self.in_step, name not in BY_NAME or BY_NAME[name].in_step
+        self._open.append(name)
+        try:
+            with self.timer.span(name):
+                begin = self.event() if timed else None
+                yield
+                if timed:
+                    self._events.append((name, begin, self.event()))
+        finally:
+            self._open.pop()
+            self.in_step = before
+
+    def begin_message(self) -> DeviceInterval:
+        """The device waits for a message from here on; may be called by autograd's thread, whose stream counts."""
+        return DeviceInterval(self._open[-1] if self._open else "", self.event())
+
+    def end_message(self, interval: DeviceInterval) -> None:
+        """The device goes on: the time since then is communication, and none of the phase around it."""
+        interval.end = self.event()
+        self._inner.append(interval)
+
+    @contextmanager
+    def host_wait(self) -> Iterator[None]:
+        """The host waits for those of other ranks, while its device works or waits for theirs.
+
+        It is waiting, of which ``settle`` takes away what the device was busy for.
+        """
+        if not self.in_step:
             yield
-            if timed:
-                self._events.append((name, begin, self._event()))
+            return
+        began = self.timer.now()
+        with self.timer.span("waiting"):
+            yield
+        self._host_waited += self.timer.now() - began
 
     def settle(self) -> None:
         """Wait for the device, and divide the host's seconds since the last call as the device's events say."""
-        if not self._events:
+        host_waited, self._host_waited = self._host_waited, 0.0
+        if not self._unsettled:
             return
-        before = self.spans.totals()
-        with self.spans.span("compute"):
-            self._events[-1][2].synchronize()
-        waited = self.spans.totals()["compute"] - before.get("compute", 0.0)
+        before = self.timer.totals()
+        last = self.event()
+        with self.timer.span("compute"):
+            last.synchronize()
+        after = self.timer.totals()
+        waited = after["compute"] - before.get("compute", 0.0)
         device = dict.fromkeys(ON_DEVICE, 0.0)
         for name, begin, end in self._events:
             device[name] += begin.elapsed_time(end) / 1e3
+        for interval in self._inner:
+            seconds = interval.begin.elapsed_time(interval.end) / 1e3
+            device["communication"] += seconds
+            if interval.outer in device:
+                device[interval.outer] -= seconds
         self._events.clear()
+        self._inner.clear()
         total = sum(device.values())
-        for name in ON_DEVICE[1:]:
-            share = device[name] / total if total else 0.0
-            self.spans.move("compute", name, waited * share)
+        busy = min(host_waited, max(0.0, total - waited))
+        self.timer.move("waiting", "compute", busy)
+        waited += busy
+        scale = waited / total if total > 0 else 0.0
+        for name in ON_DEVICE:
+            if name != "compute":
+                self.timer.move("compute", name, device[name] * scale)
+        self._unsettled = False
+        settled = Settled(last, self.timer.now(), scale)
+        for read in self.on_settled:
+            read(settled)
 
-    def _event(self) -> Any:
+    def event(self) -> Any:
+        """An event on the current stream of the device."""
         event = torch.Event(device=self.device, enable_timing=True)
         event.record()
+        self._unsettled = True
         return event

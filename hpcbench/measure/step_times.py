@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 
 import psutil
 
+from hpcbench.measure.communication import Communication
 from hpcbench.measure.phases import Phases
-
-STEP_PHASES = ("input_wait", "compute", "communication", "optimizer")
-"""Phases of a step that have spans of their own; the rest of its wall time is ``other``."""
+from hpcbench.phase_names import MESSAGE_KINDS, STEP_PHASES
 
 
 def processor_s() -> float:
@@ -32,6 +31,7 @@ class Mark:
     steps: int
     wall_s: float
     phases_s: Mapping[str, float]
+    messages_s: Mapping[str, float]
     cpu_s: float
     joules: float | None
 
@@ -40,11 +40,13 @@ class Mark:
 class StepTimes:
     """Sums over the optimizer steps after ``warmup_steps``, between ``begin`` and ``end``, which may come again.
 
-    Evaluations and checkpoints are not to lie between the two. ``joules`` gives the energy so far, or nothing.
+    Evaluations and checkpoints are not to lie between the two. ``joules`` gives the energy so far, or nothing. With
+    ``communication`` the end of the warm-up is collective, and its seconds are told by kind.
     """
 
     phases: Phases
     warmup_steps: int
+    communication: Communication | None = None
     joules: Callable[[], float | None] = lambda: None
     clock: Callable[[], float] = time.perf_counter
     processor: Callable[[], float] = processor_s
@@ -53,6 +55,8 @@ class StepTimes:
     """Of all ranks together."""
     wall_s: float = 0.0
     phases_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STEP_PHASES, 0.0))
+    messages_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(MESSAGE_KINDS, 0.0))
+    """What ``communication`` of ``phases_s`` consists of, by kind of message."""
     cpu_s: float = 0.0
     energy_j: float | None = 0.0
     """Unset once a reading was."""
@@ -71,22 +75,31 @@ class StepTimes:
             return
         self.warmup_steps -= 1
         if self.warmup_steps == 0:
-            self.phases.settle()
+            if self.communication is None:
+                self.phases.settle()
+            else:
+                self.communication.settle()
             self._since = self._start()
 
     def end(self) -> None:
-        """No step follows for a while. The device must have been waited for."""
+        """No step follows for a while. The device must have been waited for, and ``communication`` settled."""
         since, self._since = self._since, None
         if since is None or since.steps == self.steps:
             return
-        now = Mark(self.steps, self.clock(), self.phases.spans.totals(), self.processor(), self.joules())
+        wall_s, phases_s, messages_s = self.clock(), self.phases.timer.totals(), self._messages()
+        now = Mark(self.steps, wall_s, phases_s, messages_s, self.processor(), self.joules())
         self.wall_s += now.wall_s - since.wall_s
         for name in STEP_PHASES:
             self.phases_s[name] += now.phases_s.get(name, 0.0) - since.phases_s.get(name, 0.0)
+        for kind in MESSAGE_KINDS:
+            self.messages_s[kind] += now.messages_s.get(kind, 0.0) - since.messages_s.get(kind, 0.0)
         self.cpu_s += max(0.0, now.cpu_s - since.cpu_s)
         known = self.energy_j is not None and now.joules is not None and since.joules is not None
         self.energy_j = self.energy_j + now.joules - since.joules if known else None  # type: ignore[operator]
 
     def _start(self) -> Mark:
         cpu_s, joules = self.processor(), self.joules()  # first, since they take a while, which is of no step
-        return Mark(self.steps, self.clock(), self.phases.spans.totals(), cpu_s, joules)
+        return Mark(self.steps, self.clock(), self.phases.timer.totals(), self._messages(), cpu_s, joules)
+
+    def _messages(self) -> dict[str, float]:
+        return {} if self.communication is None else dict(self.communication.transfer_s)

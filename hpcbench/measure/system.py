@@ -42,7 +42,7 @@ def system_description(config: RunConfig, nodes: int = 1, storage: Path | None =
         **accelerator(),
         "cooling": "",
         "hw_notes": "",
-        "framework": f"PyTorch {metadata.version('torch')}",
+        "framework": f"PyTorch {version('torch')}",
         "other_software_stack": software(),
         "operating_system": operating_system(),
         "sw_notes": "",
@@ -133,6 +133,15 @@ def accelerator() -> dict[str, str]:
     return found
 
 
+def version(name: str) -> str:
+    """Of an installed package; torch's says its build, too, such as ``+cu130``. Raises ``PackageNotFoundError``."""
+    if name == "torch":
+        import torch
+
+        return str(torch.__version__)
+    return metadata.version(name)
+
+
 def software() -> dict[str, str]:
     """Versions of the packages that matter, and of the toolkits that torch was built with."""
     import torch
@@ -140,7 +149,7 @@ def software() -> dict[str, str]:
     versions = {"python": platform.python_version()}
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
+            versions[name] = version(name)
     toolkits = {name: value for name, value in vars(torch.version).items() if isinstance(value, str)}
     hidden = ("git_version",)
     return versions | {

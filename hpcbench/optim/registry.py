@@ -17,6 +17,9 @@ from hpcbench.optim.layerwise import LayerwiseOptimizer
 
 Groups = list[dict[str, Any]]
 
+IMPLEMENTATION = ("capturable", "fused", "foreach", "differentiable")
+"""Options of torch's optimizers that tell how they compute, and not what."""
+
 
 def create_optimizer(
     config: OptimConfig,
@@ -110,3 +113,20 @@ def set_learning_rate(optimizer: Optimizer, lr: float) -> None:
             group["lr"].fill_(lr)
         else:
             group["lr"] = lr
+
+
+def load_optimizer_state(optimizer: Any, state: dict[str, Any]) -> None:
+    """Continue from ``state``, of a ``state_dict``; how the optimizer computes stays as it was made.
+
+    So a run may continue with a captured step that had none, and the other way round.
+    """
+    groups = []
+    for saved, own in zip(state["param_groups"], optimizer.param_groups, strict=True):
+        kept = {key: own[key] for key in IMPLEMENTATION if key in own}
+        groups.append({**saved, **kept, "lr": learning_rate_like(own["lr"], saved["lr"])})
+    optimizer.load_state_dict({**state, "param_groups": groups})
+
+
+def learning_rate_like(own: float | Tensor, lr: float | Tensor) -> float | Tensor:
+    """The learning rate ``lr`` as ``own`` is: a number, or a tensor on its device."""
+    return own.clone().fill_(float(lr)) if isinstance(own, Tensor) else float(lr)

@@ -6,7 +6,9 @@ for which the sums of squares of a bucket travel in one message per axis of its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -109,11 +111,16 @@ def flattened(tensor: Tensor) -> Tensor:
     return tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset())
 
 
+shard_message: ContextVar[Callable[[], AbstractContextManager[None]]] = ContextVar("shard_message", default=nullcontext)
+"""Made and entered around every sum of norms over ranks, so that a run can tell what it waits for."""
+
+
 def summed_over_shards(squares: Tensor, parameter: Tensor) -> Tensor:
     """Sums of squares of the whole tensors from those of this rank's parts, all cut as ``parameter`` is."""
     if isinstance(parameter, DTensor):
         for axis in sharding_axes(parameter):
-            dist.all_reduce(squares, group=parameter.device_mesh.get_group(axis))
+            with shard_message.get()():
+                dist.all_reduce(squares, group=parameter.device_mesh.get_group(axis))
     return squares
 
 

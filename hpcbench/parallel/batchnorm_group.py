@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from hpcbench.parallel.exposed import UNRECORDED, Recorder, recorded
 from hpcbench.parallel.group import Group
 from hpcbench.parallel.node_peers import open_peers
 from hpcbench.parallel.peers import Peers
@@ -112,7 +113,9 @@ class _Normalize(torch.autograd.Function):
         return inner, *affine, None, None, None, None, None
 
 
-def share_batch_norm(model: nn.Module, group: Group, processes: int, timeout_s: float) -> None:
+def share_batch_norm(
+    model: nn.Module, group: Group, processes: int, timeout_s: float, recorder: Recorder = UNRECORDED
+) -> None:
     """Replace each batch norm in ``model`` by one over ``processes`` neighbouring processes; collective.
 
     Parameters, buffers and their names stay. ``processes`` divides the size of the group.
@@ -121,7 +124,7 @@ def share_batch_norm(model: nn.Module, group: Group, processes: int, timeout_s: 
     members = list(range(first, first + processes))
     # Only its members make a group, since at scale there are many.
     made = dist.new_group(members, timedelta(seconds=timeout_s), use_local_synchronization=True)
-    replace_batch_norm(model, open_peers(made, group, timeout_s))
+    replace_batch_norm(model, recorded(open_peers(made, group, timeout_s), recorder, "batch_norm"))
 
 
 def replace_batch_norm(model: nn.Module, peers: Peers) -> None:

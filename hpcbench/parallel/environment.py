@@ -16,7 +16,7 @@ from hpcbench.parallel.fabric import (
     Precision,
     SingleDeviceStrategy,
 )
-from hpcbench.parallel.precision import resolve_precision
+from hpcbench.parallel.precision import PrecisionPolicy, resolve_precision
 from staging.errors import InputError
 from staging.ranks.launch import Launch
 
@@ -40,12 +40,13 @@ def choose_device(launch: Launch, accelerator: str) -> torch.device:
     return torch.device(found.type, launch.local_rank % count)
 
 
-def make_fabric(launch: Launch, config: RunConfig) -> Fabric:
+def make_fabric(launch: Launch, config: RunConfig) -> tuple[Fabric, PrecisionPolicy]:
     """Fabric for the device and precision of this rank. Communication between ranks is not its business."""
     device = choose_device(launch, config.parallel.accelerator)
     strategy = SingleDeviceStrategy(device=device, accelerator=TorchAccelerator())
-    precision = precision_plugin(resolve_precision(config.train.precision, device), device)
-    return Fabric(strategy=strategy, plugins=[LaunchEnvironment(launch), precision])
+    plugin = precision_plugin(resolve_precision(config.train.precision, device), device)
+    fabric = Fabric(strategy=strategy, plugins=[LaunchEnvironment(launch), plugin])
+    return fabric, PrecisionPolicy(fabric, plugin)
 
 
 def precision_plugin(precision: str, device: torch.device) -> Precision:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from hpcbench.parallel.exposed import UNRECORDED, Channel, Recorder
 from hpcbench.parallel.group import Group, Work
 
 
@@ -22,11 +24,15 @@ class GradientReducer:
     the sum is the gradient of the mean over the global batch.
 
     After ``finish`` each ``grad`` is a view into its bucket, to be zeroed or dropped before the next backward pass.
-    With one process the reducer does nothing at all. ``collectives`` counts the all-reduces launched so far.
+    With one process the reducer does nothing at all. ``collectives`` counts the all-reduces launched so far. A bucket
+    arrives when it is launched, and ``finish`` waits for it; gradients are packed outside of what is recorded.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], group: Group, bucket_bytes: int) -> None:
+    def __init__(
+        self, parameters: Iterable[nn.Parameter], group: Group, bucket_bytes: int, recorder: Recorder = UNRECORDED
+    ) -> None:
         self._group = group
+        self._channel = recorder.channel("gradients", group.latest)
         self.enabled = False
         self._next = 0
         self.collectives = 0
@@ -50,6 +56,10 @@ class GradientReducer:
             bucket.wait()
         self._next = 0
 
+    def record_norms(self) -> AbstractContextManager[None]:
+        """Norms of whole tensors are computed on every rank, and nothing is sent for them."""
+        return nullcontext()
+
     def close(self) -> None:
         """Remove the hooks from the parameters."""
         for handle in self._handles:
@@ -65,7 +75,7 @@ class GradientReducer:
         return hook
 
     def _launch_next(self) -> None:
-        self._buckets[self._next].launch(self._group)
+        self._buckets[self._next].launch(self._group, self._channel)
         self._next += 1
         self.collectives += 1
 
@@ -81,19 +91,22 @@ class _Bucket:
         )
         self.views = _views(self.flat, parameters)
         self.work: Work | None = None
+        self.message: AbstractContextManager[None] = nullcontext()
 
-    def launch(self, group: Group) -> None:
+    def launch(self, group: Group, channel: Channel) -> None:
         for parameter, view in zip(self.parameters, self.views, strict=True):
             gradient = parameter.grad
             if gradient is None:
                 view.zero_()
             elif gradient.data_ptr() != view.data_ptr():
                 view.copy_(gradient)
+        self.message = channel.message()
         self.work = group.all_reduce_sum_async(self.flat)
 
     def wait(self) -> None:
         if self.work is not None:
-            self.work.wait()
+            with self.message:
+                self.work.wait()
         self.work = None
         self.pending = len(self.parameters)
         # The sum is handed out as a view, which spares a copy of all gradients.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -17,8 +18,9 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from hpcbench.parallel.rendezvous import interface_towards, meet
 from staging.errors import InputError
-from staging.ranks.addresses import own_addresses
+from staging.ranks.host_addresses import own_addresses
 from staging.ranks.launch import Launch
+from staging.ranks.siblings import Siblings
 
 T = TypeVar("T")
 
@@ -60,6 +62,16 @@ class Group:
     def all_reduce_sum_async(self, tensor: Tensor) -> Work | None:
         """Start summing ``tensor`` over ranks in place; ``None`` with one process."""
         return dist.all_reduce(tensor, async_op=True) if self.world_size > 1 else None
+
+    def all_reduce_max(self, tensor: Tensor) -> Tensor:
+        """Replace ``tensor`` by the largest of all ranks, element by element, in place, and return it."""
+        if self.world_size > 1:
+            dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+        return tensor
+
+    def latest(self, arrivals: Tensor) -> Tensor:
+        """``Arrivals`` of messages among all ranks: (messages,) on the host to (1, messages)."""
+        return self.all_reduce_max(arrivals).unsqueeze(0)
 
     def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
         """Overwrite ``tensor`` with that of rank ``source``, in place, and return it."""
@@ -175,16 +187,31 @@ def _check_in(store: Store, launch: Launch, timeout_s: float) -> None:
         store.set("verdict", problem)
     elif store.add("arrived", 1) == launch.world_size:
         store.set("verdict", "welcome")
-    try:
-        store.wait(["verdict"], timedelta(seconds=timeout_s))
-    except RuntimeError as error:
-        raise InputError(
-            f"only {store.add('arrived', 0)} of {launch.world_size} ranks met within {timeout_s:g} s; "
-            "see that the launcher started all of them"
-        ) from error
+    _await_verdict(store, launch, timeout_s)
     verdict = store.get("verdict").decode()
     if verdict != "welcome":
         raise InputError(f"{verdict}; start all ranks with one launcher and one number of ranks")
+
+
+def _await_verdict(store: Store, launch: Launch, timeout_s: float) -> None:
+    """Ask for it again and again: between two questions signals are handled, and ranks that have ended are noticed."""
+    deadline = time.monotonic() + timeout_s
+    siblings = Siblings()
+    pause_s, longest_s = 0.01, max(0.2, launch.world_size / 5000)
+    try:
+        while not store.check(["verdict"]):
+            if time.monotonic() >= deadline:
+                raise InputError(
+                    f"only {store.add('arrived', 0)} of {launch.world_size} ranks met within {timeout_s:g} s; "
+                    "see that the launcher started all of them"
+                )
+            siblings.check()
+            time.sleep(pause_s)
+            pause_s = min(1.5 * pause_s, longest_s)
+    except RuntimeError as error:
+        raise InputError(
+            f"rank 0 ended before all {launch.world_size} ranks had met; see what it printed, and the launcher"
+        ) from error
 
 
 def _choose_interface(store: Store, launch: Launch) -> None:

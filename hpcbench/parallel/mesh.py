@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 
+from hpcbench.parallel.exposed import UNRECORDED, Recorder, recorded
 from hpcbench.parallel.group import Group
 from hpcbench.parallel.mesh_shape import MeshShape
 from hpcbench.parallel.node_peers import open_peers
@@ -45,18 +46,24 @@ class Mesh:
         return self.rank % self.shape.spatial_size
 
 
-def make_mesh(group: Group, shape: MeshShape, batchnorm_processes: int = 1, timeout_s: float = 1800) -> Mesh:
+def make_mesh(
+    group: Group,
+    shape: MeshShape,
+    batchnorm_processes: int = 1,
+    timeout_s: float = 1800,
+    recorder: Recorder = UNRECORDED,
+) -> Mesh:
     """The mesh of all ranks of ``group``; collective.
 
     So many neighbouring places along ``data`` share batch-norm statistics, as do all ranks of a sample. ``timeout_s``
-    bounds what they wait for each other there.
+    bounds what they wait for each other there, of which ``recorder`` is told.
     """
     if shape.spatial_size == 1:
         return Mesh(shape, group.rank)
     names = tuple(f"spatial{number}" for number in range(len(shape.spatial)))
     made = init_device_mesh(group.device.type, (shape.data, *shape.spatial), mesh_dim_names=("data", *names))
-    axes = {
-        FIRST_DIM + number: open_peers(made.get_group(name), group, timeout_s)
+    axes: Axes = {
+        FIRST_DIM + number: recorded(open_peers(made.get_group(name), group, timeout_s), recorder, "halo")
         for number, (name, size) in enumerate(zip(names, shape.spatial, strict=True))
         if size > 1
     }
@@ -64,7 +71,8 @@ def make_mesh(group: Group, shape: MeshShape, batchnorm_processes: int = 1, time
     first = group.rank - group.rank % size
     members = list(range(first, first + size))
     processes = dist.new_group(members, timedelta(seconds=timeout_s), use_local_synchronization=True)
-    return Mesh(shape, group.rank, axes, open_peers(processes, group, timeout_s))
+    statistics = recorded(open_peers(processes, group, timeout_s), recorder, "batch_norm")
+    return Mesh(shape, group.rank, axes, statistics)
 
 
 def empty_axes(shape: MeshShape, rank: int) -> Axes:

@@ -1,12 +1,18 @@
-"""Number formats: what ``auto`` means on this processor or accelerator."""
+"""Number formats: what ``auto`` means on this processor or accelerator, and the one policy that a run follows."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch.optim import Optimizer
 
 from hpcbench.config.schema import Precision
+from hpcbench.parallel.fabric import Fabric
+from hpcbench.parallel.fabric import Precision as PrecisionPlugin
 
 FAST_BFLOAT16 = frozenset({"amx_bf16", "avx512_bf16"})
 """Processor flags (Linux names) of instructions that multiply bfloat16 faster than float32."""
@@ -30,3 +36,45 @@ def processor_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
         if name.strip() in ("flags", "Features"):
             return frozenset(value.split())
     return frozenset()
+
+
+class PrecisionPolicy:
+    """The number formats of a run: autocast, the scaling of gradients, and what a checkpoint keeps of them.
+
+    All of it is Fabric's; nothing else reaches for its plugin.
+    """
+
+    def __init__(self, fabric: Fabric, plugin: PrecisionPlugin) -> None:
+        self._fabric = fabric
+        self._plugin = plugin
+        self.name = str(plugin.precision)
+        self.dtype = torch.float64 if self.name == "64-true" else torch.float32
+        """Of parameters, losses and outputs."""
+        self.scaler: Any = getattr(plugin, "scaler", None)
+        """The gradient scaler of 16-mixed, else ``None``."""
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Inside it, a forward pass computes in the formats of the run."""
+        context: AbstractContextManager[Any] = self._fabric.autocast()
+        return context
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradients of ``loss``, scaled where the run scales them."""
+        self._fabric.backward(loss)
+
+    def wrap(self, optimizer: Optimizer) -> Any:
+        """The optimizer behind the gradient scaler; the one inside is its ``optimizer``."""
+        return self._fabric.setup_optimizers(optimizer)
+
+    def unscale(self, optimizer: Any) -> None:
+        """Take the scale out of the gradients, before they are looked at."""
+        if self.scaler is not None:
+            self.scaler.unscale_(optimizer.optimizer)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the scaler."""
+        return self._plugin.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from what ``state_dict`` gave."""
+        self._plugin.load_state_dict(state)

@@ -12,10 +12,11 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from staging.errors import InputError
-from staging.ranks.addresses import LOOPBACK, own_addresses, resolve
+from staging.ranks.host_addresses import LOOPBACK, own_addresses, resolve
 from staging.ranks.launch import Launch, expand_nodes
 from staging.ranks.messages import connect_first
 from staging.ranks.mpi import communicator
+from staging.ranks.siblings import Siblings
 
 FIRST_PORT, PORTS = 20000, 10000
 """Derived ports lie below the range from which Linux (32768 and up) hands out ports by itself."""
@@ -104,6 +105,6 @@ def _open(hosts: list[str], port: int, server: bool, timeout_s: float) -> TCPSto
     """The store at the first of ``hosts`` that answers; ``server`` starts it."""
     if server:
         return _serve(port, timeout_s)
-    with connect_first(hosts, port, timeout_s) as probe:
+    with connect_first(hosts, port, timeout_s, Siblings().check) as probe:
         host = probe.getpeername()[0]
     return TCPStore(host, port, is_master=False, timeout=timedelta(seconds=timeout_s))

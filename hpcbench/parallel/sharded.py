@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,8 +12,11 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from hpcbench.optim.tensors import shard_message
+from hpcbench.parallel.exposed import UNRECORDED, Recorder
 from hpcbench.parallel.group import Group
 from hpcbench.parallel.mesh_shape import MeshShape
+from hpcbench.parallel.shard_messages import ShardMessages
 
 UNIT = 2**20
 """Parameters of a module that is brought together and let go by itself."""
@@ -21,9 +25,10 @@ UNIT = 2**20
 class ShardedGradients:
     """In the place of ``GradientReducer`` where FSDP2 adds gradients, in the backward pass, over all ranks."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, messages: ShardMessages) -> None:
         assert isinstance(model, FSDPModule)
         self._model = model
+        self._messages = messages
 
     @property
     def enabled(self) -> bool:
@@ -38,29 +43,43 @@ class ShardedGradients:
     def finish(self) -> None:
         """Nothing is left after the backward pass."""
 
+    @contextmanager
+    def record_norms(self) -> Iterator[None]:
+        """Inside it, norms of whole tensors, which an optimizer or clipping sums over ranks, are told as messages."""
+        before = shard_message.set(self._messages.channel.message)
+        try:
+            yield
+        finally:
+            shard_message.reset(before)
 
-def shard_model(model: nn.Module, group: Group, shape: MeshShape, at_least: int = UNIT) -> ShardedGradients:
+
+def shard_model(
+    model: nn.Module, group: Group, shape: MeshShape, at_least: int = UNIT, recorder: Recorder = UNRECORDED
+) -> ShardedGradients:
     """Shard ``model`` in place over ``data``, copied over the spatial axes; gradients are summed over all ranks.
 
     The smallest modules of ``at_least`` so many parameters are units of their own. A forward and a backward pass are
-    collective from now on, also where a rank has no samples.
+    collective from now on, also where a rank has no samples. ``recorder`` is told of their messages.
     """
     ranks = torch.arange(group.world_size).view(shape.data, shape.spatial_size)
     kind = group.device.type
     if shape.spatial_size == 1:
-        mesh = DeviceMesh(kind, ranks.flatten(), mesh_dim_names=("data",))
+        mesh, copies = DeviceMesh(kind, ranks.flatten(), mesh_dim_names=("data",)), None
     else:
-        mesh = DeviceMesh(kind, ranks.t().contiguous(), mesh_dim_names=("spatial", "data"))
+        both = DeviceMesh(kind, ranks.t().contiguous(), mesh_dim_names=("spatial", "data"))
+        mesh, copies = both["data"], both.get_group("spatial")
     for parameter in model.parameters():
         parameter.data = parameter.data.contiguous()  # FSDP2 takes no other layout; activations keep theirs
     for module in [*units(model, at_least), model]:
         fully_shard(module, mesh=mesh)
+    messages = ShardMessages(mesh.get_group("data"), copies, recorder, on_host=kind == "cpu")
     for module in model.modules():
         if isinstance(module, FSDPModule):
             # The loss has the weight of its samples already. gloo knows no sum with a factor.
             module.set_force_sum_reduction_for_comms(True)
             module.set_gradient_divide_factor(1.0)
-    return ShardedGradients(model)
+            messages.take_over(module)
+    return ShardedGradients(model, messages)
 
 
 def units(model: nn.Module, at_least: int) -> Iterator[nn.Module]:

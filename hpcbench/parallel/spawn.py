@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import FrameType
 
 from hpcbench.exits import DONE, TARGET_NOT_REACHED
@@ -61,18 +62,32 @@ def rank_environments(devices: int, environ: Mapping[str, str]) -> list[dict[str
 
 
 def run_ranks(command: Sequence[str], environments: Sequence[Mapping[str, str]]) -> int:
-    """Run ``command`` once in each environment, and wait for all; when one fails, the others end too."""
+    """Run ``command`` once in each environment, and wait for all; when one fails, the others end too.
+
+    Raises ``InputError`` when one cannot be started; those that were are killed then.
+    """
     ranks: list[subprocess.Popen[bytes]] = []
     # Groups of their own, so that Ctrl-C at a terminal reaches the ranks once: from here.
     with forward_signals(ranks):
-        ranks += [subprocess.Popen(command, env=dict(environ), process_group=0) for environ in environments]
         try:
+            for environ in environments:
+                ranks.append(_start(command, environ, len(environments)))
             return _wait(ranks)
         finally:
             for rank in ranks:
                 if rank.poll() is None:
                     rank.kill()
                     rank.wait()
+
+
+def _start(command: Sequence[str], environ: Mapping[str, str], size: int) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(command, env=dict(environ), process_group=0)
+    except OSError as error:
+        raise InputError(
+            f"rank {environ.get('RANK')} of {size} cannot be started ({error.strerror}); "
+            "start fewer with --parallel.devices, or raise the limits on processes (ulimit -u) and memory"
+        ) from error
 
 
 def _wait(ranks: list[subprocess.Popen[bytes]]) -> int:
@@ -83,6 +98,7 @@ def _wait(ranks: list[subprocess.Popen[bytes]]) -> int:
             # The system reports a killed rank a moment after its victims may have noticed and ended.
             time.sleep(REPORTED_S)
             code = _first_failure(ranks)
+            _kill_stopped(ranks)
         # Ranks that reached no target end in an orderly way, the first one while rank 0 still writes its report.
         if code not in (DONE, TARGET_NOT_REACHED):
             failed_at = min(failed_at, time.monotonic())
@@ -101,6 +117,16 @@ def _first_failure(ranks: list[subprocess.Popen[bytes]]) -> int:
     # A rank that was killed is the cause; others that end with 1 are its victims.
     killed = [128 - code for code in codes if code < 0]
     return killed[0] if killed else codes[0] if codes else DONE
+
+
+def _kill_stopped(ranks: list[subprocess.Popen[bytes]]) -> None:
+    """Kill ranks that SIGSTOP has stopped, since they neither notice the end of the others nor can be asked."""
+    for rank in ranks:
+        if rank.poll() is None:
+            with contextlib.suppress(OSError):
+                stat = Path(f"/proc/{rank.pid}/stat").read_text(encoding="utf-8", errors="replace")
+                if stat.rpartition(")")[2].split()[0] == "T":
+                    rank.kill()
 
 
 def _signal(ranks: list[subprocess.Popen[bytes]], number: int) -> None:

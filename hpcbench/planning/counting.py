@@ -233,10 +233,10 @@ def split(
         application.module("parallel").parallelize(model, config, mesh)
     elif config.train.batchnorm_group_size > 1:
         replace_batch_norm(model, peers)
-    if config.parallel.recompute:
-        from hpcbench.parallel.recompute import recompute
+    if config.parallel.activation_checkpointing:
+        from hpcbench.parallel.activation_checkpointing import checkpoint_activations
 
-        recompute(application.module("parallel").recomputed(model))
+        checkpoint_activations(application.module("parallel").checkpointed_blocks(model))
     return axes
 
 

@@ -20,9 +20,10 @@ from hpcbench.config.schema import OptimConfig, RunConfig
 from hpcbench.measure.flops import count_flops
 from hpcbench.optim.layerwise import LayerwiseOptimizer
 from hpcbench.optim.registry import builder_of
-from hpcbench.parallel.data_ranks import data_ranks
 from hpcbench.parallel.mesh_shape import MeshShape
 from hpcbench.parallel.sharded import UNIT, units
+from hpcbench.parallel.simulated_ranks import data_ranks
+from hpcbench.planning.checkpoint_memory import checkpoint_bytes
 from hpcbench.planning.counting import PassCount, build, count_pass, shapes
 from staging.errors import InputError
 
@@ -83,6 +84,8 @@ class MeshPlan:
     """Put into sums over the ranks of a sample, or of a batch-norm group, both ways."""
     reduced: int
     """Put into the sum of the gradients over all ranks; sharded parameters that are gathered in each pass, too."""
+    checkpoint: int
+    """Memory of the host of rank 0 for the copy from which a checkpoint is written; 0 where none is."""
     flop: float
     """Operations of a rank in a step."""
     limit: int | None
@@ -179,6 +182,8 @@ def mesh_plan(
         halo_backward=accumulation * max(each.backward for each in passes),
         sums=accumulation * max(each.sums for each in passes),
         reduced=0 if alone else sharded_traffic(model, shape, accumulation) if sharded else whole,
+        checkpoint=checkpoint_bytes(model, moments(config.optim), shape.data if sharded else None)
+        if config.train.checkpoint_every else 0,
         flop=per_sample * global_batch / machine.ranks,
         limit=machine.memory,
     )  # fmt: skip
@@ -280,5 +285,5 @@ def check(meshes: Sequence[MeshPlan], refused: dict[MeshShape, str], machine: Ma
         raise InputError(
             f"no mesh of {machine.ranks} ranks fits {machine.memory / 1e9:.4g} GB per GPU: the least is "
             f"{least.shape.words} (data x spatial) with {least.memory / 1e9:.4g} GB; lower train.local_batch_size, "
-            "set parallel.recompute or parallel.shard_states, or take more GPUs"
+            "set parallel.activation_checkpointing or parallel.shard_states, or take more GPUs"
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.results import style, units
+from hpcbench.results.phase_table import median_seconds
 from hpcbench.results.plots import Figure, draw_levels, epoch_axis, metric_label, seconds_axis, words
 from hpcbench.results.records import Run
 from hpcbench.results.tables import verdict
@@ -105,7 +106,7 @@ def quality(runs: Mapping[str, Run]) -> Figure | None:
 @style.styled
 def phases(runs: Mapping[str, Run]) -> Figure | None:
     """Seconds of every phase, a stacked bar for each run."""
-    seconds = {name: run.phase_seconds() for name, run in runs.items()}
+    seconds = {name: median_seconds(run) for name, run in runs.items()}
     shown = [
         phase for phase in next(iter(seconds.values())) if any(found.get(phase, 0) > 0 for found in seconds.values())
     ]
@@ -133,4 +134,9 @@ def phases(runs: Mapping[str, Run]) -> Figure | None:
     axes.set_xlabel(axes.get_xlabel().replace("time since the start of the run", "wall time, summed by phase"))
     figure.legend(loc="outside upper left", ncols=5, handlelength=1, handleheight=1)
     application = next(iter(runs.values())).summary.application
-    return Figure(f"{application}-phases", "Where the time went", "Phases exclude one another.", figure)
+    return Figure(
+        f"{application}-phases",
+        "Where the time went",
+        "Phases exclude one another; of several ranks, each is the median over them.",
+        figure,
+    )

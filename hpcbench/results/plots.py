@@ -15,6 +15,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, LogFormatter, MaxNLocator
 
 from hpcbench.results import style, units
+from hpcbench.results.phase_table import median_seconds
 from hpcbench.results.records import Run
 
 T = TypeVar("T")
@@ -177,7 +178,7 @@ def by_row(items: Sequence[T], columns: int) -> list[T]:
 @style.styled
 def phases(run: Run) -> Figure | None:
     """Where the time went: one stacked bar with the seconds and the share of every phase."""
-    seconds = {name: value for name, value in run.phase_seconds().items() if value > 0}
+    seconds = {name: value for name, value in median_seconds(run).items() if value > 0}
     total = sum(seconds.values())
     if not total:
         return None
@@ -190,7 +191,7 @@ def phases(run: Run) -> Figure | None:
         (bar,) = axes.barh(0, value, left=start, height=1, color=color, edgecolor="white", linewidth=0.8)
         bar.set_label(label)
         if value > 0.09 * total:
-            dark = name in ("compute", "communication", "evaluation")
+            dark = color in style.DARK
             axes.text(start + value / 2, 0, f"{100 * value / total:.0f} %", ha="center", va="center",
                       color="white" if dark else style.INK, fontsize=9, fontweight="bold")  # fmt: skip
         start += value
@@ -204,10 +205,13 @@ def phases(run: Run) -> Figure | None:
         [bar for bar, value in zip(axes.patches, seconds.values(), strict=True) if value > 5e-4 * total], 3
     )
     figure.legend(handles=handles, loc="outside upper left", ncols=3, handlelength=1, handleheight=1, columnspacing=2.2)
+    several = run.summary.world_size > 1 and run.folder.ranks.exists()
+    process = "processes of all attempts" if run.summary.resumed else "process"
     caption = (
-        "Phases exclude one another and add up to the wall time of the process; communication counts only where "
-        "computation did not hide it."
+        f"Phases exclude one another{'' if several else f' and add up to the wall time of the {process}'}; "
+        "communication counts only where computation did not hide it."
     )
+    caption += " Of every phase the median over ranks." if several else ""
     return Figure("phases", "Phases of the run", caption, figure)
 
 
@@ -271,6 +275,6 @@ def noise_scale(run: Run) -> Figure | None:
 
 
 def run_figures(run: Run) -> list[Figure]:
-    """Every plot that the files of the run allow."""
-    draws = (quality, training_loss, noise_scale, phases, throughput)
+    """Every plot of the run's tables that its files allow; ``phases`` draws its summary."""
+    draws = (quality, training_loss, noise_scale, throughput)
     return [found for draw in draws if (found := draw(run)) is not None]

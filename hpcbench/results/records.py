@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import zipfile
 from collections.abc import Iterable
@@ -13,9 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from hpcbench.phase_names import PHASES
 from hpcbench.results.run_folder import RunFolder
-from hpcbench.results.summary import PHASES, Summary
+from hpcbench.results.summary import Summary
 from staging.errors import DataError
+from staging.formats.regular import read_text, refuse_special
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,15 @@ class Run:
             return False
         return self.quality < score if self.lower_is_better else self.quality > score
 
+    def rank_rows(self) -> list[dict[str, Any]]:
+        """Rows of ``ranks.csv`` with ``None`` for empty cells; none where the ranks have not told their figures."""
+        if not self.folder.ranks.exists():
+            return []
+        rows = self.folder.read_ranks().to_dict("records")
+        return [{str(key): None if pd.isna(value) else value for key, value in row.items()} for row in rows]
+
     def phase_seconds(self) -> dict[str, float]:
-        """Seconds of every phase, in the order in which phases are shown; one that the run did not have is 0."""
+        """Seconds of every phase on rank 0, in the order in which phases are shown; one that there was not is 0."""
         found = self.summary.phases_s
         return {name: float(found.get(name) or 0.0) for name in (*PHASES, *(n for n in found if n not in PHASES))}
 
@@ -107,8 +117,23 @@ def load_runs(paths: Iterable[str | Path]) -> pd.DataFrame:
     return pd.DataFrame([record(read_summary(path)) for path in paths])
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in ``path``, empty where there is none. Raises ``DataError`` for a damaged file."""
+    if not path.exists():
+        return {}
+    try:
+        value = json.loads(read_text(path))
+    except (OSError, ValueError) as error:
+        raise DataError(path, f"is not readable as JSON ({error})", "delete it to report without it") from error
+    if not isinstance(value, dict):
+        raise DataError(path, "is not a JSON object", "delete it to report without it")
+    return value
+
+
 def read_arrays(path: Path, names: Iterable[str]) -> dict[str, npt.NDArray[Any]]:
     """The arrays of an ``.npz`` file. Raises ``DataError`` where it is damaged or lacks one of ``names``."""
+    if path.exists():  # else the error is that of loading it
+        refuse_special(path)
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}

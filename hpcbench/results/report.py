@@ -12,13 +12,22 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from hpcbench import __version__
-from hpcbench.results import compare, facts, style, units
+from hpcbench.results import compare, run_page, style, units
+from hpcbench.results.attempts import Attempts
+from hpcbench.results.attempts_table import attempts_table
 from hpcbench.results.layer_plots import trust_ratios
-from hpcbench.results.plots import Figure, run_figures
-from hpcbench.results.records import Run, read_run
+from hpcbench.results.machine_use import checkpoint_pairs, use_pairs
+from hpcbench.results.phase_table import phase_table
+from hpcbench.results.plots import Figure, phases, run_figures
+from hpcbench.results.records import Run, read_object, read_run
 from hpcbench.results.run_folder import write_atomic
 from hpcbench.results.staging_plots import timelines
+from hpcbench.results.staging_table import staging_pairs
 from staging.errors import InputError
+from staging.formats.regular import read_text
+
+Drawings = dict[str, Any]
+"""Drawn figures of a page by name; ``science`` is a list of them."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +61,7 @@ def write_report(paths: Sequence[Path], out: Path | None = None, png: bool = Fal
     pages = []
     for run in runs:
         page = out if out is not None and len(runs) == 1 else run.folder.report
-        write_page(page, run_page(run, page, png))
+        write_page(page, page_of_run(run, page, png))
         pages.append(page)
     if len(runs) > 1:
         page = out or Path(os.path.commonpath([run.folder.path.resolve().parent for run in runs])) / "comparison.html"
@@ -70,53 +79,64 @@ def write_page(path: Path, text: str) -> None:
         raise InputError(f"{path} cannot be written ({error.strerror}); give another --out") from error
 
 
-def run_page(run: Run, page: Path, png: bool = False) -> str:
-    """The page of one run as HTML text."""
-    plots = facts.plots_module(run)
+def write_run_page(folder: Path, drawings: Drawings) -> None:
+    """Write ``report.html`` into a run folder, around plots that ``draw_run`` made before its summary was final."""
+    run = read_run(folder)
+    write_page(run.folder.report, page_of_run(run, run.folder.report, drawings=drawings))
+
+
+def draw_run(run: Run, page: Path, png: bool = False) -> Drawings:
+    """The plots of one run, but for its phases, by name; drawing them takes longer than writing the page."""
+    plots = run_page.plots_module(run)
     science = plots.figures(run.folder.path) if plots is not None else []
     drawn = {figure.name: _draw(figure, page, png) for figure in run_figures(run)}
-    staged = timelines(facts.read_object(run.folder.staging))
-    ratios = trust_ratios(run)
-    figures = {name: drawn.get(name) for name in ("quality", "loss", "noise_scale", "phases", "throughput")}
-    figures["trust_ratios"] = None if ratios is None else _draw(ratios, page, png)
-    environment = facts.read_object(run.folder.environment)
-    system = facts.read_object(run.folder.system)
-    references, here = facts.reference_rows(run)
-    spoken, s = facts.Words.of(run), run.summary
-    config = run.folder.config
+    staged, ratios = timelines(read_object(run.folder.staging)), trust_ratios(run)
+    return {name: drawn.get(name) for name in ("quality", "loss", "noise_scale", "throughput")} | {
+        "trust_ratios": None if ratios is None else _draw(ratios, page, png),
+        "science": [_draw(figure, page, png) for figure in science],
+        "staging": None if staged is None else _draw(staged, page, png),
+    }
+
+
+def page_of_run(run: Run, page: Path, png: bool = False, drawings: Drawings | None = None) -> str:
+    """The page of one run as HTML text, with ``drawings`` or newly drawn plots."""
+    drawings = draw_run(run, page, png) if drawings is None else drawings
+    bar = phases(run)
+    environment = read_object(run.folder.environment)
+    system = read_object(run.folder.system)
+    references, here = run_page.reference_rows(run)
+    spoken, s = run_page.Words.of(run), run.summary
+    config, attempts = run.folder.config, Attempts.read(run.folder.path)
     return _render(
         "run.html",
-        page_title=f"{s.application} {s.preset}: {facts.verdict(run)['headline'].lower()}",
+        page_title=f"{s.application} {s.preset}: {run_page.verdict(run)['headline'].lower()}",
         application=s.application,
         title=s.title,
         preset=s.preset,
-        date=facts.day(s.started),
-        verdict=facts.verdict(run),
+        date=run_page.day(s.started),
+        verdict=run_page.verdict(run),
         about=spoken.about,
-        tiles=facts.tiles(run),
-        metrics=facts.metrics_table(run),
+        tiles=run_page.tiles(run),
+        metrics=run_page.metrics_table(run),
         notes=spoken.notes,
-        figures=figures
-        | {
-            "science": [_draw(figure, page, png) for figure in science],
-            "staging": None if staged is None else _draw(staged, page, png),
-        },
-        phases=facts.phase_rows(run),
-        wall=f"{s.wall_s:,.3f}",
-        phases_cover=units.percent(sum(run.phase_seconds().values()) / s.wall_s if s.wall_s else None),
+        figures=drawings | {"phases": None if bar is None else _draw(bar, page, png)},
+        phases=phase_table(run, attempts),
+        attempts=attempts_table(attempts),
+        use=use_pairs(run),
+        checkpoints=checkpoint_pairs(s),
         score=units.duration(s.time_to_solution_s),
-        staging=facts.staging_pairs(run),
+        staging=staging_pairs(run),
         references=references,
         this_run=here,
-        command=facts.command_line(environment),
-        setup=facts.setup_pairs(run),
-        machine=facts.machine_pairs(run, system),
-        configuration=config.read_text(encoding="utf-8") if config.exists() else "",
-        versions=facts.description_pairs(environment.get("versions") or {})
-        + facts.description_pairs({"source": environment.get("source") or {}}),
-        system=facts.description_pairs(system),
-        launcher=facts.description_pairs(environment.get("launcher") or {}),
-        files=facts.file_pairs(run),
+        command=run_page.command_line(environment),
+        setup=run_page.setup_pairs(run),
+        machine=run_page.machine_pairs(run, system),
+        configuration=read_text(config) if config.exists() else "",
+        versions=run_page.description_pairs(environment.get("versions") or {})
+        + run_page.description_pairs({"source": environment.get("source") or {}}),
+        system=run_page.description_pairs(system),
+        launcher=run_page.description_pairs(environment.get("launcher") or {}),
+        files=run_page.file_pairs(run),
     )
 
 

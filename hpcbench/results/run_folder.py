@@ -14,8 +14,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hpcbench.results.checkpoint_files import complete
 from hpcbench.results.summary import Summary, finite
+from staging.atomic import make_folder, sync_file, sync_folder
 from staging.errors import DataError, InputError
+from staging.formats.regular import read_bytes, read_text
 
 if TYPE_CHECKING:
     import pandas
@@ -53,11 +56,10 @@ class RunFolder:
         """Make a new folder. ``InputError`` when it holds something already or cannot be made."""
         folder = cls(path)
         try:
-            folder.path.mkdir(parents=True, exist_ok=True)
+            make_folder(folder.path)
             if any(not JOB_FILE.fullmatch(each.name) for each in folder.path.iterdir()):
-                raise InputError(
-                    f"run folder {path} exists and is not empty; add --resume to continue it, or give another --run-dir"
-                )
+                to_resume = "add --resume to continue it, or " if complete(folder.checkpoints) else ""
+                raise InputError(f"run folder {path} exists and is not empty; {to_resume}give another --run-dir")
             folder.reserve()
         except OSError as error:
             raise InputError(f"run folder {path} cannot be made ({error.strerror}); give another --run-dir") from error
@@ -116,7 +118,8 @@ class RunFolder:
     def append_rows(self, name: str, rows: Sequence[Mapping[str, object]]) -> None:
         """Append ``rows`` to the table ``name``, such as ``steps.csv``; the first row ever written fixes the columns.
 
-        Raises ``ValueError`` for a row with other columns.
+        The system has the rows when this returns, and the disk after the next ``sync``. Raises
+        ``ValueError`` for a row with other columns.
         """
         if not rows:
             return
@@ -137,18 +140,24 @@ class RunFolder:
     def truncate_rows(self, name: str, step: int) -> None:
         """Drop the rows of the table ``name`` after optimizer step ``step``: a resumed run writes them again.
 
-        A last line that was cut off, for example by a full disk, is dropped too.
+        A row that was cut off, for example by a full disk, is dropped too.
         """
-        path = self.path / name
-        if not path.exists():
-            return
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        if not lines or not lines[0].endswith("\n"):
-            path.unlink()
-            return
-        column = lines[0].strip().split(",").index("step")
-        kept = [line for line in lines[1:] if line.endswith("\n") and int(line.split(",")[column]) <= step]
-        write_atomic(path, lines[0] + "".join(kept))
+        header, rows = self._rows(name)
+        if header:
+            write_atomic(self.path / name, header + "".join(line for number, line in rows if number <= step))
+        else:
+            (self.path / name).unlink(missing_ok=True)
+
+    def steps_of(self, name: str) -> set[int]:
+        """Optimizer steps that have a whole row in the table ``name``; none where there is no table."""
+        return {number for number, _ in self._rows(name)[1]}
+
+    def sync(self) -> None:
+        """Wait until the disk has all tables and the log, as far as they are written now. Raises ``OSError``."""
+        for path in (*sorted(self.path.glob("*.csv")), self.mllog):
+            if path.exists():
+                sync_file(path)
+        sync_folder(self.path)
 
     def read_summary(self) -> Summary:
         """The run's summary. Raises ``DataError``."""
@@ -182,9 +191,25 @@ class RunFolder:
         """Give the reserved space back, at the end of a run."""
         release_reserve(self.path)
 
+    def _rows(self, name: str) -> tuple[str, list[tuple[int, str]]]:
+        """The first line of a table, and its whole rows with their steps; an empty line where there is no table."""
+        try:
+            text = read_bytes(self.path / name).decode("utf-8", errors="replace")
+        except FileNotFoundError:
+            return "", []
+        header, *lines = text.splitlines(keepends=True) or [""]
+        columns = header.strip().split(",")
+        if not header.endswith("\n") or "step" not in columns:
+            return "", []
+        found = ((line.split(","), line) for line in lines if line.endswith("\n"))
+        column = columns.index("step")
+        return header, [
+            (int(row[column]), line) for row, line in found if len(row) == len(columns) and row[column].isdecimal()
+        ]
+
     def _text(self, path: Path) -> str:
         try:
-            return path.read_text(encoding="utf-8")
+            return read_text(path)
         except OSError as error:
             raise DataError(path, f"cannot be read ({error.strerror})", "the run may not have finished") from error
 
@@ -210,7 +235,7 @@ def default_path(application: str, preset: str, root: str | Path = "runs") -> Pa
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Write ``text`` under a temporary name, then rename; on a full disk once more, from the folder's reserve."""
+    """Write ``text`` under a temporary name, then rename, durably; on a full disk again, from the folder's reserve."""
     try:
         _write_and_rename(path, text)
     except OSError as error:
@@ -240,6 +265,7 @@ def _write_and_rename(path: Path, text: str) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+    sync_folder(path.parent)
 
 
 def _header(path: Path) -> list[str]:

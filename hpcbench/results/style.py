@@ -17,23 +17,22 @@ from matplotlib import font_manager
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 
+from hpcbench.phase_names import TABLE
+
 INK, MUTED, FAINT, GRID = "#1b2733", "#5d6b7a", "#9aa6b2", "#e4e8ed"
 BLUE, VERMILLION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
 SKY, PURPLE, YELLOW = "#56B4E9", "#CC79A7", "#F0E442"
 SERIES = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, INK)
 """Colours of runs and series, in order."""
 
-PHASE_COLORS = {
-    "init": FAINT,
-    "staging": YELLOW,
-    "input_wait": ORANGE,
-    "compute": BLUE,
-    "communication": VERMILLION,
-    "optimizer": SKY,
-    "evaluation": GREEN,
-    "checkpoint": PURPLE,
-    "other": "#d3d9df",
-}
+COLORS = {
+    "faint": FAINT, "yellow": YELLOW, "orange": ORANGE, "blue": BLUE, "vermillion": VERMILLION, "rose": "#F3B48B",
+    "sky": SKY, "green": GREEN, "purple": PURPLE, "muted": MUTED, "pale": "#d3d9df",
+}  # fmt: skip
+"""By the names that the table of phases uses; rose is vermillion, thinned with white."""
+DARK = (BLUE, VERMILLION, GREEN)
+"""Colours on which white text is read best."""
+PHASE_COLORS = {phase.name: COLORS[phase.color] for phase in TABLE}
 """The colour of each phase, the same on every page."""
 
 MATH_LOOKS = {"it": "italic", "bf": "bold", "bfit": "italic:bold"}

@@ -8,25 +8,13 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from hpcbench.exits import Cause
 from hpcbench.parallel.mesh_shape import mesh_shape
 from staging.errors import DataError
 
 SCHEMA = 1
 
 Status = Literal["success", "target_not_reached", "aborted"]
-
-PHASES = (
-    "init",
-    "staging",
-    "input_wait",
-    "compute",
-    "communication",
-    "optimizer",
-    "evaluation",
-    "checkpoint",
-    "other",
-)
-"""Exclusive phases of a run, in the order in which they are shown."""
 
 
 @dataclass
@@ -37,8 +25,14 @@ class Summary:
     title: str
     preset: str
     status: Status = "aborted"
+    cause: Cause | None = None
+    """Why the run ended as it did, for programs: ``target``, ``epochs``, ``steps``, ``diverged``, ``signal``, ..."""
+    signal: str | None = None
+    """Name of the signal where that is the cause, such as ``SIGUSR1``."""
     reason: str = ""
     """Why the run ended as it did, in words."""
+    complete: bool = True
+    """Whether what follows the clock was done, such as baselines; a run that was killed there can be resumed."""
     seed: int = 0
     metric: str = ""
     better: Literal["lower", "higher"] = "lower"
@@ -52,14 +46,16 @@ class Summary:
     samples: int = 0
     """Training samples seen, over all epochs and ranks."""
     checkpoints: int = 0
-    """Written by the process that ended the run, as ``phases_s`` is of that alone."""
+    """Written over all attempts."""
     evaluations: int = 0
-    """Likewise."""
+    """Made over all attempts."""
     epochs_to_target: float | None = None
     time_to_solution_s: float = 0.0
     """From run_start to run_stop."""
     wall_s: float = 0.0
-    """Of the process; ``phases_s`` adds up to it."""
+    """Of the processes of all attempts, from start to page; ``phases_s`` adds up to it."""
+    gaps_s: float = 0.0
+    """Between the attempts of a resumed run, with what was lost when one was killed."""
     phases_s: dict[str, float] = field(default_factory=dict)
     world_size: int = 1
     spatial: str = "1"
@@ -74,6 +70,9 @@ class Summary:
     threads: int = 1
     """Compute threads per rank."""
     device: str = "cpu"
+    """The name of its model."""
+    device_type: str = ""
+    """``cpu``, ``cuda``, ...; unset in summaries of earlier versions."""
     precision: str = "32-true"
     channels_last: bool = True
     local_batch_size: int = 0
@@ -98,6 +97,14 @@ class Summary:
     """Metrics of each baseline on the same validation set."""
     peak_memory_bytes: int = 0
     """Largest over ranks: of the accelerator, or of the process where there is none."""
+    checkpoint_stall_s: float = 0.0
+    """The training was held by checkpoints."""
+    checkpoint_write_bytes: int = 0
+    checkpoint_write_s: float = 0.0
+    """To write them, beside the training where they are asynchronous."""
+    checkpoint_read_bytes: int = 0
+    checkpoint_read_s: float = 0.0
+    """To read and verify those that the run was resumed from."""
     energy_j: float | None = None
     """Joules of all nodes from run_start to run_stop, as far as ``energy_note`` says; unset where nothing was read."""
     energy_source: str = ""
@@ -117,10 +124,10 @@ class Summary:
     @property
     def simulating(self) -> str:
         """What follows the number of ranks where these do the work of more: `` simulating 64``; else nothing."""
-        return "" if self.simulated_ranks is None else f" simulating {self.places * self.simulated_ranks:,}"
+        return "" if self.simulated_ranks is None else f" simulating {self.data_parallel_size * self.simulated_ranks:,}"
 
     @property
-    def places(self) -> int:
+    def data_parallel_size(self) -> int:
         """Ranks, or groups of ranks, that have samples of their own: the size of the mesh along ``data``."""
         return mesh_shape(self.world_size, self.spatial).data
 

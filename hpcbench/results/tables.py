@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from hpcbench.phase_names import PHASES
 from hpcbench.results import units
-from hpcbench.results.summary import PHASES
 
 WIDTH = 100
 GAP = "  "

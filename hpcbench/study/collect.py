@@ -8,6 +8,7 @@ from pathlib import Path
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.outcome import CRASH, read_outcome
 from staging.errors import InputError
+from staging.formats.regular import refuse_special
 
 KEPT = ("config.yaml", "mllog.txt", "epochs.csv", "summary.json", "noise_scale.csv", CRASH)
 """Files of a run. Not ``environment.json`` and ``system.json``, which hold paths and the host's name."""
@@ -27,11 +28,13 @@ def collect(folder: StudyFolder, out: Path) -> int:
     target.runs.mkdir(parents=True, exist_ok=True)
     for path in [folder.path / name for name in PAGES] + sorted(folder.path.glob("*.png")):
         if path.exists():
+            refuse_special(path)
             shutil.copyfile(path, out / path.name)
     done = [run for run in sorted(folder.runs.iterdir()) if read_outcome(run).final]
     for run in done:
         target.run(run.name).mkdir(exist_ok=True)
         for name in KEPT:
             if (run / name).exists():
+                refuse_special(run / name)
                 shutil.copyfile(run / name, target.run(run.name) / name)
     return len(done)

@@ -14,6 +14,7 @@ from typing import Any
 from hpcbench.results.run_folder import write_atomic
 from hpcbench.study.outcome import CRASH, Outcome, read_outcome
 from staging.errors import DataError, InputError
+from staging.formats.regular import read_text
 
 SCHEMA = 1
 LARGE = ("steps.csv", "report.html", "scores.npz", "examples.npz", ".reserve")
@@ -43,7 +44,7 @@ class StudyFolder:
     def read(self) -> dict[str, Any] | None:
         """The definition; ``None`` where there is none yet. Raises ``DataError`` for one that cannot be read."""
         try:
-            found = json.loads(self.definition.read_text(encoding="utf-8"))
+            found = json.loads(read_text(self.definition))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,6 +10,7 @@ from typing import Literal
 from hpcbench.results.run_folder import write_atomic
 from hpcbench.results.summary import Summary
 from staging.errors import DataError
+from staging.formats.regular import read_text
 
 Status = Literal["reached", "missed", "diverged", "crashed", "interrupted", "absent"]
 
@@ -45,7 +45,7 @@ def read_outcome(folder: Path) -> Outcome:
     if not path.exists():
         return Outcome("interrupted", "ended without a summary")
     try:
-        summary = Summary.from_json(path.read_text(encoding="utf-8"), path)
+        summary = Summary.from_json(read_text(path), path)
     except (DataError, OSError) as error:
         return Outcome("crashed", str(error))
     return Outcome(judge(summary), summary.reason, summary)
@@ -57,10 +57,10 @@ def judge(summary: Summary) -> Status:
         return "reached"
     if summary.status == "target_not_reached":
         return "missed"
-    # Words of hpcbench.train.losses and .checkpoint.
-    if re.search(r"\bloss is (nan|-?inf)|is not finite", summary.reason):
-        return "diverged"
-    return "interrupted" if re.match(r"signal SIG(INT|TERM|USR1)", summary.reason) else "crashed"
+    causes: dict[str | None, Status] = {
+        "diverged": "diverged", "signal": "interrupted", "preempted": "interrupted",
+    }  # fmt: skip
+    return causes.get(summary.cause, "crashed")
 
 
 def record_crash(folder: Path, exit_code: int, reason: str) -> None:
@@ -71,6 +71,6 @@ def record_crash(folder: Path, exit_code: int, reason: str) -> None:
 
 def _crash_reason(path: Path) -> str:
     try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["reason"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return str(json.loads(read_text(path))["reason"])
+    except (DataError, OSError, ValueError, KeyError, TypeError):
         return f"{path.name} cannot be read"

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from hpcbench.application import suggest
 from hpcbench.config.schema import OptimConfig
-from hpcbench.optim.scaling import peak_learning_rate
+from hpcbench.optim.lr_scaling import peak_learning_rate
+from hpcbench.suggest import suggest
 from staging.errors import InputError
 
 Rule = Literal["linear", "sqrt", "none"]

@@ -10,7 +10,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, get_args
 
-from hpcbench.application import Application, suggest
+from hpcbench.application import Application
 from hpcbench.config.optimizers import OPTIMIZERS, own_settings
 from hpcbench.config.resolve import known_keys, resolve
 from hpcbench.config.schema import RunConfig
@@ -18,6 +18,7 @@ from hpcbench.config.validate import validate_run
 from hpcbench.study.definition import Borrow, Placement, Study
 from hpcbench.study.plan import PlannedRun, geometry, job, points
 from hpcbench.study.rates import Rate, parse_rates, parse_rules, parse_search, positive_int
+from hpcbench.suggest import suggest
 from staging.errors import InputError
 
 TAKEN = {

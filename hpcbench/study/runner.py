@@ -14,8 +14,8 @@ from hpcbench.study.folder import StudyFolder
 from hpcbench.study.job import Job
 from hpcbench.study.launcher import Launcher, Process
 from hpcbench.study.outcome import Outcome, record_crash
-from hpcbench.train.interrupt import Handlers
 from staging.errors import InputError
+from staging.ranks.signals import Handlers
 
 Outcomes = Mapping[str, Outcome]
 NextJobs = Callable[[Outcomes], Sequence[Job]]

@@ -12,7 +12,7 @@ from hpcbench.config.schema import RunConfig
 from hpcbench.data.loader import first_samples
 from hpcbench.data.sampler import Shards, epoch_sizes
 from hpcbench.optim.registry import create_optimizer, parameter_kinds
-from hpcbench.parallel.fabric import Fabric
+from hpcbench.parallel.precision import PrecisionPolicy
 from hpcbench.train.task import Task
 from staging.errors import InputError
 
@@ -76,11 +76,11 @@ def check_evaluations(config: RunConfig, micro_batches: int) -> None:
         )
 
 
-def build_model(application: Application, config: RunConfig, fabric: Fabric, seed: int) -> nn.Module:
+def build_model(application: Application, config: RunConfig, device: torch.device, seed: int) -> nn.Module:
     """The model on its device, in the run's memory layout, its weights a function of the seed."""
     torch.manual_seed(seed)
     model: nn.Module = application.module("model").build_model(config)
-    model = model.to(fabric.device)
+    model = model.to(device)
     if config.train.precision == "64-true":
         model = model.double()
     if config.train.channels_last:
@@ -91,7 +91,10 @@ def build_model(application: Application, config: RunConfig, fabric: Fabric, see
     return model
 
 
-def build_optimizer(config: RunConfig, task: Task, model: nn.Module, fabric: Fabric) -> Any:
-    """The optimizer over the task's groups, behind the precision's gradient scaler."""
+def build_optimizer(
+    config: RunConfig, task: Task, model: nn.Module, device: torch.device, precision: PrecisionPolicy, *,
+    capturable: bool = False,
+) -> Any:  # fmt: skip
+    """The optimizer over the task's groups, behind the precision's gradient scaler; ``capturable`` by a graph."""
     groups, kinds = task.parameter_groups(model), parameter_kinds(model)
-    return fabric.setup_optimizers(create_optimizer(config.optim, groups, fabric.device, kinds=kinds))
+    return precision.wrap(create_optimizer(config.optim, groups, device, capturable, kinds))

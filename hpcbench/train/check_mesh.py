@@ -44,9 +44,13 @@ def check_sharding(config: RunConfig, shape: MeshShape) -> None:
 
 
 def check_split(application: Application, config: RunConfig, shape: MeshShape) -> None:
-    """Refuse to split samples where something of the run needs whole ones. Raises ``InputError``."""
-    asked = "parallel.recompute" if shape.spatial_size == 1 else f"parallel.spatial {config.parallel.spatial}"
-    if (shape.spatial_size > 1 or config.parallel.recompute) and not application.has("parallel"):
+    """Refuse spatial parallelism where something of the run needs whole ones. Raises ``InputError``."""
+    asked = (
+        "parallel.activation_checkpointing"
+        if shape.spatial_size == 1
+        else f"parallel.spatial {config.parallel.spatial}"
+    )
+    if (shape.spatial_size > 1 or config.parallel.activation_checkpointing) and not application.has("parallel"):
         raise InputError(
             f"{application.name} has no module `parallel` that knows the parts of its model; {asked} needs it"
         )

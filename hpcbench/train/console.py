@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
+from staging.print_line import print_line
 from staging.progress import Progress
 
 
@@ -21,7 +22,7 @@ class Console:
     def say(self, text: str) -> None:
         """Print a line."""
         if self.enabled:
-            print(text, flush=True)
+            print_line(text, sys.stdout)
 
     def start_epoch(self, epoch: int, steps: int) -> None:
         """Open the bar of an epoch, with the steps up to its next evaluation."""

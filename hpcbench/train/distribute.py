@@ -1,4 +1,4 @@
-"""Spreads a model over the ranks of a mesh: samples split, activations recomputed, states sharded, gradients added."""
+"""Spreads a model over the ranks of a mesh: domain decomposition, activation checkpointing, sharding, reduction."""
 
 from __future__ import annotations
 
@@ -8,31 +8,41 @@ from torch import nn
 
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
+from hpcbench.parallel.activation_checkpointing import checkpoint_activations
 from hpcbench.parallel.batchnorm_group import share_batch_norm
-from hpcbench.parallel.data_ranks import DataRanks
+from hpcbench.parallel.exposed import UNRECORDED, Recorder
 from hpcbench.parallel.gradients import GradientReducer
 from hpcbench.parallel.mesh import Mesh
-from hpcbench.parallel.recompute import recompute
 from hpcbench.parallel.sharded import ShardedGradients, shard_model
+from hpcbench.parallel.simulated_ranks import DataRanks
 from hpcbench.train.ranks import Ranks
 
 
 def distribute(
-    application: Application, config: RunConfig, model: nn.Module, ranks: Ranks, mesh: Mesh, shared: DataRanks
+    application: Application,
+    config: RunConfig,
+    model: nn.Module,
+    ranks: Ranks,
+    mesh: Mesh,
+    shared: DataRanks,
+    recorder: Recorder = UNRECORDED,
 ) -> tuple[nn.Module, GradientReducer | ShardedGradients]:
-    """Split, recompute and shard ``model`` in place; returns its shapes as a whole, and what adds its gradients."""
+    """Split, checkpoint and shard ``model`` in place; returns its shapes as a whole, and what adds its gradients.
+
+    ``recorder`` is told of the messages that a step waits for.
+    """
     parallel, group = config.parallel, ranks.group
-    if not (mesh.axes or parallel.shard_states or parallel.recompute):
+    if not (mesh.axes or parallel.shard_states or parallel.activation_checkpointing):
         if shared.processes > 1:
-            share_batch_norm(model, group, shared.processes, parallel.timeout_s)
-        return model, GradientReducer(model.parameters(), group, parallel.bucket_bytes)
+            share_batch_norm(model, group, shared.processes, parallel.timeout_s, recorder)
+        return model, GradientReducer(model.parameters(), group, parallel.bucket_bytes, recorder)
     whole = copy.deepcopy(model).to("meta")
     if mesh.axes:
         ranks.together(lambda: application.module("parallel").parallelize(model, config, mesh))
     elif shared.processes > 1:
-        share_batch_norm(model, group, shared.processes, parallel.timeout_s)
-    if parallel.recompute:
-        recompute(application.module("parallel").recomputed(model))
+        share_batch_norm(model, group, shared.processes, parallel.timeout_s, recorder)
+    if parallel.activation_checkpointing:
+        checkpoint_activations(application.module("parallel").checkpointed_blocks(model))
     if parallel.shard_states:
-        return whole, shard_model(model, group, mesh.shape)
-    return whole, GradientReducer(model.parameters(), group, parallel.bucket_bytes)
+        return whole, shard_model(model, group, mesh.shape, recorder=recorder)
+    return whole, GradientReducer(model.parameters(), group, parallel.bucket_bytes, recorder)

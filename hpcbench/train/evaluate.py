@@ -2,63 +2,91 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable
+from typing import NoReturn
 
 import torch
 from torch import Tensor
 
+from hpcbench.data.bad_samples import bad_rows, first_bad_score
 from hpcbench.data.loader import BatchLoader
 from hpcbench.data.sampler import rank_share
-
-if TYPE_CHECKING:
-    from hpcbench.train.context import Run
+from hpcbench.exits import Aborted, Cause
+from hpcbench.train.context import RunContext
+from hpcbench.train.data_path import DataPath
+from hpcbench.train.not_finite import end_for_bad_sample
+from hpcbench.train.training_step import TrainingStep
 
 EXAMPLES = 6
 """Validation samples that are kept for the report's pictures."""
 
 
 @torch.no_grad()
-def evaluate(run: Run) -> dict[str, float]:
-    """Metrics of all validation samples. Every rank scores its share; the scores are gathered in sample order."""
-    run.average_statistics()
-    run.model.eval()
-    scores = [torch.empty(0, len(run.task.columns), dtype=torch.float64, device=run.device)]
-    for inputs, targets in validation_batches(run):
+def evaluate(
+    run: RunContext, data: DataPath, step: TrainingStep, after_batch: Callable[[], None] = lambda: None
+) -> tuple[Tensor, dict[str, float]]:
+    """Scores (samples, columns) float64 of all validation samples on the host, in sample order, and their metrics.
+
+    Every rank scores its share, and calls ``after_batch`` as often as every other. Raises ``Aborted`` where an output
+    of the model, a score or the task's own metric is not finite, with the file of a sample that explains it.
+    """
+    step.average_statistics()
+    step.model.eval()
+    columns = (*run.task.columns, "output")
+    scores = [torch.empty(0, len(columns), dtype=torch.float64, device=run.device)]
+    for inputs, targets in data.validation_batches():
         prepared, target = run.task.prepare(inputs, targets, None)
-        output = run.forward(run.own_part(prepared, run.validation_loader))
-        scores.append(run.task.score(output, target))
-        run.interrupts.check()
-    run.model.train()
+        output = step.forward(data.local_part(prepared, data.validation_loader))
+        scores.append(torch.cat((run.task.score(output, target), nan_if_not_finite(output)), dim=1))
+        after_batch()
+    for _ in range(data.evaluation_batches - len(scores) + 1):
+        after_batch()
+    step.model.train()
     # Ranks that share samples have equal scores, of which one counts.
-    own = torch.cat(scores) if run.mesh.spatial_rank == 0 else scores[0]
-    run.scores = run.group.all_gather_rows(own).cpu()
-    return run.task.metrics(run.scores)
+    local = torch.cat(scores) if run.mesh.spatial_rank == 0 else scores[0]
+    gathered = run.group.all_gather_rows(local).cpu()
+    if first_bad_score(gathered, data.validation, columns) is not None:  # on all ranks, since all have all scores
+        end_for_bad_scores(run, data, gathered, columns)
+    gathered = gathered[:, :-1].contiguous()
+    metrics = run.task.metrics(gathered)
+    value = metrics[run.task.metric]
+    if not math.isfinite(value):
+        reason = f"{run.task.metric} of the validation set is {value}, though all scores are finite; lower --optim.lr"
+        raise Aborted(reason, cause="diverged", everywhere=True)
+    return gathered, metrics
+
+
+def nan_if_not_finite(output: Tensor) -> Tensor:
+    """(batch, 1) float64 of 0, and NaN for each sample whose ``output`` (batch, ...) is not all finite.
+
+    A task may make finite scores of such an output, as ``argmax`` does. Nothing waits for the device.
+    """
+    finite = torch.isfinite(output).reshape(len(output), math.prod(output.shape[1:])).all(dim=1, keepdim=True)
+    return torch.zeros_like(finite, dtype=torch.float64).masked_fill_(~finite, torch.nan)
+
+
+def end_for_bad_scores(run: RunContext, data: DataPath, scores: Tensor, columns: tuple[str, ...]) -> NoReturn:
+    """Raise ``Aborted`` for the ``scores`` of all samples; each rank looks at the files of its own share."""
+    wrong = bad_rows(scores).tolist()
+    own = set(rank_share(len(scores), run.mesh.data_rank, run.mesh.shape.data).tolist())
+    problem = first_bad_score(scores, data.validation, columns)
+    cause: Cause = "diverged" if len(wrong) == len(scores) else "bad_data"
+    end_for_bad_sample(run, data.validation, [row for row in wrong if row in own], str(problem), cause)
 
 
 @torch.no_grad()
-def keep_examples(run: Run) -> dict[str, Tensor]:
+def keep_examples(run: RunContext, data: DataPath, step: TrainingStep) -> dict[str, Tensor]:
     """What the task keeps of the first validation samples, computed by the ranks that share them with the first."""
-    run.model.eval()
-    count = min(EXAMPLES, len(run.validation))
+    step.model.eval()
+    count = min(EXAMPLES, len(data.validation))
     batches = [rank_share(count, number, count) for number in range(count)]
     kept: dict[str, list[Tensor]] = {}
-    loader = BatchLoader(run.validation, 0, pin=False)  # of whole samples, which are seen in the pictures
+    loader = BatchLoader(data.validation, 0, pin=False)  # of whole samples, which are seen in the pictures
     for inputs, targets in loader.load(batches):
         prepared, target = run.task.prepare(run.to_device(inputs), run.to_device(targets), None)
-        output = run.forward(run.own_part(prepared, loader))
+        output = step.forward(data.local_part(prepared, loader))
         for name, value in run.task.example(prepared, output, target).items():
             kept.setdefault(name, []).append(value.cpu())
-    run.model.train()
+    step.model.train()
     return {name: torch.cat(values) for name, values in kept.items()}
-
-
-def validation_batches(run: Run):  # type: ignore[no-untyped-def]
-    """This rank's share of the validation set, on the device."""
-    size = run.config.train.eval_batch_size or run.config.train.local_batch_size
-    share = rank_share(len(run.validation), run.mesh.data_rank, run.mesh.shape.data)
-    # Passes of sharded parameters are for all ranks: those with fewer samples take part in as many, with none.
-    sharded = run.config.parallel.shard_states
-    longest = -(-len(run.validation) // run.mesh.shape.data) if sharded else len(share)
-    batches = [share[start : start + size] for start in range(0, longest, size)]
-    for inputs, targets in run.validation_loader.load(batches):
-        yield run.to_device(inputs), run.to_device(targets)

@@ -1,187 +1,321 @@
-"""The training loop."""
+"""The training loop: epochs, the steps up to an evaluation, the evaluation, and checkpoints between them."""
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import NoReturn
 
 import torch
 from torch import Tensor
 
-from hpcbench.data.sampler import epoch_batches, in_turns
-from hpcbench.optim.clip import clip_gradients
-from hpcbench.optim.registry import set_learning_rate
+from hpcbench.data.sampler import Indices
+from hpcbench.exits import Cause
 from hpcbench.optim.schedule import learning_rate
-from hpcbench.train.dropout import set_sample_keys
+from hpcbench.parallel.stop_vote import StopVote
+from hpcbench.results.summary import Status
+from hpcbench.train.attempt_recorder import AttemptRecorder
+from hpcbench.train.checkpointing import Checkpoints
+from hpcbench.train.context import RunContext
+from hpcbench.train.data_path import Batch, DataPath
+from hpcbench.train.dataset_staging import finish_staging
 from hpcbench.train.evaluate import evaluate
-from hpcbench.train.parts import Part, has_all_steps, parts_left, record_part
-from hpcbench.train.randomness import sample_keys
-from hpcbench.train.saving import save_checkpoint, stop_if_asked
-from hpcbench.train.shards import reshuffle_shards
+from hpcbench.train.evaluation_schedule import EvaluationSchedule, Part
+from hpcbench.train.loss_buffer import LossNotFiniteError
+from hpcbench.train.not_finite import end_for_bad_sample
+from hpcbench.train.observers import StepInfo
+from hpcbench.train.rank_metrics import RankMetrics
+from hpcbench.train.shard_staging import reshuffle_shards
 from hpcbench.train.simulated_nodes import draw_homes
-from hpcbench.train.stage import finish_staging
-
-if TYPE_CHECKING:
-    from hpcbench.train.context import Run
+from hpcbench.train.state import State
+from hpcbench.train.targets import epochs_to_target, is_better, is_over, meets_target
+from hpcbench.train.training_step import TrainingStep
+from staging.ranks.signals import Interrupted
 
 FLUSH_EVERY = 50
-"""Steps between two looks at the losses: each look waits for the device."""
+"""Steps between two looks at what observers hold on the device: each look waits for it."""
 
-Batches = Iterator[tuple[Tensor, Tensor, Tensor]]
-"""Micro-batches on the device: inputs, targets and sample numbers."""
+TURN_S = 0.5
+"""Seconds after which ranks that wait for a staging tell each other whether one of them got a signal."""
+
+NOT_METRICS = ("epoch", "step", "samples", "lr", "train_loss", "train_s", "eval_s", "elapsed_s", "samples_per_s")
+"""Columns of ``epochs.csv`` beside the metrics."""
 
 
-def train(run: Run) -> bool:
-    """Train until the target is reached, or for ``max_epochs`` or ``max_steps``; returns whether it was reached."""
-    while not is_over(run):
-        draw_homes(run)
-        reshuffle_shards(run)
-        reached = train_and_evaluate(run, run.state.epoch + 1)
-        with run.phase("checkpoint"):
-            save_checkpoint(run, last=reached or is_over(run))
-        if reached:
+class Trainer:
+    """Trains the model of a run on its data until the target is met, or for as long as it may."""
+
+    def __init__(
+        self,
+        run: RunContext,
+        data: DataPath,
+        step: TrainingStep,
+        rank_metrics: RankMetrics,
+        checkpoints: Checkpoints,
+        recorder: AttemptRecorder,
+        state: State,
+    ) -> None:
+        self.run, self.data, self.step = run, data, step
+        self.rank_metrics, self.checkpoints, self.recorder = rank_metrics, checkpoints, recorder
+        self.state = state
+        self.vote = StopVote(run.group, run.config.parallel.timeout_s, run.phases.host_wait)
+        self.part_started: float | None = None
+        """When this process began to train the part of an epoch under way, if it is training."""
+        self.since_flush: list[Tensor] = []
+        """Numbers of the samples of this rank whose losses nobody has seen yet."""
+        self.scores: Tensor = torch.empty(0, 0)
+        """Of every validation sample in the last evaluation, in sample order."""
+
+    @property
+    def schedule(self) -> EvaluationSchedule:
+        """When evaluations are due; the steps of an epoch are those of the shards that the run has now."""
+        train = self.run.config.train
+        return EvaluationSchedule(
+            train.evaluations_per_epoch, train.max_steps, self.data.steps_per_epoch, self.run.passes_per_step
+        )
+
+    def train(self) -> bool:
+        """Train until the target is reached, or for ``max_epochs`` or ``max_steps``; returns whether it was reached."""
+        if self.has_reached_before():
             return True
-    if run.state.evaluated > run.state.epoch:
-        run.log.epoch_stop(run.state.epoch + 1)
-    return False
+        while not self.is_over():
+            self.deal_samples()
+            reached = self.train_epoch(self.state.epoch + 1)
+            if self.checkpoints.is_due(self.state, last=reached or self.is_over()):
+                self.save_checkpoint()
+            if reached:
+                return True
+        if self.state.evaluated > self.state.epoch:
+            self.run.log.epoch_stop(self.state.epoch + 1)
+        return False
 
+    def deal_samples(self) -> None:
+        """Before an epoch: give samples other nodes where that is wanted; a signal is heard before and after it."""
+        draw_homes(self.run, self.data, self.state.epoch)
+        if self.state.epoch and self.run.config.staging.reshuffle:
+            self.stop_now_if_asked()
+            reshuffle_shards(self.run, self.data, self.state.epoch)
+            self.stop_now_if_asked()
 
-def is_over(run: Run) -> bool:
-    """Whether the run has trained for as long as it may, and was evaluated then."""
-    if run.config.train.max_steps is not None:
-        return has_all_steps(run) and not run.state.epoch_losses
-    return run.state.epoch >= run.config.train.max_epochs
+    def save_checkpoint(self, *, wait: bool = False) -> None:
+        """Write a checkpoint, and with it what the run has taken so far."""
+        with self.run.phases.phase("checkpoint"):
+            self.checkpoints.save(self.state, wait=wait)
+            self.recorder.collect()
+            self.recorder.record(self.state.step)
 
+    def is_over(self) -> bool:
+        """Whether the run has trained for as long as it may, and was evaluated then."""
+        return is_over(self.run.config, self.state)
 
-def train_and_evaluate(run: Run, epoch: int) -> bool:
-    """An epoch from where the state stands; returns whether an evaluation met the target, which ends the training."""
-    started = time.perf_counter()
-    if run.state.evaluated <= run.state.epoch:  # else the log of a resumed run has it
-        run.log.epoch_start(epoch)
-    batches = start_epoch(run, epoch)
-    for part in parts_left(run):
-        train_part(run, epoch, batches, part)
-        if part.last or has_all_steps(run):
-            finish_staging(run)
-        if part.last:
-            run.log.epoch_stop(epoch)
-        trained = time.perf_counter()
-        run.log.eval_start(part.end)
-        # Loaders may draw random numbers, and the training that follows has its own.
-        with run.phase("evaluation"), torch.random.fork_rng(devices=[], enabled=not part.last):
-            metrics = evaluate(run)
-        run.log.eval_stop(part.end)
-        record_part(run, part, metrics, trained - started, time.perf_counter() - trained)
-        started = time.perf_counter()
-        if run.reached_target():
-            if not part.last:
+    def train_epoch(self, epoch: int) -> bool:
+        """An epoch from where the state stands; returns whether an evaluation met the target, which ends it."""
+        run, state = self.run, self.state
+        if state.evaluated <= state.epoch:  # else the log of a resumed run has it
+            run.log.epoch_start(epoch)
+        batches = self.start_epoch(epoch)
+        for part in self.schedule.parts_left(state):
+            self.part_started = time.perf_counter()
+            self.train_part(epoch, batches, part)
+            if part.last or self.schedule.has_all_steps(state):
+                self.finish_staging()
+            if part.last:
                 run.log.epoch_stop(epoch)
-            run.stop_clock("success")
-            return True
-    return False
+            self.stop_part_clock()
+            started = time.perf_counter()
+            metrics = self.evaluate(part)
+            self.record(part, metrics, time.perf_counter() - started)
+            if meets_target(run.config, run.task, metrics[run.task.metric]):
+                if not part.last:
+                    run.log.epoch_stop(epoch)
+                self.stop_clock("success", "target")
+                return True
+        return False
 
+    def stop_part_clock(self) -> None:
+        """The training of a part of an epoch is over, or stops here."""
+        if self.part_started is not None:
+            self.state.part_s += time.perf_counter() - self.part_started
+        self.part_started = None
 
-def start_epoch(run: Run, epoch: int) -> Batches:
-    """Seed an epoch; returns the micro-batches of it that this rank still has to do."""
-    torch.manual_seed(run.seed * 1_000_003 + epoch * 1009 + run.mesh.data_rank)
-    return training_batches(run, epoch)
+    def start_epoch(self, epoch: int) -> Iterator[Batch]:
+        """Seed an epoch; returns the micro-batches of it that this rank still has to do."""
+        torch.manual_seed(self.run.seed * 1_000_003 + epoch * 1009 + self.run.mesh.data_rank)
+        arriving = None if self.data.background is None else self.wait_for_samples
+        return self.data.training_batches(epoch, self.state.micro_batch, arriving)
 
+    def wait_for_samples(self, step: list[Indices]) -> None:
+        """Wait until the samples of a step have been staged, on all ranks."""
+        assert self.data.background is not None
+        self.wait_together(partial(self.data.background.have_landed, list(self.data.files_of_step(step))))
 
-def train_part(run: Run, epoch: int, batches: Batches, part: Part) -> None:
-    """Go on with an epoch up to the end of ``part``."""
-    turns = run.data_ranks.turns
-    per_step = run.config.train.accumulation * turns
-    left = (part.micro_batches or run.micro_batches) - run.state.micro_batch
-    run.console.start_epoch(epoch, -(-left // per_step))
-    sizes = step_sizes(run)
-    run.step_times.begin()
-    # The last part asks the loader until it has no more, so that it knows its end.
-    for inputs, targets, indices in islice(batches, None if part.last else left):
-        micro = run.state.micro_batch
-        last = (micro + 1) % per_step == 0 or micro + 1 == run.micro_batches
-        run.statistics.use(micro % turns)
-        loss = forward_backward(run, inputs, targets, indices, epoch, sizes[micro // per_step], last)
-        run.state.micro_batch += 1
-        run.step_loss += loss
-        if last:
-            optimizer_step(run, sizes[micro // per_step])
-            stop_if_asked(run)
-    run.flush_losses()
-    run.step_times.end()
+    def finish_staging(self) -> None:
+        """Where the dataset was staged under the training: wait for the rest, and read from there afterwards."""
+        if self.data.background is not None:
+            self.wait_together(self.data.background.has_ended)
+            finish_staging(self.run, self.data)
 
+    def wait_together(self, wait: Callable[[float, Callable[[], bool]], bool]) -> None:
+        """Wait for a staging in turns, until ``wait`` is true on all ranks; a signal ends the run meanwhile.
 
-def forward_backward(
-    run: Run, inputs: Tensor, targets: Tensor, indices: Tensor, epoch: int, step_samples: int, last: bool
-) -> Tensor:
-    """Gradients of one micro-batch; returns its share of the mean loss over the samples of the step."""
-    run.reducer.enabled = last and run.graph is None and run.config.parallel.overlap
-    if len(indices) == 0 and not run.waits_in_pass:
-        return run.no_loss()
-    with run.phase("compute"):
-        keys = sample_keys(run.seed, epoch, indices)
-        set_sample_keys(run.model, keys)
-        prepared, target = run.task.prepare(inputs, targets, keys)
-        own = run.own_part(prepared, run.training_loader)
-        return run.gradients_of(own, target, len(indices) / step_samples)
+        Collective. ``wait(most_s, stop)`` returns after so many seconds, or where ``stop()`` is true.
+        """
+        interrupts, waits, number = self.run.interrupts, True, None
+        with self.run.phases.timer.span("staging"):
+            while waits and number is None:
+                here = not wait(TURN_S, lambda: interrupts.received is not None)
+                number, waits = self.vote.agree(interrupts.received, waits=here)
+        if number is not None:
+            self.stop_for(number)
 
+    def train_part(self, epoch: int, batches: Iterator[Batch], part: Part) -> None:
+        """Train from where the epoch stands to the end of ``part``."""
+        run, state, sizes = self.run, self.state, self.data.step_sizes
+        per_step, passes = run.passes_per_step, run.data_ranks.passes
+        left = (part.micro_batches or self.data.micro_batches) - state.micro_batch
+        run.console.start_epoch(epoch, -(-left // per_step))
+        self.step.observers.begin()
+        # The last part asks the loader until it has no more, so that it knows its end.
+        for batch in islice(batches, None if part.last else left):
+            number = state.micro_batch
+            step_samples = sizes[number // per_step]
+            last = (number + 1) % per_step == 0 or number + 1 == self.data.micro_batches
+            self.step.accumulate(
+                batch, self.data.training_loader, epoch, state.step + 1, len(batch.indices) / step_samples,
+                last=last, number=number % passes,
+            )  # fmt: skip
+            state.micro_batch += 1
+            self.since_flush.append(batch.indices)
+            if last:
+                self.finish_step(step_samples)
+                self.vote_on_step()
+        self.flush()
+        self.step.observers.end()
 
-def optimizer_step(run: Run, step_samples: int) -> None:
-    """Reduce what is left of the gradients, set the rate, and step."""
-    config, state = run.config, run.state
-    rate = learning_rate(config.schedule, config.optim.lr, state.step, run.steps_per_epoch, state.epoch)
-    with run.phase("communication"):
-        run.reducer.finish()
-    if run.noise_scale is not None:
-        run.noise_scale.end_step(state.step + 1, state.samples + step_samples, step_samples)
-    with run.phase("optimizer"):
-        clip_outside(run)
-        set_learning_rate(run.optimizer, rate)
-        if run.trust_ratios is not None:
-            run.trust_ratios.before(state.step + 1)
-        run.optimizer.step()
-        if run.trust_ratios is not None:
-            run.trust_ratios.after(state.step + 1)
-        run.optimizer.zero_grad(set_to_none=run.graph is None)
-    run.state.step += 1
-    run.state.samples += step_samples
-    run.losses.add(run.state.step, run.state.samples, rate, run.step_loss)
-    run.step_loss = run.no_loss()
-    run.console.step()
-    if run.state.step % FLUSH_EVERY == 0:
-        run.flush_losses()
-    run.step_times.step(step_samples)
+    def finish_step(self, step_samples: int) -> None:
+        """Update the parameters, and count the step."""
+        state, config = self.state, self.run.config
+        rate = learning_rate(config.schedule, config.optim.lr, state.step, self.data.steps_per_epoch, state.epoch)
+        info = StepInfo(state.step + 1, state.samples + step_samples, step_samples, rate)
+        self.step.update(info)
+        state.step, state.samples = info.number, info.samples
+        self.run.progress.tick(state.step)
+        self.run.console.step()
+        if state.step % FLUSH_EVERY == 0:
+            self.flush()
+        self.step.observers.after_step(info)
 
+    def flush(self) -> None:
+        """Fetch what the observers have kept since the last look, write it, and show the loss."""
+        self.run.phases.settle()
+        try:
+            found = self.step.observers.flush(self.state.epoch + 1)
+        except LossNotFiniteError as error:
+            self.run.communication.settle()
+            self.step.observers.end()
+            self.explain_loss(error)
+        self.run.communication.settle()
+        self.since_flush.clear()
+        for table, rows in found.items():
+            if self.run.is_first:
+                self.run.folder.append_rows(table, rows)
+            if table == "steps.csv":
+                self.state.epoch_losses += [list(row.values()) for row in rows]
+                self.run.console.loss(rows[-1]["loss"])
 
-def clip_outside(run: Run) -> None:
-    """Clip the gradients by their global norm where that is wanted and the optimizer does not do it itself."""
-    if run.max_grad_norm:
-        scaler = getattr(run.fabric._precision, "scaler", None)
-        if scaler is not None:
-            scaler.unscale_(run.optimizer.optimizer)
-        clip_gradients(run.model.parameters(), run.max_grad_norm)
+    def explain_loss(self, error: LossNotFiniteError) -> NoReturn:
+        """End the run for a loss that is not finite: for the sample that explains it, if one of all ranks has it."""
+        indices = (int(index) for batch in self.since_flush for index in batch)
+        end_for_bad_sample(self.run, self.data.training, indices, str(error))
 
+    def vote_on_step(self) -> None:
+        """Between steps: end the run where a rank has got a signal, or flush where one can keep few more messages."""
+        self.stop_if_asked()
+        if self.vote.any_full:
+            self.flush()
 
-def step_sizes(run: Run) -> list[int]:
-    """Samples of every optimizer step of an epoch, over all ranks."""
-    micro, accumulation = run.micro_batch_sizes, run.config.train.accumulation
-    return [sum(micro[start : start + accumulation]) for start in range(0, len(micro), accumulation)]
+    def stop_if_asked(self) -> None:
+        """End the run where a rank has got a signal, on all ranks at the same call; collective."""
+        self.run.progress.touch()
+        number = self.vote.poll(self.run.interrupts.received, full=self.run.communication.is_filling())
+        if number is not None:
+            self.stop_for(number)
 
+    def stop_now_if_asked(self) -> None:
+        """As ``stop_if_asked``, but all ranks wait here for the last one, and hear of its signal at once."""
+        number, _ = self.vote.agree(self.run.interrupts.received, waits=False)
+        if number is not None:
+            self.stop_for(number)
 
-def training_batches(run: Run, epoch: int) -> Batches:
-    """The micro-batches that this rank still has to do in the epoch, on the device, with their sample numbers.
+    def stop_for(self, number: int) -> NoReturn:
+        """Save where the run stands, if there is time, and end it on all ranks together."""
+        self.flush()
+        self.step.observers.end()
+        self.stop_part_clock()
+        # What is written before the checkpoint takes its time, too.
+        seconds_left = self.vote.agree_min(self.run.interrupts.seconds_left())
+        expected = self.checkpoints.expected_s(self.state)
+        if self.vote.agree_min(seconds_left - expected) > 0:
+            self.save_checkpoint(wait=True)
+        else:
+            self.run.console.say(
+                f"no checkpoint of step {self.state.step}: it would take about {expected:.0f} s, "
+                f"and {max(seconds_left, 0):.0f} s are left"
+            )
+        raise Interrupted(number, everywhere=True)
 
-    Simulated ranks, or groups of them that share batch-norm statistics, take turns in each.
-    """
-    ranks, batch = run.data_ranks, run.config.train.local_batch_size
-    of_ranks = epoch_batches(
-        len(run.training), run.seed, epoch, ranks.own, ranks.total, batch, run.config.data.last_batch, run.shards
-    )
-    batches = in_turns(of_ranks, ranks.together)[run.state.micro_batch :]
-    loaded = run.training_loader.load(batches)
-    for indices in batches:
-        with run.phase("input_wait"):
-            inputs, targets = next(loaded)
-            on_device = run.to_device(inputs), run.to_device(targets)
-        yield *on_device, torch.from_numpy(indices)
+    def evaluate(self, part: Part) -> dict[str, float]:
+        """Metrics of the validation set at the end of ``part``."""
+        self.run.log.eval_start(part.end)
+        # Loaders may draw random numbers, and the training that follows has its own.
+        with self.run.phases.phase("evaluation"), torch.random.fork_rng(devices=[], enabled=not part.last):
+            self.scores, metrics = evaluate(self.run, self.data, self.step, self.stop_if_asked)
+        self.run.log.eval_stop(part.end)
+        return metrics
+
+    def record(self, part: Part, metrics: dict[str, float], eval_s: float) -> None:
+        """Keep what was trained since the last evaluation, and what this one found: state, table, log and console."""
+        run, state, losses = self.run, self.state, self.state.epoch_losses
+        train_s = state.part_s
+        if part.last:
+            state.epoch, state.micro_batch = int(part.end), 0
+        before = state.history[-1]["samples"] if state.history else 0
+        row: dict[str, float] = {
+            "epoch": part.end, "step": state.step, "samples": state.samples, "lr": losses[-1][3],
+            "train_loss": statistics.fmean(row[4] for row in losses), **metrics, "train_s": train_s, "eval_s": eval_s,
+            "elapsed_s": run.log.elapsed_s(), "samples_per_s": (state.samples - before) / train_s,
+        }  # fmt: skip
+        state.history.append(row)
+        state.evaluations += 1
+        state.epoch_losses, state.part_s = [], 0.0
+        value = metrics[run.task.metric]
+        if state.best is None or is_better(run.task, value, state.best):
+            state.best = value
+        run.log.quality(run.task.metric_key, value, part.end)
+        run.log.event("train_loss", row["train_loss"], epoch_num=part.end)
+        run.log.event("throughput", row["samples_per_s"], epoch_num=part.end)
+        self.step.observers.evaluated(row)
+        if run.is_first:
+            run.folder.append_rows("epochs.csv", [row])
+            run.console.epoch(row, run.task.metric)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Metrics of the last evaluation."""
+        last = self.state.history[-1] if self.state.history else {}
+        return {key: value for key, value in last.items() if key not in NOT_METRICS}
+
+    def has_reached_before(self) -> bool:
+        """Whether a resumed run had met its target before; where that was within an epoch, this ends it."""
+        reached = epochs_to_target(self.run.config, self.run.task, self.state) is not None
+        if reached and self.state.evaluated > self.state.epoch:
+            self.run.log.epoch_stop(self.state.epoch + 1)
+        return reached
+
+    def stop_clock(self, status: Status, cause: Cause, reason: str = "") -> None:
+        """The scored time ends."""
+        self.run.log.run_stop(status, reason, cause)
+        self.rank_metrics.stop()

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -27,9 +28,11 @@ from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
 from hpcbench.config.schema import RunConfig
+from hpcbench.parallel.exposed import UNRECORDED, Recorder, recorded
 from hpcbench.parallel.group import Group
 from hpcbench.parallel.mesh import Mesh
 from hpcbench.parallel.peers import Peers
+from hpcbench.train.observers import Row, StepInfo, StepObserver
 from staging.errors import InputError
 
 COLUMNS = ("epoch", "step", "samples", "small_batch", "big_batch", "gradient_sq", "tr_sigma", "b_simple")
@@ -75,26 +78,37 @@ class Averages:
         return statistics.median(self.curve) if self.curve else None
 
 
-class NoiseScale:
+class NoiseScale(StepObserver):
     """Measures every ``every`` optimizer steps. Norms stay on the device until ``flush``.
 
     A measured step copies the gradients once per part after its first, since gradients accumulate, and sums those of
     each part over the ranks of ``mesh`` that share its samples. ``scaler`` is the gradient scaler of mixed precision,
-    whose factor is taken out.
+    whose factor is taken out. ``recorder`` is told of what is sent for it.
     """
 
+    name = "noise_scale"
+    table = "noise_scale.csv"
+
     def __init__(
-        self, parameters: Iterable[nn.Parameter], group: Group, every: int, scaler: Any = None, mesh: Mesh | None = None
+        self,
+        parameters: Iterable[nn.Parameter],
+        group: Group,
+        every: int,
+        scaler: Any = None,
+        mesh: Mesh | None = None,
+        recorder: Recorder = UNRECORDED,
     ) -> None:
         self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self.group = group
-        self.axes = list(mesh.axes.values()) if mesh is not None else []
+        self.channel = recorder.channel("noise_scale", group.latest, on_host=True)
+        axes = mesh.axes.values() if mesh is not None else ()
+        self.axes = [recorded(axis, recorder, "noise_scale") for axis in axes]
         self.counts = mesh is None or mesh.spatial_rank == 0
         """Whether the parts of this rank are counted here, not by another rank that has the same."""
         self.every = every
         self.scaler = scaler
         self.averages = Averages()
-        self.pending: list[tuple[int, int, int, Tensor]] = []
+        self.pending: list[tuple[StepInfo, Tensor]] = []
         self.before: list[Tensor] | None = None
         self.small: list[Tensor] = []
         self.begun = False
@@ -104,7 +118,7 @@ class NoiseScale:
         """Whether an optimizer step, counted from 1, is measured."""
         return step % self.every == 0
 
-    def start_part(self, step: int) -> None:
+    def before_backward(self, step: int) -> None:
         """Keep the gradients of earlier parts, before the backward pass of another."""
         if self.due(step) and self.begun:
             # Gradients accumulate, so those of a part are a difference.
@@ -113,7 +127,7 @@ class NoiseScale:
                 for parameter in self.parameters
             ]
 
-    def end_part(self, step: int, share: float) -> None:
+    def after_backward(self, step: int, share: float) -> None:
         """Take the norm of a part, whose mean loss had the weight ``share`` = b_i / B, before gradients are summed.
 
         A part without samples is none.
@@ -132,42 +146,54 @@ class NoiseScale:
         if self.counts:
             self.small.append(_square(own) / share)
 
-    def end_step(self, step: int, samples: int, step_samples: int) -> None:
-        """Take the norm of the whole step, after gradients are summed over ranks; ``samples`` are those so far."""
-        if not self.due(step):
+    def before_update(self, info: StepInfo) -> None:
+        """Take the norm of the whole step, after gradients are summed over ranks."""
+        if not self.due(info.number):
             return
         big = _square([parameter.grad for parameter in self.parameters if parameter.grad is not None])
         parts = big.new_full((), len(self.small))
         small = torch.stack(self.small).sum() if self.small else torch.zeros_like(big)
         scale = self._scale(big)
-        self.pending.append((step, samples, step_samples, torch.stack([parts, small / scale, big / scale])))
+        self.pending.append((info, torch.stack([parts, small / scale, big / scale])))
         self.small, self.begun = [], False
 
-    def flush(self, epoch: int) -> list[dict[str, Any]]:
+    def flush(self, epoch: int) -> list[Row]:
         """Rows of ``noise_scale.csv``, the same on all ranks; waits for the device.
 
         A step with a single part (the last of an epoch may be) has none, nor one that overflowed half precision.
         """
         if not self.pending:
             return []
-        found = torch.stack([values for *_, values in self.pending])
+        found = torch.stack([values for _, values in self.pending])
         mine = found[:, :2].contiguous()
-        sums, bigs = self.group.all_reduce_sum(mine).tolist(), found[:, 2].tolist()
-        rows = []
-        for (step, samples, step_samples, _), (parts, small), big in zip(self.pending, sums, bigs, strict=True):
+        with self.channel.message() if self.group.world_size > 1 else nullcontext():
+            sums = self.group.all_reduce_sum(mine).tolist()
+        bigs = found[:, 2].tolist()
+        rows: list[Row] = []
+        for (info, _), (parts, small), big in zip(self.pending, sums, bigs, strict=True):
             if parts >= 2 and math.isfinite(small) and math.isfinite(big):
-                gradient_sq, tr_sigma = estimate(parts, step_samples, small, big)
+                gradient_sq, tr_sigma = estimate(parts, info.step_samples, small, big)
                 b_simple = self.averages.add(gradient_sq, tr_sigma)
                 shown = b_simple if math.isfinite(b_simple) else ""
-                values = (epoch, step, samples, step_samples / parts, step_samples, gradient_sq, tr_sigma, shown)
+                values = (
+                    epoch, info.number, info.samples, info.step_samples / parts, info.step_samples, gradient_sq,
+                    tr_sigma, shown,
+                )  # fmt: skip
                 rows.append(dict(zip(COLUMNS, values, strict=True)))
         self.pending.clear()
         return rows
 
-    def restore(self, rows: Iterable[tuple[float, float]]) -> None:
-        """Continue the averages of a resumed run, from |G|^2 and tr(Sigma) of its measurements."""
-        for gradient_sq, tr_sigma in rows:
-            self.averages.add(gradient_sq, tr_sigma)
+    def state_dict(self) -> dict[str, Any]:
+        """The averages and the curve of their ratio."""
+        return {**vars(self.averages), "curve": list(self.averages.curve)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue the averages of a resumed run."""
+        vars(self.averages).update(state)
+
+    def summary(self) -> dict[str, Any]:
+        """The noise scale of the run."""
+        return {"noise_scale": self.averages.median()}
 
     def _scale(self, like: Tensor) -> Tensor:
         """The square of the scaler's factor, without waiting for the device."""

@@ -31,10 +31,25 @@ def uniform(keys: Tensor, stream: int, count: int) -> Tensor:
 
     ``stream`` separates users of one key, such as two dropout layers. The numbers are multiples of 2**-24.
     """
+    if torch.compiler.is_compiling() and keys.device.type == "cpu":
+        compiled: Tensor = torch.ops.hpcbench.uniform(keys, stream, count)
+        return compiled
+    return _uniform(keys, stream, count)
+
+
+def _uniform(keys: Tensor, stream: int, count: int) -> Tensor:
     base = _mix(keys ^ _signed(_mix_number((stream + 1) * GOLDEN)))
     counter = _steps(torch.arange(count, dtype=torch.int64, device=keys.device))
     bits = _shift_right(_mix(base[:, None] + counter), 40).float()
     return bits * 2.0**-24
+
+
+# What torch 2.13 compiles of this for a processor writes beyond its memory where ``count`` is no multiple of a vector
+# register, and gives other numbers. So there it is an operation that is called and not compiled.
+_operation = torch.library.custom_op(
+    "hpcbench::uniform", _uniform, mutates_args=(), schema="(Tensor keys, int stream, int count) -> Tensor"
+)
+_operation.register_fake(lambda keys, stream, count: keys.new_empty((len(keys), count), dtype=torch.float32))
 
 
 def _steps(counter: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,15 +14,17 @@ import torch
 from hpcbench import __version__
 from hpcbench.config.resolve import as_tree
 from hpcbench.config.schema import RunConfig
-from hpcbench.parallel.data_ranks import deal_to_nodes
 from hpcbench.parallel.environment import make_fabric
-from hpcbench.parallel.fabric import Fabric
 from hpcbench.parallel.group import Group, connect
+from hpcbench.parallel.precision import PrecisionPolicy
+from hpcbench.parallel.simulated_ranks import deal_to_nodes
 from hpcbench.parallel.threads import threads_per_rank
 from staging.errors import EveryRankError, InputError
 from staging.ranks.abort import AbortWatcher
+from staging.ranks.collective_errors import raise_first, run_together
 from staging.ranks.launch import Launch
-from staging.ranks.together import raise_first, run_together
+from staging.ranks.process_exit import leave
+from staging.ranks.signals import Interrupted
 
 T = TypeVar("T")
 
@@ -32,7 +35,8 @@ class Ranks:
 
     launch: Launch
     group: Group
-    fabric: Fabric
+    device: torch.device
+    precision: PrecisionPolicy
     threads: int
     watcher: AbortWatcher
 
@@ -48,28 +52,43 @@ def connect_ranks(launch: Launch, found: RunConfig | InputError) -> Iterator[Ran
     A rank that found no configuration brings its ``InputError``, which then ends all ranks, and is reported once.
     """
     config = RunConfig() if isinstance(found, InputError) else found
-    fabric = make_fabric(launch, config)
-    group = connect(launch, fabric.device, timeout_s=config.parallel.timeout_s)
+    with unwatched(launch):
+        fabric, precision = make_fabric(launch, config)
+        group = connect(launch, fabric.device, timeout_s=config.parallel.timeout_s)
+        problem = str(found) if isinstance(found, InputError) else None
+        try:
+            raise_first(group.all_gather_object(("", problem)), launch.rank)
+        except EveryRankError:
+            group.close()
+            raise
+        threads = threads_per_rank(group, config.parallel.threads)
+        torch.set_num_threads(threads)
+        group.agree("the version of hpcbench", __version__)
+        group.agree("the configuration", as_tree(config))
+        watcher = AbortWatcher(group, program="hpcbench", with_parent="HPCBENCH_SPAWNED" in os.environ)
     try:
-        raise_first(group.all_gather_object(("", str(found) if isinstance(found, InputError) else None)), launch.rank)
-    except EveryRankError:
-        group.close()
-        raise
-    threads = threads_per_rank(group, config.parallel.threads)
-    torch.set_num_threads(threads)
-    group.agree("the version of hpcbench", __version__)
-    group.agree("the configuration", as_tree(config))
-    try:
-        with AbortWatcher(group, program="hpcbench", with_parent="HPCBENCH_SPAWNED" in os.environ) as watcher:
+        with watcher:
             if config.parallel.simulated_nodes is not None:
                 group.launch = on_simulated_nodes(
                     group.launch, config.parallel.simulated_nodes, config.parallel.simulated_ranks
                 )
-            yield Ranks(group.launch, group, fabric, threads, watcher)
+            yield Ranks(group.launch, group, fabric.device, precision, threads, watcher)
     except EveryRankError:
         group.close()
         raise
     group.close()
+
+
+@contextmanager
+def unwatched(launch: Launch) -> Iterator[None]:
+    """Before the ranks watch each other: one that a signal ends does not wait for all others in MPI's Finalize."""
+    try:
+        yield
+    except Interrupted as error:
+        if launch.world_size > 1:
+            error.speaks = launch.rank == 0
+            atexit.register(leave, error.exit_code)
+        raise
 
 
 def on_simulated_nodes(launch: Launch, nodes: int, simulated_ranks: int | None = None) -> Launch:

@@ -1,25 +1,42 @@
-"""One training run from first to last: open, clock, stage, train, close. The loop itself is in ``loop``."""
+"""One training run from first to last: setup, clock, stage, train, finalize. The loop itself is in ``loop``."""
 
 from __future__ import annotations
 
 import errno
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from hpcbench.application import Application
+from hpcbench.batch.preemption import was_preempted
 from hpcbench.config.schema import RunConfig
-from hpcbench.exits import DONE, TARGET_NOT_REACHED, Aborted
-from hpcbench.train.close import close_run
-from hpcbench.train.context import Run
-from hpcbench.train.interrupt import Interrupts
-from hpcbench.train.loop import train
-from hpcbench.train.open import open_run
-from hpcbench.train.parts import has_all_steps
-from hpcbench.train.ranks import Ranks, connect_ranks
-from hpcbench.train.stage import drop_caches, stage_dataset
+from hpcbench.exits import DONE, TARGET_NOT_REACHED, Aborted, Cause
+from hpcbench.measure.process_age import process_age_s
+from hpcbench.results.checkpoint_files import complete, resume_advice
+from hpcbench.train.context import RunContext
+from hpcbench.train.dataset_staging import drop_caches, stage_dataset
+from hpcbench.train.finalize import Ending, Finalizer
+from hpcbench.train.hang_watch import HangWatch
+from hpcbench.train.loop import Trainer
+from hpcbench.train.memory_limits import is_out_of_memory
+from hpcbench.train.progress import Bounds
+from hpcbench.train.rank_metrics import node_name
+from hpcbench.train.ranks import connect_ranks
+from hpcbench.train.setup import has_simulated_nodes, set_up
+from hpcbench.train.warm_up import is_due, warm_up
+from staging.cli import said_once
+from staging.phase_timer import PhaseTimer
+from staging.ranks.abort import OTHERS_FIRST_S, AbortWatcher
 from staging.ranks.launch import detect
-from staging.spans import Spans
+from staging.ranks.process_exit import cause_of, is_told
+from staging.ranks.signals import Interrupts, warning_time
+
+ASK_S = 3.0
+"""How long Slurm may take to say whether it preempts the job."""
 
 
 def run_training(
@@ -29,61 +46,133 @@ def run_training(
 
     Raises ``InputError`` before anything is written, if the input is bad; ``Aborted`` when the run had to stop.
     """
-    spans = Spans(start=process_start())
-    with Interrupts() as interrupts, connect_ranks(detect(os.environ), config) as ranks:
-        run = open_run(application, config, ranks, spans, interrupts, run_dir, resume=resume, again=again)
-        ranks.watcher.on_abort = lambda reason: close_run(run, "aborted", reason)
+    timer = PhaseTimer(start=process_start())
+    with (
+        Interrupts(said_once(warning_time)) as interrupts,
+        connect_ranks(detect(os.environ), config) as ranks,
+        HangWatch(
+            ranks.group, ranks.watcher, Bounds(config.parallel.hang_s),
+            node=node_name(ranks.launch, has_simulated_nodes(config)),
+        ) as watch,
+    ):  # fmt: skip
+        with report_memory_errors():
+            trainer = set_up(
+                application, config, ranks, timer, interrupts, run_dir, resume=resume, again=again, watch=watch
+            )
+        end = Finalizer(trainer, watch.stop)
+        ranks.watcher.on_abort = lambda reason: end(
+            "aborted", ended_elsewhere(ranks.watcher, reason, stands_in=watch.stands_in)
+        )
         try:
-            return execute(run, ranks)
+            with trainer.checkpoints.writer:
+                return execute(trainer, end)
         except BaseException as error:
-            ended = explain(error, run)
-            close_run(run, "aborted", str(ended) or type(ended).__name__)
+            watch.stop()
+            ended = explain(error, trainer.run)
+            # What breaks here may follow from what another rank has met, which is then written down as the reason.
+            if is_told(ended) or ranks.watcher.reason_from_elsewhere(OTHERS_FIRST_S) is None:
+                end("aborted", if_preempted(ending_of(ended), trainer.run))
             raise ended from (None if ended is not error else error.__cause__)
+        finally:
+            watch.stop()
+            trainer.data.close()
 
 
-def execute(run: Run, ranks: Ranks) -> int:
+@contextmanager
+def report_memory_errors() -> Iterator[None]:
+    """Inside it, memory that runs out is a line. Raises ``Aborted``."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        lower = "lower the size of the model, or start fewer ranks on a node"
+        raise Aborted(f"memory ran out before the run began; {lower}") from None
+
+
+def execute(trainer: Trainer, end: Finalizer) -> int:
     """The clock, and everything inside it."""
-    drop_caches(run)
-    run.own.start(run.device, run.config.measure.probe)
-    if not run.config.staging.timed:
-        stage_dataset(run, ranks.watcher)
-    spans = run.phases.spans
-    spans.add("init", spans.other())
+    run, data = trainer.run, trainer.data
+    timed, epoch = run.config.staging.timed, trainer.state.epoch
+    drop_caches(run, data.files())
+    if run.config.measure.probe:
+        trainer.rank_metrics.probe(run.device)
+    if not timed:
+        stage_dataset(run, data, epoch)
+    if is_due(run) and not run.log.is_finished:
+        took = warm_up(run, data, trainer.step)
+        run.console.say("not warmed up" if took is None else f"compiled and warmed up in {took:.1f} s")
+    timer = run.phases.timer
+    timer.add("init", timer.other())
     run.log.init_stop()
     run.group.barrier()
+    if run.log.is_finished:
+        trainer.recorder.take_no_energy()
+    else:
+        trainer.rank_metrics.start(run.device)
     run.log.run_start()
-    if run.config.staging.timed:
-        stage_dataset(run, ranks.watcher)
-    ranks.together(run.task.load)
+    if timed:
+        stage_dataset(run, data, epoch)
+    run.together(lambda: run.task.load(data.config))
     with run.interrupts.deferred():
-        reached = run.already_reached() or train(run)
+        reached = trainer.train()
+        with run.phases.phase("checkpoint"):
+            trainer.checkpoints.writer.wait()
+        trainer.vote.close()
     run.interrupts.too_late(others=run.launch.world_size > 1)
-    if reached or run.config.train.target is None:
-        close_run(run, "success")
+    if reached:
+        end("success", Ending("target"))
         return DONE
-    limit = f"{run.state.step} steps" if has_all_steps(run) else f"{run.state.epoch} epochs"
+    by_steps = trainer.schedule.has_all_steps(trainer.state)
+    cause: Cause = "steps" if by_steps else "epochs"
+    if run.config.train.target is None:
+        end("success", Ending(cause))
+        return DONE
+    limit = f"{trainer.state.step} steps" if by_steps else f"{trainer.state.epoch} epochs"
     reason = f"target {run.task.metric} {run.config.train.target} not reached in {limit}"
-    close_run(run, "target_not_reached", reason)
+    end("target_not_reached", Ending(cause, reason))
     run.console.say(reason)
     return TARGET_NOT_REACHED
 
 
-def explain(error: BaseException, run: Run) -> BaseException:
+def explain(error: BaseException, run: RunContext) -> BaseException:
     """Turn what ended a run into the error that a user reads."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = error.filename or run.folder.path
-        return Aborted(f"no space left on the disk of {where}; free some and resume with --resume")
+        reason = f"no space left on the disk of {where}; free some and {resume_advice(run.folder.checkpoints)}"
+        return Aborted(reason, cause="full_disk")
+    if is_out_of_memory(error):
+        where = "the host" if run.device.type == "cpu" else run.device_name
+        smaller = "start a new run with a smaller batch or model"
+        advice = f"{resume_advice(run.folder.checkpoints)} where more is free, or {smaller}"
+        return Aborted(f"the memory of {where} ran out; {advice if complete(run.folder.checkpoints) else smaller}")
     if isinstance(error, OSError) and error.filename is not None:
-        return Aborted(f"{error.filename}: {error.strerror}; see to it and resume with --resume")
+        return Aborted(f"{error.filename}: {error.strerror}; see to it and {resume_advice(run.folder.checkpoints)}")
     if isinstance(error, KeyboardInterrupt):
-        error = Aborted("signal SIGINT", 130)
+        error = Aborted("signal SIGINT", 130, cause="signal", signal="SIGINT")
     if isinstance(error, Aborted):
         error.speaks = run.is_first
     return error
 
 
+def ending_of(error: BaseException) -> Ending:
+    """How a run ended that an error ended."""
+    why = cause_of(error)
+    agreed = isinstance(error, Aborted) and error.everywhere
+    return Ending(cast("Cause", why["cause"]), str(error) or type(error).__name__, why["signal"], agreed=agreed)
+
+
+def ended_elsewhere(watcher: AbortWatcher, reason: str, *, stands_in: bool = False) -> Ending:
+    """How a run ended on a rank that another one, its death or its hang ends; see ``Ending`` for ``stands_in``."""
+    return Ending(cast("Cause", watcher.cause), reason, watcher.signal, stands_in=stands_in)
+
+
+def if_preempted(ending: Ending, run: RunContext) -> Ending:
+    """``ending``, whose cause is preemption where Slurm says so; it is asked while there is time to write the end."""
+    asked = run.is_first and ending.signal == "SIGTERM" and run.interrupts.seconds_left() > ASK_S
+    return replace(ending, cause="preempted") if asked and was_preempted(os.environ, ASK_S) else ending
+
+
 def process_start() -> float:
     """When this process began, on the clock of ``time.perf_counter``, so that imports count as initialisation."""
-    import psutil
-
-    return time.perf_counter() - (time.time() - psutil.Process().create_time())
+    return time.perf_counter() - process_age_s()

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from hpcbench.config.schema import RunConfig
 from hpcbench.data.sampler import Indices, Shards
-from hpcbench.parallel.data_ranks import deal_to_nodes
+from hpcbench.parallel.simulated_ranks import deal_to_nodes
 from hpcbench.parallel.staging_world import staging_world
+from hpcbench.train.context import RunContext
+from hpcbench.train.data_path import DataPath
+from hpcbench.train.dataset_staging import names, options_of
 from hpcbench.train.node_shard import sample_files
-from hpcbench.train.shards import check_homes, log_schedule
-from hpcbench.train.stage import names, options_of_run
+from hpcbench.train.shard_staging import check_homes, log_schedule
 from staging.moving.counters import Counters
 from staging.planning.plan import make_plan
 from staging.prepare import open_source, settled
-from staging.ranks.together import together
+from staging.ranks.collective_errors import together
 from staging.ranks.world import World
-
-if TYPE_CHECKING:
-    from hpcbench.train.context import Run
 
 
 def places_without_moving(config: RunConfig) -> bool:
@@ -29,32 +28,33 @@ def places_without_moving(config: RunConfig) -> bool:
     return config.staging.placement == "shard" and not config.staging.destination
 
 
-def draw_homes(run: Run) -> None:
-    """Before an epoch: where the run has simulated shards, give the samples their homes; collective.
+def draw_homes(run: RunContext, data: DataPath, epoch: int) -> None:
+    """After ``epoch`` epochs: where the run has simulated shards, give the samples their homes; collective.
 
     They are those of a staging before the first epoch and, with ``staging.reshuffle``, of a new draw before each other.
     Raises ``InputError`` on all ranks for shards that cannot be trained on.
     """
-    if not places_without_moving(run.config) or (run.shards is not None and not run.config.staging.reshuffle):
+    if not places_without_moving(run.config) or (data.shards is not None and not run.config.staging.reshuffle):
         return
     world, nodes = staging_world(run.group), run.config.parallel.simulated_nodes or 1
-    shards = Shards(drawn_homes(run, world, nodes), tuple(deal_to_nodes(run.data_ranks.total, nodes)))
+    homes = drawn_homes(run, data.training, epoch, world, nodes)
+    shards = Shards(homes, tuple(deal_to_nodes(run.data_ranks.total, nodes)))
     together(world, lambda: check_homes(run.config, shards))
-    first = run.shards is None
-    run.shards = shards
-    run.cut_epoch()
+    first = data.shards is None
+    data.shards = shards
+    data.share_out_epoch()
     if first:
-        log_schedule(run)
+        log_schedule(run, data, epoch)
 
 
-def drawn_homes(run: Run, world: World, nodes: int) -> Indices:
+def drawn_homes(run: RunContext, training: Any, epoch: int, world: World, nodes: int) -> Indices:
     """The node of each training sample by the plan of a staging; collective."""
-    options = settled(options_of_run(run))
+    options = settled(options_of(run.application, run.config, run.seed, epoch))
     listing = open_source(options, world, Counters(), names(run.application, run.config)).listing
     plan = make_plan(
         listing, nodes, [1] * nodes, "shard", "direct", options.seed, shuffle=options.shuffle,
         replicate_also=options.replicate_also,
     )  # fmt: skip
     entry, root = {name: number for number, name in enumerate(listing.names)}, Path(run.config.data.root)
-    files = sample_files(run.application, run.config, run.training)
+    files = sample_files(run.application, run.config, training)
     return plan.home[[entry[path.relative_to(root).as_posix()] for path in files]].astype(np.int64)

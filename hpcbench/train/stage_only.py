@@ -8,11 +8,11 @@ import secrets
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
 from hpcbench.train.build import open_data
-from hpcbench.train.interrupt import Interrupts
+from hpcbench.train.dataset_staging import check_transform, names, options_of, world_of
 from hpcbench.train.ranks import connect_ranks
-from hpcbench.train.stage import check_transform, names, options_of, world_of
 from staging.errors import InputError
 from staging.ranks.launch import detect
+from staging.ranks.signals import Interrupts
 from staging.stage import stage
 
 

@@ -22,10 +22,18 @@ class State:
     """How often the run was continued from a checkpoint."""
     best: float | None = None
     """Best validation metric so far."""
+    evaluations: int = 0
+    """Over all attempts, with those whose steps were lost."""
+    checkpoints: int = 0
+    """Written so far, over all attempts."""
     history: list[dict[str, float]] = field(default_factory=list)
     """One row per evaluation, as in ``epochs.csv``."""
+    part_s: float = 0.0
+    """Seconds of training since the last evaluation, of this attempt up to its checkpoint and of those before it."""
     epoch_losses: list[list[float]] = field(default_factory=list)
     """Rows of ``steps.csv`` since the last evaluation."""
+    observers: dict[str, Any] = field(default_factory=dict)
+    """States of the observers, by name."""
 
     @property
     def evaluated(self) -> float:

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
+from hpcbench.config.schema import RunConfig
+
 
 class Task(ABC):
     """The problem that a model is trained on.
@@ -20,8 +22,11 @@ class Task(ABC):
     better: Literal["lower", "higher"]
     columns: tuple[str, ...]
 
-    def load(self) -> None:
-        """Read what the task needs from the dataset, such as statistics. Called once, inside the timed region."""
+    def load(self, config: RunConfig) -> None:
+        """Read what the task needs from the dataset that ``config`` names, such as statistics.
+
+        Called once, inside the timed region; ``config.data.root`` is where the dataset was staged to.
+        """
 
     def reads_parts(self, training: bool) -> bool:
         """Whether ``prepare`` makes of a part of the inputs the same as of that part in whole samples.

@@ -10,9 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hpcbench.train.observers import Row, StepInfo, StepObserver
 
-class TrustRatios:
+
+class TrustRatios(StepObserver):
     """Records every ``every`` optimizer steps what ``optimizer``, a ``LayerwiseOptimizer``, did to each layer."""
+
+    table = "trust_ratios.csv"
 
     def __init__(self, optimizer: Any, model: nn.Module, every: int) -> None:
         self.optimizer = optimizer
@@ -20,19 +24,19 @@ class TrustRatios:
         self.names = {parameter: name for name, parameter in model.named_parameters()}
         self.pending: list[tuple[int, list[str], Tensor]] = []
 
-    def before(self, step: int) -> None:
-        """Ask the optimizer for its ratios, if ``step``, counted from 1, is recorded."""
-        self.optimizer.record = step % self.every == 0
+    def before_optimizer(self, info: StepInfo) -> None:
+        """Ask the optimizer for its ratios, if the step is recorded."""
+        self.optimizer.record = info.number % self.every == 0
 
-    def after(self, step: int) -> None:
+    def after_optimizer(self, info: StepInfo, loss: Tensor) -> None:
         """Keep what was asked for."""
         if self.optimizer.record and self.optimizer.recorded:
             names = [self.names[parameter] for parameters, _ in self.optimizer.recorded for parameter in parameters]
-            self.pending.append((step, names, torch.cat([ratios for _, ratios in self.optimizer.recorded])))
+            self.pending.append((info.number, names, torch.cat([ratios for _, ratios in self.optimizer.recorded])))
 
-    def flush(self, epoch: int) -> list[dict[str, Any]]:
+    def flush(self, epoch: int) -> list[Row]:
         """Rows of ``trust_ratios.csv``, one per layer and step; waits for the device."""
-        rows = [
+        rows: list[Row] = [
             {"epoch": epoch, "step": step, "layer": name, "trust_ratio": ratio}
             for step, names, ratios in self.pending
             for name, ratio in zip(names, ratios.tolist(), strict=True)

@@ -38,13 +38,14 @@ def read_block(
     run, done = len(read[last]) * strides[last], 0
     for place in product(*read[:last]) if run else ():
         first = sum(number * stride for number, stride in zip((*place, read[last].start), strides, strict=False))
-        _fill(file, path, view[done : done + run], start + first)
+        fill(file, path, view[done : done + run], start + first)
         done += run
     inner = tuple(slice(part.start, part.stop) for part in wanted[last + 1 :])
     return np.ascontiguousarray(array[(slice(None),) * (last + 1) + inner])
 
 
-def _fill(file: int, path: Path, view: memoryview, offset: int) -> None:
+def fill(file: int, path: Path, view: memoryview, offset: int) -> None:
+    """Fill ``view`` with the bytes of the open ``file`` from ``offset`` on; ``DataError`` of ``path`` if it ends."""
     done = 0
     while done < len(view):
         count = os.preadv(file, [view[done:]], offset + done)

@@ -19,6 +19,8 @@ Feature = list[memoryview] | npt.NDArray[Any]
 
 BYTES, FLOAT, INT64 = 1, 2, 3
 VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
+MOST_FIELDS = 1 << 18
+"""Fields, and packed integers, of an Example that are decoded; it takes less than a second."""
 
 
 def encode_example(features: Mapping[str, Buffer | Sequence[Buffer] | npt.NDArray[Any]]) -> bytes:
@@ -38,15 +40,17 @@ def decode_example(data: Buffer, path: object = "tf.train.Example") -> dict[str,
     """Decode to features by name: a list of memoryviews into ``data``, a float32 (n,) array or an int64 (n,) array.
 
     Packed and unpacked numbers are read and unknown fields skipped. Raises ``DataError`` naming ``path`` where a
-    length or tag does not fit into what is there. A feature without a value is an empty list.
+    length or tag does not fit into what is there, and for more than ``MOST_FIELDS`` of them, since millions take
+    minutes. A feature without a value is an empty list.
     """
     found: dict[str, Feature] = {}
+    message = _Message(memoryview(data), iter(range(MOST_FIELDS)))
     try:
-        for features in _submessages(memoryview(data), 1):
-            for entry in _submessages(features, 1):
-                names = list(_submessages(entry, 1))
-                name = bytes(names[-1]).decode() if names else ""
-                found[name] = _value(list(_submessages(entry, 2)))
+        for features in message.submessages(1):
+            for entry in features.submessages(1):
+                names = list(entry.submessages(1))
+                name = bytes(names[-1].data).decode() if names else ""
+                found[name] = _value(list(entry.submessages(2)))
     except (_Malformed, UnicodeDecodeError) as error:
         raise DataError(path, f"is not a tf.train.Example ({error})", "check what wrote it, or copy it again") from None
     return found
@@ -96,53 +100,70 @@ def _read_varint(data: memoryview, offset: int) -> tuple[int, int]:
     raise _Malformed("a number has more than ten bytes")
 
 
-def _fields(data: memoryview) -> Iterator[tuple[int, int, memoryview, int]]:
-    """Each field of a message: its number, wire type, bytes, and value where it is a varint."""
-    offset = 0
-    while offset < len(data):
-        tag, offset = _read_varint(data, offset)
-        field, wire = tag >> 3, tag & 7
-        start, number = offset, 0
-        if wire == VARINT:
-            number, offset = _read_varint(data, offset)
-        elif wire == DELIMITED:
-            length, start = _read_varint(data, offset)
-            offset = start + length
-        elif wire in (FIXED32, FIXED64):
-            offset += 4 if wire == FIXED32 else 8
-        else:
-            raise _Malformed(f"wire type {wire} is not known")
-        if not 0 < field < 1 << 29:
-            raise _Malformed(f"field number {field} is not allowed")
-        if offset > len(data):
-            raise _Malformed(f"field {field} says {offset - start} bytes and {len(data) - start} are there")
-        yield field, wire, data[start:offset], number
+class _Message:
+    """A message of fields; all messages of an Example draw from one ``budget`` of fields."""
+
+    def __init__(self, data: memoryview, budget: Iterator[int]) -> None:
+        self.data = data
+        self.budget = budget
+
+    def fields(self) -> Iterator[tuple[int, int, memoryview, int]]:
+        """Each field: its number, wire type, bytes, and value where it is a varint."""
+        data, offset = self.data, 0
+        while offset < len(data):
+            self.spend()
+            tag, offset = _read_varint(data, offset)
+            field, wire = tag >> 3, tag & 7
+            start, number = offset, 0
+            if wire == VARINT:
+                number, offset = _read_varint(data, offset)
+            elif wire == DELIMITED:
+                length, start = _read_varint(data, offset)
+                offset = start + length
+            elif wire in (FIXED32, FIXED64):
+                offset += 4 if wire == FIXED32 else 8
+            else:
+                raise _Malformed(f"wire type {wire} is not known")
+            if not 0 < field < 1 << 29:
+                raise _Malformed(f"field number {field} is not allowed")
+            if offset > len(data):
+                raise _Malformed(f"field {field} says {offset - start} bytes and {len(data) - start} are there")
+            yield field, wire, data[start:offset], number
+
+    def submessages(self, field: int) -> Iterator[_Message]:
+        """The length-delimited values of field ``field``."""
+        return (
+            _Message(value, self.budget)
+            for number, wire, value, _ in self.fields()
+            if number == field and wire == DELIMITED
+        )
+
+    def spend(self) -> None:
+        """Count one more field, or packed integer."""
+        if next(self.budget, None) is None:
+            raise _Malformed(f"it has more than {MOST_FIELDS} fields")
 
 
-def _submessages(data: memoryview, field: int) -> Iterator[memoryview]:
-    """The length-delimited values of field ``field``."""
-    return (value for number, wire, value, _ in _fields(data) if number == field and wire == DELIMITED)
-
-
-def _value(messages: list[memoryview]) -> Feature:
+def _value(messages: list[_Message]) -> Feature:
     """The value of a Feature; of several kinds the last one counts, and pieces of one kind are joined."""
-    kind, lists = 0, list[memoryview]()
+    kind, lists = 0, list[_Message]()
     for message in messages:
-        for field, wire, value, _ in _fields(message):
+        for field, wire, value, _ in message.fields():
             if field in (BYTES, FLOAT, INT64) and wire == DELIMITED:
-                lists = [*lists, value] if field == kind else [value]
-                kind = field
+                if field != kind:
+                    kind, lists = field, []
+                lists.append(_Message(value, message.budget))
     if kind == FLOAT:
         return _floats(lists)
     if kind == INT64:
         return _integers(lists)
-    return [value for part in lists for value in _submessages(part, 1)]
+    return [value.data for part in lists for value in part.submessages(1)]
 
 
-def _floats(lists: list[memoryview]) -> npt.NDArray[np.float32]:
+def _floats(lists: list[_Message]) -> npt.NDArray[np.float32]:
     pieces = []
     for part in lists:
-        for field, wire, value, _ in _fields(part):
+        for field, wire, value, _ in part.fields():
             if field == 1 and wire in (DELIMITED, FIXED32):
                 if len(value) % 4:
                     raise _Malformed(f"{len(value)} bytes of floats are not a multiple of 4")
@@ -151,15 +172,16 @@ def _floats(lists: list[memoryview]) -> npt.NDArray[np.float32]:
     return joined.astype(np.float32, copy=False)
 
 
-def _integers(lists: list[memoryview]) -> npt.NDArray[np.int64]:
+def _integers(lists: list[_Message]) -> npt.NDArray[np.int64]:
     numbers = []
     for part in lists:
-        for field, wire, value, number in _fields(part):
+        for field, wire, value, number in part.fields():
             if field == 1 and wire == VARINT:
                 numbers.append(number)
             elif field == 1 and wire == DELIMITED:
                 offset = 0
                 while offset < len(value):
+                    part.spend()
                     packed, offset = _read_varint(value, offset)
                     numbers.append(packed)
     return np.array(numbers, np.uint64).astype(np.int64)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,8 +16,16 @@ import numpy.typing as npt
 
 from staging.atomic import replacing
 from staging.errors import DataError
+from staging.formats.hdf5_chunks import filters_of, read_chunks
+from staging.formats.regular import MOST_BYTES, opened, read_at_most
 
 AGAIN = "copy it again, or remove it from the set"
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+MOST_DATASETS = 1000
+"""Datasets of a file that are looked at."""
+MOST_LINKS = 8
+WHOLE_PIECE = 64 << 20
+"""Bytes that are read at a time where a whole file is."""
 DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError, MemoryError)
 WRITTEN_FORM = ("earliest", "v110")  # readable by every HDF5 since 1.8
 KINDS = {"f": "floating point", "i": "integer", "u": "unsigned integer", "b": "boolean"}
@@ -30,24 +40,50 @@ def read_dataset(
     shape: Sequence[int | None] | None = None,
     dtype_kind: str | None = None,
     selection: Selection | None = None,
+    most: int = MOST_BYTES,
+    file: h5py.File | None = None,
 ) -> npt.NDArray[Any]:
     """Read dataset ``key`` of ``path``, or the ``selection`` of it, in the machine's byte order.
 
+    ``file`` is ``path`` where ``open_hdf5`` has it open already, which saves as much time as reading a small dataset.
     ``shape`` is what the whole dataset must have (``None`` for any length of an axis) and ``dtype_kind`` the kinds of
-    NumPy type that are accepted, such as ``"f"`` or ``"iu"``. Raises ``DataError`` with what was found and what was
-    expected when the file is missing, truncated or not HDF5, or the dataset is missing, of another form or damaged.
+    NumPy type that are accepted, such as ``"f"`` or ``"iu"``. Where ``shape`` leaves a length open, no more than
+    ``most`` bytes are read. Raises ``DataError`` with what was found and what was expected when the file is missing,
+    not a regular file, truncated or not HDF5, or the dataset is missing, of another form or size, in another file, or
+    damaged.
     """
-    with _open(path) as file:
+    with open_hdf5(path) if file is None else nullcontext(file) as open_file:
         try:
-            dataset = file.get(key)
-            if not isinstance(dataset, h5py.Dataset):
-                there = _names(file)
-                raise DataError(path, f"has no dataset '{key}', it has {there}", "check data.format and data.root")
+            dataset = _find(path, open_file, key)
             _check(path, key, dataset, shape, dtype_kind)
-            array = np.asarray(dataset[() if selection is None else selection])
+            if shape is None or None in shape:
+                _check_size(path, key, dataset, selection, most)
+            array = read_selected(path, key, dataset, selection)
         except DAMAGE as error:
             raise DataError(path, f"dataset '{key}' cannot be read ({_brief(error)})", AGAIN) from None
     return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def check_whole(path: Path, most: int) -> None:
+    """Read every dataset of ``path`` to its end, in pieces. Raises ``DataError`` for the first thing wrong with it.
+
+    That is, beside what ``read_dataset`` refuses: datasets of more than ``most`` bytes together, and bytes behind the
+    end of what HDF5 wrote.
+    """
+    with open_hdf5(path) as file:
+        try:
+            shapes = _describe(file)
+            total = sum(prod(shape) * np.dtype(dtype).itemsize for shape, dtype in shapes.values())
+            if total > most:
+                raise DataError(path, f"holds {total} bytes in its datasets where at most {most} are expected", AGAIN)
+            for key, (shape, _) in shapes.items():
+                dataset = _find(path, file, key)
+                rows = max(1, WHOLE_PIECE * shape[0] // max(dataset.nbytes, 1)) if shape else 1
+                for start in range(0, shape[0], rows) if shape else (None,):
+                    read_selected(path, key, dataset, None if start is None else (slice(start, start + rows),))
+        except DAMAGE as error:
+            raise DataError(path, f"cannot be read to its end ({_brief(error)})", AGAIN) from None
+    _check_end(path)
 
 
 def write_datasets(path: Path, arrays: Mapping[str, npt.ArrayLike], compression: Literal["gzip"] | None = None) -> None:
@@ -69,7 +105,7 @@ def write_datasets(path: Path, arrays: Mapping[str, npt.ArrayLike], compression:
 
 def describe(path: Path) -> dict[str, tuple[tuple[int, ...], str]]:
     """Shape and type of every dataset in ``path``, by key; no data is read. Raises ``DataError`` as above."""
-    with _open(path) as file:
+    with open_hdf5(path) as file:
         try:
             return _describe(file)
         except DAMAGE as error:
@@ -79,25 +115,97 @@ def describe(path: Path) -> dict[str, tuple[tuple[int, ...], str]]:
 def _describe(file: h5py.File) -> dict[str, tuple[tuple[int, ...], str]]:
     found: dict[str, tuple[tuple[int, ...], str]] = {}
 
-    def visit(name: str, item: object) -> None:
+    def visit(name: str, item: object) -> bool | None:
         if isinstance(item, h5py.Dataset):
             found[name] = (tuple(item.shape or ()), str(item.dtype))
+        return True if len(found) >= MOST_DATASETS else None
 
     file.visititems(visit)
     return found
 
 
-def _open(path: Path) -> h5py.File:
-    # without locks, since a set is only read and shared filesystems often refuse them
+@contextmanager
+def open_hdf5(path: Path) -> Iterator[h5py.File]:
+    """``path`` open for reading. Raises ``DataError`` unless it is a regular file that HDF5 can open."""
+    with opened(path) as descriptor:
+        try:
+            # By its descriptor: whatever stands under the name by now, this is a regular file.
+            # Without locks, since a set is only read and shared filesystems often refuse them.
+            file = h5py.File(f"/proc/self/fd/{descriptor.fileno()}", "r", locking=False)
+        except DAMAGE as error:
+            reason = str(error)
+            if "signature not found" in reason:
+                raise DataError(path, "is not an HDF5 file", "check data.format, or copy it again") from None
+            raise DataError(path, f"cannot be opened ({_brief(error)})", AGAIN) from None
+        with file:
+            yield file
+
+
+def _find(path: Path, file: h5py.File, key: str) -> h5py.Dataset:
+    """Dataset ``key``, whose data are in this file and not behind a link to another."""
     try:
-        return h5py.File(path, "r", locking=False)
-    except FileNotFoundError:
-        raise DataError(path, "does not exist", "check data.root") from None
-    except OSError as error:
-        reason = str(error)
-        if "signature not found" in reason:
-            raise DataError(path, "is not an HDF5 file", "check data.format, or copy it again") from None
-        raise DataError(path, f"cannot be opened ({_brief(error)})", AGAIN) from None
+        refuse_links(path, file, key)
+        dataset = file[key]
+    except KeyError:
+        dataset = None
+    if not isinstance(dataset, h5py.Dataset):
+        raise DataError(path, f"has no dataset '{key}', it has {_names(file)}", "check data.format and data.root")
+    if dataset.shape is None:
+        raise DataError(path, f"dataset '{key}' is empty", AGAIN)
+    properties = dataset.id.get_create_plist()
+    if properties.get_layout() == h5py.h5d.VIRTUAL or properties.get_external_count():
+        raise DataError(path, f"dataset '{key}' has its data in other files", "write it again as one file")
+    return dataset
+
+
+def refuse_links(path: Path, file: h5py.File, key: str, depth: int = 0) -> None:
+    """Raise ``DataError`` where the way to ``key`` leads through a link to another file, or has no end."""
+    names = [name for name in key.split("/") if name not in ("", ".")]
+    for number in range(1, len(names) + 1):
+        name = "/".join(names[:number])
+        if not file.id.links.exists(name.encode()):
+            raise KeyError(name)
+        if file.id.links.get_info(name.encode()).type == h5py.h5l.TYPE_HARD:
+            continue
+        link = file.get(name, getlink=True)
+        if not isinstance(link, h5py.SoftLink) or depth > MOST_LINKS:
+            raise DataError(path, f"'{key}' is a link to another file", "write it again as one file")
+        before = "" if link.path.startswith("/") else "/".join(names[: number - 1]) + "/"
+        refuse_links(path, file, f"{before}{link.path}/{'/'.join(names[number:])}", depth + 1)
+        return
+
+
+def read_selected(path: Path, key: str, dataset: h5py.Dataset, selection: Selection | None) -> npt.NDArray[Any]:
+    filters = set(filters_of(dataset))
+    if filters <= {h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}:  # what these make is as large as before
+        return np.asarray(dataset[() if selection is None else selection])
+    slices = [part for part in selection or () if isinstance(part, slice)]
+    if selection is None or len(slices) == len(selection):
+        return read_chunks(path, key, dataset, slices)
+    return np.asarray(read_chunks(path, key, dataset, ())[selection])
+
+
+def _check_size(path: Path, key: str, dataset: h5py.Dataset, selection: Selection | None, most: int) -> None:
+    shape = dataset.shape or ()
+    parts = [part for part in selection or () if isinstance(part, slice)]
+    lengths = [len(range(*part.indices(length))) for part, length in zip(parts, shape, strict=False)]
+    size = prod(lengths + list(shape[len(lengths) :])) * dataset.dtype.itemsize
+    if size > most:
+        problem = f"dataset '{key}' of shape {shape} has {size} bytes where at most {most} are expected"
+        raise DataError(path, problem, AGAIN)
+
+
+def _check_end(path: Path) -> None:
+    """Raise ``DataError`` for bytes behind the end of file that the superblock says (HDF5 file format 3.0, II.A)."""
+    with opened(path) as file:
+        head, size = read_at_most(file, 96), os.fstat(file.fileno()).st_size
+    version, modern = head[8], head[8] >= 2
+    if bytes(head[:8]) != SIGNATURE or head[9 if modern else 13] != 8:  # behind a user block, or of other offsets
+        return
+    start = 12 if modern else 24 + 4 * (version == 1)
+    base, end = (int.from_bytes(head[at : at + 8], "little") for at in (start, start + 16))
+    if size > base + end:
+        raise DataError(path, f"has {size - base - end} bytes behind the end of its HDF5 data", AGAIN)
 
 
 def _check(path: Path, key: str, dataset: h5py.Dataset, shape: Sequence[int | None] | None, kind: str | None) -> None:

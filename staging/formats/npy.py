@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,35 +15,44 @@ from numpy.lib import format as npy_format
 
 from staging.atomic import replacing
 from staging.errors import DataError
-from staging.formats.block import read_block
+from staging.formats.block import fill, read_block
+from staging.formats.regular import MOST_BYTES, opened
 
 AGAIN = "copy it again, or remove it from the set"
+HEAD = 128
+"""Bytes of the headers that NumPy writes for arrays of a few dimensions."""
+MOST_HEADER = 1 << 17
 
 
 def read_array(
-    path: Path, *, shape: Sequence[int | None], dtype: npt.DTypeLike, selection: Sequence[slice] | None = None
+    path: Path,
+    *,
+    shape: Sequence[int | None],
+    dtype: npt.DTypeLike,
+    selection: Sequence[slice] | None = None,
+    most: int = MOST_BYTES,
 ) -> npt.NDArray[Any]:
     """Read the array of ``path``, of exactly ``shape`` (``None``: any length) and ``dtype``, in C order.
 
     Of a ``selection``, slices of step 1 for the first dimensions, little more is read than its own bytes. Raises
-    ``DataError`` for a file that is missing, not npy, of another shape or type, or not of the right size.
+    ``DataError`` for a file that is missing, not a regular file, not npy, of another shape or type, not of the right
+    size, or, where ``shape`` leaves a length open, of an array of more than ``most`` bytes.
     """
-    try:
-        with path.open("rb") as file:
-            found_shape, fortran, found_dtype = _header(file, path)
-            _check(path, found_shape, fortran, found_dtype, tuple(shape), np.dtype(dtype))
-            start = file.tell()
-            there, said = file.seek(0, 2) - start, math.prod(found_shape) * found_dtype.itemsize
-            if there != said:
-                raise DataError(path, f"holds {there} bytes of data where its header says {said}", AGAIN)
-            if selection is not None:
-                return read_block(file.fileno(), path, start, found_shape, found_dtype, selection)
-            file.seek(start)
-            array = np.empty(found_shape, found_dtype)
-            file.readinto(array.reshape(-1).view(np.uint8).data)
-            return array
-    except OSError as error:
-        raise DataError(path, f"cannot be read ({error.strerror})", "check the path and its permissions") from error
+    with opened(path) as raw:
+        head = io.BytesIO(_first_bytes(raw))
+        found_shape, fortran, found_dtype = _header(head, path)
+        _check(path, found_shape, fortran, found_dtype, tuple(shape), np.dtype(dtype))
+        start = head.tell()
+        there, said = os.fstat(raw.fileno()).st_size - start, math.prod(found_shape) * found_dtype.itemsize
+        if there != said:
+            raise DataError(path, f"holds {there} bytes of data where its header says {said}", AGAIN)
+        if None in shape and said > most:
+            raise DataError(path, f"holds {said} bytes, and at most {most} are read", "remove it from the set")
+        if selection is not None:
+            return read_block(raw.fileno(), path, start, found_shape, found_dtype, selection)
+        array = np.empty(found_shape, found_dtype)
+        fill(raw.fileno(), path, array.reshape(-1).view(np.uint8).data, start)
+        return array
 
 
 def write_array(path: Path, array: npt.NDArray[Any]) -> None:
@@ -74,12 +84,25 @@ def parse_header(data: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtyp
     magic = npy_format.MAGIC_PREFIX
     if data[: len(magic)] != magic[: len(data)]:
         raise DataError(name, "is not an npy file", AGAIN)
-    width = 2 if data[len(magic) : len(magic) + 1] == b"\x01" else 4
-    before = len(magic) + 2 + width
-    length = before + int.from_bytes(data[before - width : before], "little")
-    if len(data) < before or len(data) < length:
+    length = _header_bytes(data)
+    if length is None or len(data) < length:
         return None
     return *_header(io.BytesIO(data), name), length
+
+
+def _header_bytes(data: bytes) -> int | None:
+    """How long the header that ``data`` begins with says it is; ``None`` where ``data`` ends before it says so."""
+    version = len(npy_format.MAGIC_PREFIX)
+    width = 2 if data[version : version + 1] == b"\x01" else 4
+    before = version + 2 + width
+    return None if len(data) < before else before + int.from_bytes(data[before - width : before], "little")
+
+
+def _first_bytes(file: io.FileIO) -> bytes:
+    """The header and no more than ``HEAD`` bytes of what follows; of one that says it is endless, the beginning."""
+    first = file.read(HEAD)
+    rest = min(_header_bytes(first) or 0, MOST_HEADER) - len(first)
+    return first + file.read(rest) if rest > 0 else first
 
 
 def _header(file: BinaryIO, path: Path | str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

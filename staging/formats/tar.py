@@ -15,6 +15,8 @@ from staging.errors import DataError
 BLOCK = 512
 NAME_BYTES = 1 << 20
 """The longest header extension that is read."""
+LENGTH_DIGITS = 8
+"""Within which the length of a pax record ends; ``NAME_BYTES`` has seven digits."""
 FILES = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 EXTENSIONS = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE)
 OTHERS = {
@@ -151,14 +153,16 @@ class TarParser:
     def _records(self, data: bytes) -> dict[str, str]:
         """Pax records, each ``length key=value`` and a line feed."""
         found: dict[str, str] = {}
+        data, start = data.rstrip(b"\0"), 0
         try:
-            while data.rstrip(b"\0"):
-                length = int(data[: data.index(b" ")])
-                key, _, value = data[data.index(b" ") + 1 : length - 1].partition(b"=")
-                if data[length - 1 : length] != b"\n" or not key:
+            while start < len(data):
+                space = data.index(b" ", start, start + LENGTH_DIGITS)
+                end = start + int(data[start:space])
+                key, _, value = data[space + 1 : end - 1].partition(b"=")
+                if data[end - 1 : end] != b"\n" or end <= space or not key:
                     raise ValueError("a record does not end where it says")
                 found[key.decode("utf-8", "surrogateescape")] = value.decode("utf-8", "surrogateescape")
-                data = data[length:]
+                start = end
         except ValueError as error:
             problem = f"has damaged pax attributes before byte {self._start()} ({error})"
             raise DataError(self._archive, problem, AGAIN) from None

@@ -6,16 +6,27 @@ all little endian, as in TensorFlow's documentation of the format.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterable, Iterator
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 from crc32c import crc32c
 
 from staging.atomic import replacing
 from staging.errors import DataError
-from staging.formats.compression import Buffer, Compression, gunzip, gzip_bytes, refuse_gzip
+from staging.formats.compression import (
+    Buffer,
+    Compression,
+    TooLargeError,
+    gunzip,
+    gzip_bytes,
+    largest_gzip,
+    refuse_gzip,
+)
+from staging.formats.regular import opened, read_at_most
 
 HEADER = struct.Struct("<QI")
 FOOTER = struct.Struct("<I")
@@ -28,20 +39,32 @@ def masked_crc32c(data: Buffer) -> int:
     return (((crc >> 15) | (crc << 17)) + MASK_DELTA) & 0xFFFFFFFF
 
 
-def read_records(path: Path, compression: Compression) -> Iterator[memoryview]:
+def read_records(path: Path, compression: Compression, most: int | None = None) -> Iterator[memoryview]:
     """Yield the payload of each record of ``path``, both CRC32C values verified, without copying it.
 
     A plain file is read record by record, a gzip file as a whole. Raises ``DataError`` with the number of the record
-    and its byte offset (in the decompressed data) for a file that is missing, cut short, damaged or empty.
+    and its byte offset (in the decompressed data) for a file that is missing, not a regular file, cut short, damaged,
+    empty, or of more than ``most`` bytes once decompressed: no more than that is read or held.
     """
-    try:
-        with path.open("rb") as file:
-            if compression == "gzip":
-                yield from _records(_Memory(gunzip(file.read(), path)), path)
-            else:
-                yield from _records(_Plain(file), path)
-    except OSError as error:
-        raise DataError(path, f"cannot be read ({error.strerror})", "check the path and its permissions") from error
+    with opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        limit = most if most is None or compression == "none" else largest_gzip(most)
+        if limit is not None and size > limit:
+            raise TooLargeError(path, f"has {size} bytes where at most {limit} are expected")
+        if compression == "gzip":
+            yield from _records(_Memory(gunzip(read_at_most(file, size), path, most)), path)
+        else:
+            yield from _records(_Plain(file, size), path)
+
+
+def read_record(path: Path, compression: Compression, most: int | None = None) -> memoryview:
+    """The payload of the only record of ``path``, read as ``read_records`` does. Raises ``DataError`` for a second."""
+    records = read_records(path, compression, most)
+    first = next(records)
+    if (second := next(records, None)) is not None:
+        problem = f"has a second record, of {len(second)} bytes, where one is expected"
+        raise DataError(path, problem, "split it into files of one record each, or remove it from the set")
+    return first
 
 
 def write_records(path: Path, payloads: Iterable[Buffer], compression: Compression, level: int = 6) -> None:
@@ -77,13 +100,12 @@ class _Memory:
 
 
 class _Plain:
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: FileIO, size: int) -> None:
         self._file = file
-        self.size = file.seek(0, 2)
-        file.seek(0)
+        self.size = size
 
     def take(self, offset: int, length: int) -> memoryview:
-        return memoryview(self._file.read(length))  # records follow each other, so the file stands at offset
+        return read_at_most(self._file, length)  # records follow each other, so the file stands at offset
 
 
 def _records(source: _Source, path: Path) -> Iterator[memoryview]:

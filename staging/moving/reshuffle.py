@@ -39,7 +39,7 @@ from staging.moving.writing import PieceWriter
 from staging.options import StageOptions
 from staging.planning.plan import Plan, homes, matching, with_lanes
 from staging.prepare import own_destination, ranks_per_node
-from staging.ranks.together import together
+from staging.ranks.collective_errors import together
 from staging.ranks.world import Place, World
 from staging.source.listing import Listing, Names
 from staging.source.sources import TreeSource

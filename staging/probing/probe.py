@@ -23,7 +23,7 @@ from staging.probing.probe_local import crc32c_rate, create_rate, gunzip_rate, w
 from staging.probing.probe_sample import Sample, take_sample
 from staging.probing.probe_source import look_rate, open_rate, read_rate, share_of
 from staging.progress import Progress
-from staging.ranks.together import together
+from staging.ranks.collective_errors import together
 from staging.ranks.world import Place, World
 from staging.source.page_cache import IoCounters, cache_state
 from staging.source.sources import Source

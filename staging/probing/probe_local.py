@@ -11,12 +11,13 @@ from crc32c import crc32c
 
 from staging.errors import DataError
 from staging.formats.compression import gunzip
+from staging.formats.regular import MOST_BYTES
 from staging.landing.file_sink import FileSinkMaker
 from staging.ledger.batch import sync_filesystem
 from staging.options import StageOptions
 from staging.probing.probe_sample import Sample
 from staging.probing.probe_source import at_once
-from staging.ranks.together import together
+from staging.ranks.collective_errors import together
 from staging.ranks.world import Place, World
 from staging.source.listing import UNKNOWN
 from staging.storage.space import free_bytes
@@ -85,7 +86,7 @@ def gunzip_rate(sample: Sample, threads: int, seconds: float) -> float:
     def work(number: int) -> int:
         start, done = time.perf_counter(), 0
         for path, data in itertools.islice(itertools.cycle(packed), number, None):
-            done += len(gunzip(data, path))
+            done += len(gunzip(data, path, MOST_BYTES))
             if time.perf_counter() - start >= seconds:
                 break
         return done

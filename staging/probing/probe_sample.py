@@ -13,9 +13,10 @@ import numpy as np
 
 from staging.errors import DataError, InputError
 from staging.formats.compression import DEFLATE, MAGIC
+from staging.formats.regular import opened
 from staging.options import StageOptions
 from staging.prepare import rows_of
-from staging.ranks.together import together
+from staging.ranks.collective_errors import together
 from staging.ranks.world import World
 from staging.source.listing import INDEX_NAME, UNKNOWN, Listing, Names, Selection
 from staging.source.sources import Source, TreeSource
@@ -151,11 +152,8 @@ def gzip_files(root: Path, listing: Listing) -> list[Path]:
     found = []
     for entry in range(min(GZIP_FILES, len(listing))):
         path = listing.path(root, entry)
-        try:
-            with path.open("rb") as file:
-                is_gzip = file.read(3) == MAGIC + DEFLATE
-        except OSError as error:
-            raise DataError(path, f"cannot be read ({error.strerror})", "check the source") from None
+        with opened(path) as file:
+            is_gzip = file.read(3) == MAGIC + DEFLATE
         if is_gzip and listing.sizes[entry] <= GZIP_BYTES:
             found.append(path)
     return found

@@ -11,18 +11,32 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn
 
-from staging.errors import EveryRankError, InputError
+from staging.errors import Aborted, EveryRankError, InputError
+from staging.print_line import print_line
 from staging.ranks.connections import Connections, Peers
-from staging.ranks.ending import DIED, PARENT_DIED, exit_code_of, leave, sender
 from staging.ranks.messages import Lines
+from staging.ranks.process_exit import (
+    DIED,
+    PARENT_DIED,
+    cause_of,
+    exit_code_of,
+    is_told,
+    leave,
+    leave_together,
+    sender,
+    within,
+)
 from staging.ranks.signals import Interrupted
+
+LOST = "rank_lost"
+"""The cause where a process died and said nothing."""
 
 OTHERS_FIRST_S = 0.5
 """How long an unexpected error waits for word from elsewhere: a broken collective is a result, not the cause."""
@@ -30,19 +44,27 @@ OTHERS_FIRST_S = 0.5
 LAST_WORDS_S = 2.0
 """How long the rank that failed may take to print its error before the others end (and a launcher kills it)."""
 
+TOGETHER_S = 120.0
+"""How long ranks that have agreed to end wait for rank 0, which writes the end of the run meanwhile."""
+
 ACKNOWLEDGE_S = 10.0
 """How long a failing rank waits for rank 0 to have written the end of the run."""
+
+ON_ABORT_S = 10.0
+"""How long writing down why the run ends may take; a file system that hangs may be what ends it."""
 
 
 class AbortWatcher:
     """While entered, an exception on one rank, or the death of one, ends all ranks with a non-zero exit code.
 
     ``on_abort(reason)`` is called on every rank that is ended from elsewhere, in the watcher's thread, while the main
-    thread may hang in a collective operation. An exception that leaves the ``with`` block goes on its way after rank 0
-    knows of it, at once if all ranks have it (``EveryRankError``). With one process nothing happens. May be made before
-    the main work; ``on_abort`` may be set later. Bad input that one rank finds is said by rank 0, and its ``speaks``
-    becomes false, so that one line is printed. ``program`` stands before that line, and ``node`` is the name of this
-    rank's node in it; ``with_parent`` ends the ranks too when the process that started this one dies.
+    thread may hang in a collective operation; ``cause`` and ``signal`` then say why, in words for programs. An
+    exception that leaves the ``with`` block goes on its way after rank 0 knows of it, at once if all ranks have it
+    (``EveryRankError``, ``Aborted.everywhere``). With one process nothing happens. May be made before the main work;
+    ``on_abort`` may be set later. Bad input that one rank finds is said by rank 0, and its ``speaks`` becomes false, so
+    that one line is printed. ``program`` stands before that line, and ``node`` is the name of this rank's node in it;
+    ``with_parent`` ends the ranks too when the process that started this one dies. All ranks end with one exit code,
+    under srun by MPI's Abort only where one may not end by itself.
     """
 
     def __init__(
@@ -55,13 +77,23 @@ class AbortWatcher:
         with_parent: bool = False,
     ) -> None:
         self.on_abort = on_abort
+        self.on_message: Callable[[dict[str, Any]], None] = lambda message: None
+        """Called in the watcher's thread with what others ``tell``."""
+        self.cause = LOST
+        """As of ``Aborted``; ``rank_lost`` where a process died and said nothing."""
+        self.signal: str | None = None
+        """Name of the signal that another rank got, where that is the cause."""
         self._program = program
         self._node = node
         self._rank = group.rank
         self._world_size = group.world_size
         self._reason: str | None = None
         self._announced: dict[str, Any] | None = None
+        self._ending: dict[str, Any] | None = None
         self._said = False
+        self._code = 1
+        self._all_stay = True
+        """Whether none waits in MPI's Finalize for the others."""
         self._received = threading.Event()
         self._acknowledged = threading.Event()
         self._closed = threading.Event()
@@ -74,7 +106,8 @@ class AbortWatcher:
     def __enter__(self) -> AbortWatcher:
         if self._world_size > 1:
             target = self._watch_as_hub if self._rank == 0 else self._watch_as_client
-            threading.Thread(target=target, name="abort-watcher", daemon=True).start()
+            self._thread = threading.Thread(target=target, name="abort-watcher", daemon=True)
+            self._thread.start()
         return self
 
     def __exit__(
@@ -85,16 +118,19 @@ class AbortWatcher:
         if error is None or isinstance(error, EveryRankError) or (isinstance(error, SystemExit) and not error.code):
             self._say_goodbye()
             return
+        if isinstance(error, Aborted) and error.everywhere:
+            self._end_everywhere(error)
+            return
         reason = f"{type(error).__name__}: {error}"
         if self._rank == 0 and isinstance(error, InputError | Interrupted) and self._reason is None:
             self._say(f"{sender(self._sender())}: {reason}")
             self._said = True
+        self._code = exit_code_of(error)
         self._failing.set()
-        told = isinstance(error, InputError | KeyboardInterrupt | SystemExit) or hasattr(error, "exit_code")
-        if self.reason_from_elsewhere(0 if told else OTHERS_FIRST_S) is not None:
+        if self.reason_from_elsewhere(0 if is_told(error) else OTHERS_FIRST_S) is not None:
             # The watcher's thread ends this process as soon as the reason is written.
             time.sleep(ACKNOWLEDGE_S)
-        self.announce(reason, exit_code_of(error))
+        self.announce(reason, exit_code_of(error), **cause_of(error))
         if self._said and isinstance(error, InputError | Interrupted):
             error.speaks = False
 
@@ -102,15 +138,18 @@ class AbortWatcher:
         """Why another rank ended the run, if it did, waiting up to ``wait_s`` for the word."""
         return self._reason if self._received.wait(wait_s) else None
 
-    def announce(self, reason: str, exit_code: int = 1) -> None:
+    def announce(
+        self, reason: str, exit_code: int = 1, *, cause: str | None = "error", signal: str | None = None
+    ) -> None:
         """End all other ranks because of ``reason``; returns once rank 0 has been told and has written its log.
 
         The calling process goes on, to print its error, and ends with ``exit_code`` when the interpreter exits.
+        ``cause`` and ``signal`` are those of ``Aborted``, for the others.
         """
         if self._world_size == 1 or self._announced is not None:
             return
         message = {"kind": "abort", "reason": reason, "code": exit_code or 1, "said": self._said}
-        self._announced = message | self._sender()
+        self._announced = message | {"cause": cause, "signal": signal} | self._sender()
         atexit.register(self._leave_at_exit)
         if self._rank == 0:
             self._connections.wake()
@@ -121,17 +160,44 @@ class AbortWatcher:
 
     def end_all(self, error: BaseException) -> NoReturn:
         """End all ranks, this one too, for an error in a thread beside the main one, which may hang."""
+        if self._closed.is_set():  # they end already, which breaks what the thread does with others
+            threading.Event().wait()
         reason, code = f"{type(error).__name__}: {error}", exit_code_of(error)
         if self._rank == 0:
-            self._end({"kind": "abort", "reason": reason, "code": code, **self._sender()})
-        self.announce(reason, code)
+            self._end({"kind": "abort", "reason": reason, "code": code, **cause_of(error), **self._sender()})
+        self.announce(reason, code, **cause_of(error))
         leave(code)
+
+    def end_at_once(self, reason: str, exit_code: int = 1, *, cause: str, aloud: bool = True) -> NoReturn:
+        """End all ranks, this one first, whatever rank 0 does; ``reason`` says of whom it speaks."""
+        message = {"kind": "abort", "reason": reason, "code": exit_code, "cause": cause, "rank": None}
+        self._announced = message
+        if self._rank == 0 and self._world_size > 1:
+            # The thread that reads the connections ends them, since two would take each other's messages.
+            self._ending = message
+            self._connections.wake()
+            time.sleep(ON_ABORT_S + 2 * LAST_WORDS_S)
+        self._end(message, aloud=aloud)
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Send a message of another kind than those of this class to rank 0, or from there to all others."""
+        self._connections.tell_all(message)
 
     def _leave_at_exit(self) -> None:
         assert self._announced is not None
-        if self._rank == 0:
-            self._end_others(self._announced)
-        leave(self._announced["code"])
+        # Who is acknowledged leaves the last resort to rank 0.
+        alone = not (self._end_others(self._announced) if self._rank == 0 else self._acknowledged.is_set())
+        leave(self._announced["code"], alone=alone)
+
+    def _end_everywhere(self, error: Aborted) -> None:
+        """What all ranks have agreed on ends them when rank 0 is done: launchers end the others when one leaves."""
+        if self.on_abort is not None:
+            with contextlib.suppress(Exception):
+                self.on_abort(str(error))
+        self._say_goodbye()
+        if self._rank != 0:
+            self._thread.join(TOGETHER_S)
+        atexit.register(leave_together, error.exit_code)
 
     def _say_goodbye(self) -> None:
         self._closed.set()
@@ -145,8 +211,12 @@ class AbortWatcher:
             for message in hub.receive():
                 if message["kind"] == "bye":
                     return
+                if message["kind"] != "abort":
+                    self.on_message(message)
+                    continue
                 if self._announced is None:
                     self._end(message)
+                self._announced["code"] = int(message["code"]) or 1
                 self._said = bool(message.get("said"))
                 self._acknowledged.set()
             if hub.ended:
@@ -160,6 +230,8 @@ class AbortWatcher:
         while not self._closed.is_set():
             if self._connections.turn(min(1.0, max(0.0, leave_at - time.monotonic()))):
                 leave_at = time.monotonic() + LAST_WORDS_S
+                if self._ending is not None:
+                    self._end(self._ending)
             if time.monotonic() >= leave_at:
                 self._leave_at_exit()
             self._check_parent()
@@ -168,13 +240,16 @@ class AbortWatcher:
         """On rank 0, what another says."""
         if message["kind"] == "bye":
             peer.said_goodbye = True
+            self._all_stay = False
         elif message["kind"] == "abort":
             # Bad input and signals often meet all ranks at once; then each ends by itself, with its own words.
             if self._failing.wait(OTHERS_FIRST_S):
                 peer.said_goodbye = True
-                peer.send({**message, "said": self._said})
+                peer.send({**message, "said": self._said, "code": self._code})
             else:
                 self._end(message, peer)
+        elif message["kind"] != "written":
+            self.on_message(message)
 
     def _miss(self, peer: Lines) -> None:
         """On rank 0, another's connection has ended."""
@@ -183,46 +258,50 @@ class AbortWatcher:
 
     def _end(self, message: dict[str, Any], origin: Lines | None = None, aloud: bool | None = None) -> NoReturn:
         """End this process because of another: first what must be written, then the word to others, then leave."""
-        self._reason = " ".join(f"{sender(message)}: {message['reason']}".split())
+        told = message["reason"] if message["rank"] is None else f"{sender(message)}: {message['reason']}"
+        self._reason = " ".join(told.split())
+        self.cause, self.signal = str(message.get("cause") or LOST), message.get("signal")
         self._received.set()
         if aloud if aloud is not None else self._rank == 0:
             self._say(self._reason)
             message["said"] = True
         if self.on_abort is not None:
-            with contextlib.suppress(Exception):
-                self.on_abort(self._reason)
+            within(ON_ABORT_S, partial(self.on_abort, self._reason))
         if self._rank == 0:
-            self._end_others(message, origin)
+            alone = not self._end_others(message, origin)
             if origin is not None:
                 origin.send(message)
                 origin.wait_for_end(LAST_WORDS_S)
         else:
-            self._wait_for_others()
-        leave(int(message["code"]) or 1)
+            alone = not self._wait_for_rank_0()
+        leave(int(message["code"]) or 1, alone=alone)
 
     def _sender(self) -> dict[str, Any]:
         return {"rank": self._rank, "node": self._node}
 
     def _say(self, reason: str) -> None:
-        print(f"{self._program}: aborted: {' '.join(reason.split())}", file=sys.stderr, flush=True)
+        print_line(f"{self._program}: aborted: {' '.join(reason.split())}")
 
-    def _end_others(self, message: dict[str, Any], origin: Lines | None = None) -> None:
-        """Pass the word on, and wait until all have written down why: under MPI the first to leave kills the others."""
+    def _end_others(self, message: dict[str, Any], origin: Lines | None = None) -> bool:
+        """Pass the word on, and wait until all have written down why: under MPI the first to leave kills the others.
+
+        Returns whether all end by themselves.
+        """
         others = [peer for peer in self._connections.peers if peer is not origin]
         for peer in others:
             peer.send(message)
         deadline = time.monotonic() + LAST_WORDS_S
-        for peer in others:
-            peer.wait_for_end(deadline - time.monotonic(), or_for="written")
+        ended = [peer.wait_for_end(deadline - time.monotonic(), or_for="written") for peer in others]
+        return all(ended) and self._all_stay and self._connections.met == self._world_size - 1
 
-    def _wait_for_others(self) -> None:
-        """On a rank that has written down why it ends: leave after rank 0, or after the others had time to write."""
+    def _wait_for_rank_0(self) -> bool:
+        """On a rank that has written down why it ends: whether rank 0 then leaves, as it does when all have written."""
         hub = self._connections.hub
         if hub.ended:
-            time.sleep(OTHERS_FIRST_S)
-            return
+            time.sleep(OTHERS_FIRST_S)  # in which the others write
+            return False
         hub.send({"kind": "written"})
-        hub.wait_for_end(2 * LAST_WORDS_S)
+        return hub.wait_for_end(3 * LAST_WORDS_S)
 
     def _check_parent(self) -> None:
         """A rank that another process started on this machine ends when that was killed."""

@@ -40,6 +40,8 @@ class Connections:
 
     def __init__(self) -> None:
         self.peers: list[Lines] = []
+        self.met = 0
+        """How many others rank 0 has met, gone or not."""
         self._selector = selectors.DefaultSelector()
         self._listener: socket.socket | None = None
         self._token = ""
@@ -102,7 +104,7 @@ class Connections:
         group.broadcast_object((group.addresses(), port, self._token, node))
         # Only who is connected can be told why the run ended.
         deadline = time.monotonic() + MEETING_S
-        while self._known() < group.world_size - 1 and time.monotonic() < deadline:
+        while self.met < group.world_size - 1 and time.monotonic() < deadline:
             self.turn(1.0)
 
     def _connect(self, group: Peers, node: str) -> None:
@@ -116,6 +118,7 @@ class Connections:
         for message in peer.receive():
             if message["kind"] == "hello" and secrets.compare_digest(str(message.get("token")), self._token):
                 peer.rank, peer.node = int(message["rank"]), str(message["node"])
+                self.met += 1
             elif peer.rank is not None:
                 self._hear(peer, message)
         if peer.ended:
@@ -123,9 +126,6 @@ class Connections:
             self.peers.remove(peer)
             if peer.rank is not None:
                 self._miss(peer)
-
-    def _known(self) -> int:
-        return sum(peer.rank is not None for peer in self.peers)
 
     def _add(self, peer: Lines) -> None:
         self.peers.append(peer)

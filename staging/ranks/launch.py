@@ -102,6 +102,11 @@ def claimed(environ: Environ) -> Claim | None:
     return replace(claims[0], world_size=_first(claims, "world_size")) if claims else None
 
 
+def started_by_srun(environ: Environ) -> bool:
+    """Whether Slurm itself started this process as a rank, and no launcher of MPI within a job."""
+    return _slurm(environ) is not None
+
+
 def _claims(environ: Environ) -> list[Claim]:
     claims = [claim for read in (_pmi, _pmix, _open_mpi, _torchrun, _slurm) if (claim := read(environ))]
     _require_agreement(claims)

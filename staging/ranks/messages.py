@@ -8,6 +8,7 @@ import select
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from staging.errors import InputError
@@ -25,8 +26,10 @@ class Lines:
         self.node = ""
         self.said_goodbye = False
         self.ended = False
+        self.kinds: set[str] = set()
+        """Kinds of the messages that have come, whichever thread took them."""
         self._buffer = b""
-        self._lock = threading.Lock()
+        self._lock, self._receiving = threading.Lock(), threading.Lock()
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, seconds in KEEPALIVE.items():
             if hasattr(socket, name):
@@ -39,6 +42,12 @@ class Lines:
 
     def receive(self) -> list[dict[str, Any]]:
         """The messages that have come, without waiting."""
+        with self._receiving:
+            messages = self._read()
+        self.kinds |= {message["kind"] for message in messages}
+        return messages
+
+    def _read(self) -> list[dict[str, Any]]:
         while not self.ended and select.select([self.socket], [], [], 0)[0]:
             try:
                 data = self.socket.recv(65536)
@@ -55,19 +64,27 @@ class Lines:
                     messages.append(message)
         return messages
 
-    def wait_for_end(self, seconds: float, or_for: str = "") -> None:
-        """Wait until the other end is gone, or has sent a message of the kind ``or_for``, at most ``seconds``."""
+    def wait_for_end(self, seconds: float, or_for: str = "") -> bool:
+        """Whether the other end is gone, or has sent a message of the kind ``or_for``, within ``seconds``."""
         deadline = time.monotonic() + seconds
         while not self.ended and time.monotonic() < deadline:
             select.select([self.socket], [], [], max(0.0, min(0.1, deadline - time.monotonic())))
-            if any(message["kind"] == or_for for message in self.receive()):
-                return
+            self.receive()
+            if or_for in self.kinds:
+                return True
+        return self.ended or or_for in self.kinds
 
 
-def connect_first(addresses: list[str], port: int, timeout_s: float = 30.0) -> socket.socket:
-    """Connect to the first of ``addresses`` that answers. Raises ``InputError`` if none does in time."""
+def connect_first(
+    addresses: list[str], port: int, timeout_s: float = 30.0, check: Callable[[], None] = lambda: None
+) -> socket.socket:
+    """Connect to the first of ``addresses`` that answers. Raises ``InputError`` if none does in time.
+
+    ``check`` is called again and again while none does, and may raise.
+    """
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
+        check()
         for address in addresses:
             try:
                 connection = socket.create_connection((address, port), timeout=2)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Mapping
 from typing import Any
+
+from staging.ranks.siblings import guarded_by_child
 
 ABORT_S = 3.0
 """How long MPI's Abort may take; in some libraries it waits for a lock that a hanging operation holds."""
@@ -20,7 +23,8 @@ def communicator(world_size: int | None = None) -> Any | None:
 
     ``import mpi4py`` works everywhere; it is ``from mpi4py import MPI`` that loads the library, fails without one
     (RuntimeError or ImportError), and calls MPI_Init_thread, asking for MPI_THREAD_MULTIPLE unless mpi4py is told
-    otherwise (``MPI4PY_RC_THREAD_LEVEL``).
+    otherwise (``MPI4PY_RC_THREAD_LEVEL``). It waits for all ranks of the launcher; this
+    process is killed when one of its node has ended before.
     """
     loaded: list[Any] = []
 
@@ -33,8 +37,9 @@ def communicator(world_size: int | None = None) -> Any | None:
 
     # See start_early: the memory of a new thread is new, too.
     thread = threading.Thread(target=load, name="MPI_Init")
-    thread.start()
-    thread.join()
+    with guarded_by_child(os.environ):
+        thread.start()
+        thread.join()
     if not loaded:
         return None
     world = loaded[0].COMM_WORLD
@@ -70,3 +75,13 @@ def abort_mpi(exit_code: int) -> None:
         module.COMM_WORLD.Abort(exit_code)
     else:
         thread.join(ABORT_S)
+
+
+def finalize_mpi() -> None:
+    """Call MPI's Finalize if this process initialized MPI: it returns when all ranks have called it.
+
+    mpi4py holds the interpreter's lock meanwhile: no other thread runs, and no signal is handled.
+    """
+    module = sys.modules.get("mpi4py.MPI")
+    if module is not None and module.Is_initialized() and not module.Is_finalized():
+        module.Finalize()

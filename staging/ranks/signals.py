@@ -1,48 +1,152 @@
-"""Signals that ask a staging to end turn into an error, so that it ends in order: told, tidied up, written down."""
+"""Signals that ask to end become an error: at once, or at the next look where state must stay whole."""
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, TracebackType
+from typing import Self
+
+from staging.errors import Aborted, InputError
 
 CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-REPEATED_S = 2.0
-"""Launchers often send a signal twice; a second one after this long is from someone who does not want to wait."""
+
+REPEATED_S = 5.0
+"""Launchers and schedulers repeat signals; one that comes this long after the first is from someone who won't wait."""
+
+WRITE_S = 25.0
+"""How long after SIGTERM or SIGINT there is time to write: schedulers kill 30 s after it."""
+
+WARNING_VARIABLE = "HPCBENCH_WARN_S"
+WARNING_S = 120.0
+"""How long before its time limit a job gets SIGUSR1, unless ``HPCBENCH_WARN_S`` says otherwise."""
+
+MARGIN_S = 5.0
+"""What stays of that time for leaving, or a tenth of it if that is less."""
 
 
-class Interrupted(Exception):  # noqa: N818 - an event, and no fault of input or code
-    """A signal asked for the end. ``exit_code`` is 128 + its number."""
+class Interrupted(Aborted):
+    """A signal asked for the end. ``exit_code`` is 128 + its number. ``everywhere``: see ``Aborted``."""
 
-    speaks = True
-    """Whether this process reports it; false where another rank does."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(f"signal {signal.Signals(number).name}")
-        self.exit_code = 128 + number
+    def __init__(self, number: int, *, everywhere: bool = False) -> None:
+        name = signal.Signals(number).name
+        super().__init__(f"signal {name}", 128 + number, everywhere=everywhere, cause="signal", signal=name)
 
 
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """While entered, by the main thread, the first signal to end raises ``Interrupted`` there; others are ignored.
+class Handlers(ABC):
+    """While entered, the signals ``numbers`` go to ``_remember``; afterwards to whom they went before."""
 
-    One that comes ``REPEATED_S`` seconds later ends the process at once.
+    numbers: tuple[signal.Signals, ...]
+
+    def __init__(self) -> None:
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> Self:
+        for number in self.numbers:
+            self._before[number] = signal.signal(number, self._remember)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    @abstractmethod
+    def _remember(self, number: int, frame: FrameType | None) -> None: ...
+
+
+class Interrupts(Handlers):
+    """While entered, by the main thread, the first signal raises ``Interrupted`` there (exit code 128+n).
+
+    Inside ``with interrupts.deferred()`` it waits for the next ``check()``, where stopping is safe. Signals within
+    ``REPEATED_S`` of the first are the same one; a later one ends the process at once, with 128 + the first. That
+    holds to the end of a process that an ``Interrupted`` ends. ``warning_s``: seconds from SIGUSR1 to the time limit.
     """
-    first: list[float] = []
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        first.append(time.monotonic())
-        if len(first) == 1:
-            raise Interrupted(number)
-        if first[-1] - first[0] > REPEATED_S:
-            os._exit(128 + number)
+    numbers = CAUGHT
 
-    before = {number: signal.signal(number, interrupt) for number in CAUGHT}
+    def __init__(self, warning_s: float = WARNING_S) -> None:
+        super().__init__()
+        self.received: signal.Signals | None = None
+        self.received_at = math.inf
+        """When it came, on the clock of ``time.monotonic``."""
+        self._warning_s = warning_s
+        self._deferring = False
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # The process ends, with its own exit code: a signal that is repeated meanwhile must not kill it.
+        if not isinstance(error, Interrupted):
+            super().__exit__(kind, error, trace)
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self.received is None:
+            self.received, self.received_at = signal.Signals(number), now
+            if not self._deferring:
+                raise self.abort()
+        elif now - self.received_at > REPEATED_S:
+            os._exit(128 + self.received)
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Signals inside wait for ``check()``."""
+        self._deferring = True
+        try:
+            yield
+        finally:
+            self._deferring = False
+
+    def too_late(self, *, others: bool) -> None:
+        """From now on SIGUSR1, which asks to stop before a time limit, changes nothing; other signals end the run.
+
+        What came before is forgotten. Where there are ``others`` this holds until the process ends, since they may
+        wait for the first rank to close.
+        """
+        if others:
+            self._before.pop(signal.SIGUSR1, None)
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        self.received, self.received_at = None, math.inf
+
+    def check(self) -> None:
+        """Raise ``Interrupted`` (exit code 128+n) if a signal came."""
+        if self.received is not None:
+            raise self.abort()
+
+    def abort(self) -> Interrupted:
+        """The error that ends this process because of the signal."""
+        assert self.received is not None
+        return Interrupted(self.received)
+
+    def seconds_left(self, now: float | None = None) -> float:
+        """Seconds from ``now`` (of ``time.monotonic``) in which files may still be written; ``inf`` without a signal.
+
+        Zero or less: nothing more may be begun.
+        """
+        if self.received is None:
+            return math.inf
+        warned = self.received == signal.SIGUSR1
+        allowed = self._warning_s - min(MARGIN_S, self._warning_s / 10) if warned else WRITE_S
+        return self.received_at + allowed - (time.monotonic() if now is None else now)
+
+
+def warning_time(environ: Mapping[str, str] = os.environ) -> float:
+    """Seconds from SIGUSR1 to the time limit of a job, from ``HPCBENCH_WARN_S``. Raises ``InputError``."""
+    text = environ.get(WARNING_VARIABLE, "")
     try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        seconds = float(text or WARNING_S)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise InputError(
+            f"{WARNING_VARIABLE} ({text}) must be a number of seconds, at least 0: how long before its time limit the "
+            "job gets SIGUSR1; correct it or unset it"
+        )
+    return seconds

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from staging.errors import DataError, InputError
+from staging.formats.compression import LARGEST_EXPANSION
 from staging.formats.hdf5 import AGAIN, DAMAGE
 from staging.formats.hdf5_raw import raw_offset
 from staging.formats.npy import npy_header
@@ -27,6 +28,10 @@ BLOCK_BYTES = 32 << 20
 """Most rows, and most bytes, that are read at a time from a dataset that is chunked."""
 CHUNK_BYTES = 256 << 20
 """Most bytes where the rows of one chunk are more than that."""
+LARGEST_ROW = 8 << 30
+"""Bytes of a row that is read through HDF5, which needs memory for all of it; sixteen times CosmoFlow's universes."""
+LARGEST_UNSTORED = 1 << 30
+"""Bytes that a dataset may have beyond what its stored chunks can hold, since chunks never written are fill values."""
 
 
 class HDF5Source:
@@ -213,7 +218,22 @@ def _find(path: Path, file: h5py.File, datasets: Sequence[str] | None) -> list[h
             raise DataError(path, f"dataset '{key}' is {there[key].dtype}, not plain numbers", "name others")
         if not there[key].shape:
             raise DataError(path, f"dataset '{key}' has no axis of samples", "name others")
+        _check_stored_size(path, key, there[key])
     return [there[key] for key in wanted]
+
+
+def _check_stored_size(path: Path, key: str, dataset: h5py.Dataset) -> None:
+    """Refuse a dataset that says it is much larger than what is stored of it can be, or whose rows are too large."""
+    if raw_offset(dataset) is not None:
+        return  # its bytes lie in the file
+    row = int(np.prod(dataset.shape[1:], dtype=object)) * dataset.dtype.itemsize
+    if row > LARGEST_ROW:
+        problem = f"dataset '{key}' has rows of {row} bytes, at most {LARGEST_ROW} are read"
+        raise DataError(path, problem, "store it without chunks, or name other datasets")
+    size, stored = row * int(dataset.shape[0]), dataset.id.get_storage_size()
+    if size > LARGEST_EXPANSION * stored + LARGEST_UNSTORED:
+        problem = f"dataset '{key}' claims {size} bytes, of which {stored} are stored"
+        raise DataError(path, problem, "check the source, or name other datasets")
 
 
 def _block_rows(chunk_rows: int, row_bytes: int) -> int:

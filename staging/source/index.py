@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from staging.atomic import replacing
 from staging.errors import DataError
+from staging.formats.regular import read_bytes
 from staging.source.listing import UNKNOWN, Listing, Names
 
 VERSION = 1
@@ -70,7 +71,7 @@ def write_index(path: Path, listing: Listing) -> None:
 def read_index(path: Path) -> Listing:
     """The listing in ``path``; ``DataError`` for a file that ``write_index`` would not have made."""
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
     except FileNotFoundError:
         raise DataError(path, "no such index", "make one with `hpcbench data index`") from None
     except OSError as error:

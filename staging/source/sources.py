@@ -93,7 +93,9 @@ class FileReader:
     def _open(self, entry: int) -> None:
         self.close()
         self._path = f"{self._root}/{self._source.listing.names[entry]}"
-        self._descriptor = os.open(self._path, os.O_RDONLY)
+        # A pipe that an index lists as a file is not waited for: reading from a place in it fails.
+        self._descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
+        os.set_blocking(self._descriptor, True)
         self._entry = entry
         self.counters.metadata_operations += 2
         if self._source.cold:

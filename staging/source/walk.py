@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from staging.errors import DataError
-from staging.ranks.together import together
+from staging.ranks.collective_errors import together
 from staging.ranks.world import World
 from staging.source.listing import INDEX_NAME, UNKNOWN, Listing, Names, Selection
 from staging.source.retry import retrying

@@ -20,7 +20,7 @@ from apps.cosmoflow.task import build_task as cosmoflow_task
 from apps.deepcam.config import Config as DeepCAMConfig
 from apps.deepcam.data import open_split as open_fields
 from apps.deepcam.task import build_task as deepcam_task
-from hpcbench.data.part import part_of
+from hpcbench.data.spatial_part import part_of
 from hpcbench.parallel.spatial.layers import own_part
 from staging.errors import DataError
 from staging.formats.hdf5 import write_datasets

@@ -13,8 +13,8 @@ from hpcbench.config.resolve import resolve
 from hpcbench.data.dali_samples import has_dali, index_file
 from hpcbench.data.loader import BatchLoader, open_loader
 from hpcbench.data.sampler import epoch_order, rank_batches
-from hpcbench.results.run_folder import RunFolder
 from hpcbench.train.build import open_data
+from tests.gpu.run_losses import losses
 
 pytestmark = [
     pytest.mark.gpu,
@@ -78,10 +78,10 @@ def test_training_is_the_same_with_both_loaders(
     words = simulate(app, tmp_path / "data", settings)
     fixed = ["--train.precision", "32-true", "--train.max_epochs", "2", "--train.target", "null", "--seed", "5",
              "--train.baselines", "false", "--optim.name", "sgd", "--optim.lr", "0.001"]  # fmt: skip
-    losses = []
+    found = []
     for loader in ("torch", "dali"):
         run = ["--data.loader", loader, "--run-dir", str(tmp_path / loader)]
         assert main(["train", app, "--preset", "smoke", *words, *fixed, *run]) == 0
-        losses.append([float(loss) for loss in RunFolder.open(tmp_path / loader).read_steps()["loss"]])
+        found.append(losses(tmp_path / loader))
     # Sums on the device may be taken in another order from run to run.
-    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    assert found[1] == pytest.approx(found[0], rel=1e-4)

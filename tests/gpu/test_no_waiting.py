@@ -9,12 +9,11 @@ import torch
 
 from hpcbench.application import find_application
 from hpcbench.config.resolve import resolve
-from hpcbench.train.interrupt import Interrupts
-from hpcbench.train.loop import forward_backward, optimizer_step, training_batches
-from hpcbench.train.open import open_run
 from hpcbench.train.ranks import connect_ranks
+from hpcbench.train.setup import set_up
+from staging.phase_timer import PhaseTimer
 from staging.ranks.launch import Launch
-from staging.spans import Spans
+from staging.ranks.signals import Interrupts
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
@@ -36,17 +35,17 @@ def test_no_step_waits(
         settings |= {"model.dropout": "0.5", "data.augment": "true"}
     config = resolve(application, "smoke", [], settings)
     with Interrupts() as interrupts, connect_ranks(Launch(), config) as ranks:
-        run = open_run(application, config, ranks, Spans(), interrupts, tmp_path / "run", resume=False)
-        run.task.load()
+        trainer = set_up(application, config, ranks, PhaseTimer(), interrupts, tmp_path / "run", resume=False)
+        trainer.run.task.load(config)
         # Reading and copying to the device is another phase, and may wait.
-        batches = list(training_batches(run, 1))
+        batches = list(trainer.data.training_batches(1))
         assert len(batches) == 6
         try:
-            for number, (inputs, targets, indices) in enumerate(batches):
+            for number, batch in enumerate(batches):
                 module.set_sync_debug_mode("error" if number >= FIRST else "default")
-                run.step_loss += forward_backward(run, inputs, targets, indices, 1, len(indices), True)
-                optimizer_step(run, len(indices))
+                trainer.step.accumulate(batch, trainer.data.training_loader, 1, number + 1, 1.0, last=True)
+                trainer.finish_step(len(batch.indices))
         finally:
             module.set_sync_debug_mode("default")
-        run.flush_losses()
-    assert len(run.state.epoch_losses) == 6
+        trainer.flush()
+    assert len(trainer.state.epoch_losses) == 6

@@ -11,6 +11,7 @@ import torch
 
 from hpcbench.cli.main import main
 from hpcbench.results.run_folder import RunFolder
+from tests.gpu.run_losses import losses
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
@@ -18,10 +19,6 @@ Train = Callable[..., Path]
 APPS = ["cosmoflow", "deepcam"]
 SGD = ("--optim.name", "sgd", "--optim.lr", "0.001", "--train.max_epochs", "2", "--train.precision", "32-true")
 """Adam's first steps turn the rounding of tiny gradients into whole steps; those of SGD follow the gradient."""
-
-
-def losses(folder: Path) -> list[float]:
-    return [float(loss) for loss in RunFolder.open(folder).read_steps()["loss"]]
 
 
 @pytest.mark.parametrize("app", APPS)

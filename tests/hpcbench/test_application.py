@@ -10,6 +10,7 @@ import pytest
 
 from hpcbench import application as module
 from hpcbench.application import Application, applications, find_application
+from hpcbench.config.resolve import config_class
 from hpcbench.config.schema import DataConfig, RunConfig
 from hpcbench.data.files import dataset_files, sample_files, split_files
 from hpcbench.data.inspect import describe
@@ -50,7 +51,7 @@ def dataset(tmp_path: Path) -> Path:
 
 
 def test_an_application_without_settings_of_its_own_has_the_common_ones(write_application: WriteApplication) -> None:
-    assert write_application("plain_settings").config_class() is RunConfig
+    assert config_class(write_application("plain_settings")) is RunConfig
 
 
 def test_files_of_a_split_are_those_below_its_folder_unless_the_application_says(

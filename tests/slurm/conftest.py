@@ -37,6 +37,7 @@ CONFIGURATION = """\
 ClusterName=local
 SlurmctldHost=localhost(127.0.0.1)
 AuthType=auth/munge
+AuthInfo=cred_expire=15
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 ReturnToService=2

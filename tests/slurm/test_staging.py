@@ -113,15 +113,18 @@ def test_a_killed_rank_is_named_by_the_next_run(slurm: Any, source: Path, tmp_pa
     ]
     expected = contents(source)
     there = [named(folder) for folder in nodes(out)]
+    ends: dict[int, str] = {}
     for folder, items in zip(nodes(out), there, strict=True):
         assert 0 < len(items) < FILES
         assert all((folder / name).read_bytes() == expected[name] for name in items)
-        ends = outcomes(folder)
-        assert all(ends[other] == "aborted" for other in ends if other != pid)
+        ends |= outcomes(folder)
+    # On a busy machine some don't get to write it down in the second that they have; srun then kills them, too.
+    assert {end for other, end in ends.items() if other != pid and end} <= {"aborted"}
+    killed = sum(not end for end in ends.values())
     done = slurm.run(*PLAIN, source, out / "{node}", "--path", "exchange", "--report", tmp_path / "report.json")
     assert done.returncode == 0, done.stderr
     assert f"was killed on node {node}: rank {who}, pid {pid}; going on from what it left" in done.stderr
-    assert done.stderr.count("was killed on node") == 1
+    assert done.stderr.count("was killed on node") == killed
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["skipped"] == sum(len(items) for items in there)
     assert report["files"] == 2 * FILES - report["skipped"]

@@ -15,10 +15,10 @@ from types import SimpleNamespace
 import pytest
 
 from staging.errors import EveryRankError, InputError
-from staging.ranks.addresses import own_addresses, resolve
-from staging.ranks.ending import DIED, exit_code_of
+from staging.ranks.host_addresses import own_addresses, resolve
 from staging.ranks.messages import connect_first
 from staging.ranks.mpi import FORWARD_S, abort_mpi
+from staging.ranks.process_exit import DIED, exit_code_of
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"

@@ -1,10 +1,12 @@
 """A file appears complete or not at all."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from staging.atomic import is_temporary, replacing
+from staging.atomic import is_temporary, make_folder, replacing, sync_folder
 
 
 def test_a_reader_sees_the_old_content_until_the_new_is_complete(tmp_path: Path) -> None:
@@ -46,3 +48,44 @@ def test_durable_writes_have_the_same_content(tmp_path: Path) -> None:
     with replacing(tmp_path / "a", durable=True) as temporary:
         temporary.write_bytes(b"abc")
     assert (tmp_path / "a").read_bytes() == b"abc"
+
+
+def test_durable_waits_for_the_data_before_the_name_and_for_the_name_before_what_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, seen = tmp_path / "a", []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        found = Path(f"/proc/self/fd/{descriptor}").readlink()
+        seen.append((found == tmp_path, is_temporary(found.name), path.exists()))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with replacing(path, durable=True) as temporary:
+        temporary.write_bytes(b"abc")
+    assert seen == [(False, True, False), (True, False, True)]
+
+
+def test_new_folders_are_durable_from_the_first_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = set()
+    monkeypatch.setattr(os, "fsync", lambda descriptor: seen.add(Path(f"/proc/self/fd/{descriptor}").readlink()))
+    make_folder(tmp_path / "a" / "b")
+    assert seen == {tmp_path, tmp_path / "a"}
+    make_folder(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO])
+def test_filesystems_that_sync_no_folders_are_left_alone_and_errors_name_the_folder(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fsync(descriptor: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    if number == errno.EINVAL:
+        sync_folder(tmp_path)
+        return
+    with pytest.raises(OSError, match=str(tmp_path)):
+        sync_folder(tmp_path)

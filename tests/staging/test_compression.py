@@ -81,6 +81,62 @@ def test_anything_behind_the_data_is_told_with_its_place(extra: bytes) -> None:
         gunzip(data + extra, "x")
 
 
+@pytest.mark.parametrize("extra", [b"\0", b"x" * 8, bytes(100), PLAIN])
+@pytest.mark.parametrize("header", [b"", b"name\0"])
+def test_bytes_between_the_data_and_the_trailer_are_told(extra: bytes, header: bytes) -> None:
+    data = gzip.compress(PLAIN, mtime=0)
+    start = data[:3] + (b"\x08" if header else b"\0") + data[4:10] + header
+    assert gunzip(start + data[10:], "x") == PLAIN
+    stuffed = start + data[10:-8] + extra + data[-8:]
+    with pytest.raises((gzip.BadGzipFile, zlib.error)):
+        gzip.decompress(stuffed)
+    with pytest.raises(DataError, match="damaged gzip data"):
+        gunzip(stuffed, "x")
+
+
+def test_a_trailer_before_bytes_and_another_trailer_is_told() -> None:
+    data = gzip.compress(PLAIN, mtime=0)
+    with pytest.raises(DataError, match="has 16 bytes after the end"):
+        gunzip(data + b"x" * 8 + data[-8:], "x")
+
+
+def test_of_two_members_of_one_size_both_are_read() -> None:
+    other = bytes(reversed(PLAIN))
+    assert gunzip(gzip.compress(PLAIN) + gzip.compress(other), "x") == PLAIN + other
+
+
+def test_empty_members_are_few_or_between_others() -> None:
+    """Block-wise gzip ends with an empty member, and files of it may follow each other."""
+    full, empty = gzip.compress(PLAIN, mtime=0), gzip.compress(b"", mtime=0)
+    assert gunzip((full + empty) * 40, "x") == PLAIN * 40
+    assert gunzip(full + empty * 16, "x") == PLAIN
+    with pytest.raises(DataError, match="set: has many empty gzip members, the last before byte"):
+        gunzip(full + empty * 2000, "set")
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """One or two members, with bytes changed, left out, put in or said twice anywhere."""
+    data = b"".join(gzip.compress(part, mtime=0) for part in draw(st.lists(st.binary(max_size=60), max_size=2)))
+    data = data or gzip.compress(b"content", mtime=0)
+    for _ in range(draw(st.integers(1, 3))):
+        place, length = draw(st.integers(0, len(data))), draw(st.integers(0, 20))
+        put = draw(st.one_of(st.binary(max_size=12), st.just(data[max(0, place - 8) : place]), st.just(data[-8:])))
+        data = data[:place] + put + data[place + length * draw(st.integers(0, 1)) :]
+    return data
+
+
+@settings(max_examples=400)
+@given(damaged())
+def test_what_pythons_gzip_refuses_is_refused_and_what_is_read_is_the_same(data: bytes) -> None:
+    """Python's lets zeros follow the last member and does not check the checksum of a header; neither is taken here."""
+    try:
+        plain = gunzip(data, "x")
+    except DataError:
+        return
+    assert plain == gzip.decompress(data)
+
+
 def test_damage_names_the_bytes_it_lies_between() -> None:
     stored = bytearray(gzip.compress(bytes(200_000), 0, mtime=0))
     stored[150_000] ^= 1

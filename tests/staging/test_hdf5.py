@@ -106,7 +106,9 @@ def test_describe_lists_every_dataset(path: Path) -> None:
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    assert problem(tmp_path / "a.h5") == "does not exist; check data.root"
+    assert (
+        problem(tmp_path / "a.h5") == "cannot be read (No such file or directory); check the path and its permissions"
+    )
 
 
 def test_missing_key_names_what_is_there(tmp_path: Path) -> None:

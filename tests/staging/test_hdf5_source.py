@@ -185,6 +185,31 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert "not plain numbers" in refused(path), "all datasets, unless some are named"
 
 
+@pytest.mark.parametrize("chunked", [True, False])
+@pytest.mark.parametrize(("shape", "words"), [
+    ((2, 2**20, 2**20), r"dataset 'data' has rows of 4398046511104 bytes, at most 8589934592 are read; store it with"),
+    ((2**40, 4), r"dataset 'data' claims 17592186044416 bytes, of which 0 are stored; check the source"),
+])  # fmt: skip
+def test_a_dataset_that_claims_more_than_there_is_is_refused(
+    tmp_path: Path, shape: tuple[int, ...], words: str, chunked: bool
+) -> None:
+    """A file of a few kilobytes; to list or read it would take all memory."""
+    path = tmp_path / "bomb.h5"
+    with h5py.File(path, "w") as file:
+        chunks = {"chunks": (1, *[min(each, 64) for each in shape[1:]]), "compression": "gzip"} if chunked else {}
+        file.create_dataset("data", shape, "f4", **chunks)
+    assert path.stat().st_size < 10_000
+    with pytest.raises(DataError, match=words):
+        HDF5Source(path)
+
+
+def test_rows_that_compress_well_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "zeros.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("data", data=np.zeros((4, 2**20), "f4"), chunks=(1, 2**20), compression="gzip")
+    assert len(HDF5Source(path).listing) == 4
+
+
 def test_what_is_not_hdf5(tmp_path: Path) -> None:
     path = tmp_path / "a.h5"
     assert refused(path) == "does not exist; check the source"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from staging.errors import InputError
-from staging.ranks.launch import Launch, detect, expand_counts, expand_nodes, is_first_rank
+from staging.ranks.launch import Launch, detect, expand_counts, expand_nodes, is_first_rank, started_by_srun
 
 RECORDED = json.loads((Path(__file__).parent / "recorded_environments.json").read_text())
 
@@ -51,6 +51,11 @@ def test_every_recorded_launch_is_expected() -> None:
 def test_recorded_environment(name: str) -> None:
     source, ranks = EXPECTED[name]
     assert [detect(environ) for environ in RECORDED[name]] == [Launch(*rank, source=source) for rank in ranks]
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_who_is_a_rank_of_srun_itself(name: str) -> None:
+    assert {started_by_srun(environ) for environ in RECORDED[name]} == {name.startswith("srun")}
 
 
 def test_mpiexec_under_slurm_is_told_apart_although_slurm_says_rank_0_to_all() -> None:

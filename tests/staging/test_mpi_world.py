@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from staging.errors import EveryRankError, InputError
 from staging.ranks import mpi_world as module
+from staging.ranks.collective_errors import raise_first, together
 from staging.ranks.mpi_world import mpi_world, one_node_per_rank, places, simulated
-from staging.ranks.together import raise_first, together
 from staging.ranks.world import Alone, Place
 
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from staging.ranks.together import names
+from staging.ranks.collective_errors import names
 
 
 @pytest.mark.parametrize(

@@ -1,43 +1,136 @@
-"""The first signal ends a staging in order; one that follows at once is ignored, a late one is not."""
+"""The first signal decides; repeated ones are the same; a late one does not wait; and how long there is to write."""
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
-from staging.ranks.signals import Interrupted, interruptible
+from staging.errors import Aborted, InputError
+from staging.ranks.signals import CAUGHT, Interrupted, Interrupts, warning_time
 from tests.staging.processes import ENVIRON
 
 
-def test_the_first_signal_ends_in_order_and_the_next_are_ignored() -> None:
-    def meet_two() -> None:
-        with interruptible():
-            try:
-                os.kill(os.getpid(), signal.SIGTERM)
-            finally:
-                os.kill(os.getpid(), signal.SIGINT)
-
-    before = signal.getsignal(signal.SIGINT)  # ignored where a shell has started the tests in the background
-    with pytest.raises(Interrupted, match="signal SIGTERM") as caught:
-        meet_two()
-    assert caught.value.exit_code == 143
-    assert signal.getsignal(signal.SIGINT) is before
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """This process's own handlers, as they were."""
+    before = {number: signal.getsignal(number) for number in CAUGHT}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
-def test_a_late_second_signal_ends_at_once() -> None:
+def send(number: signal.Signals) -> None:
+    os.kill(os.getpid(), number)
+
+
+def end_of(body: str) -> int:
+    """The exit code of a process that does ``body`` with ``interrupts`` entered and a short time for repeats."""
     script = (
-        "import os, signal, time\n"
+        "import os, signal, sys, time\n"
         "from staging.ranks import signals\n"
-        "signals.REPEATED_S = 0.05\n"
-        "with signals.interruptible():\n"
-        "    try: os.kill(os.getpid(), signal.SIGTERM)\n"
-        "    except signals.Interrupted:\n"
-        "        time.sleep(0.1)\n"
-        "        os.kill(os.getpid(), signal.SIGINT)\n"
-        "        time.sleep(10)"
+        "signals.REPEATED_S = 0.3\n"
+        "def send(number): os.kill(os.getpid(), number)\n"
+        "interrupts = signals.Interrupts()\n" + body
     )
-    assert subprocess.run([sys.executable, "-c", script], env=ENVIRON, check=False).returncode == 130
+    return subprocess.run([sys.executable, "-c", script], env=ENVIRON, timeout=30, check=False).returncode
+
+
+@pytest.mark.parametrize("number", CAUGHT)
+def test_outside_a_loop_a_signal_acts_at_once(number: signal.Signals) -> None:
+    with pytest.raises(Interrupted, match=f"signal {number.name}") as caught, Interrupts():
+        send(number)
+    assert isinstance(caught.value, Aborted)
+    assert caught.value.exit_code == 128 + number
+    assert not caught.value.everywhere
+
+
+def test_in_a_loop_the_first_waits_for_the_next_look_and_others_are_the_same() -> None:
+    with Interrupts() as interrupts:
+        with interrupts.deferred():
+            interrupts.check()
+            send(signal.SIGUSR1)
+            send(signal.SIGTERM)
+            with pytest.raises(Interrupted, match="signal SIGUSR1"):
+                interrupts.check()
+        send(signal.SIGTERM)  # outside, too
+        assert interrupts.received == signal.SIGUSR1
+
+
+def test_handlers_return_unless_a_signal_ends_the_process() -> None:
+    before = [signal.getsignal(number) for number in CAUGHT]
+    with Interrupts():
+        assert [signal.getsignal(number) for number in CAUGHT] != before
+    assert [signal.getsignal(number) for number in CAUGHT] == before
+    with pytest.raises(Interrupted), Interrupts():
+        send(signal.SIGTERM)
+    send(signal.SIGTERM)  # a launcher repeats it while this process tidies up
+
+
+def test_a_late_second_signal_ends_the_process_with_the_first_ones_code() -> None:
+    in_the_loop = (
+        "with interrupts, interrupts.deferred():\n"
+        "    send(signal.SIGUSR1); time.sleep(0.1); send(signal.SIGINT); time.sleep(0.4)\n"
+        "    print('still here', flush=True); send(signal.SIGTERM); time.sleep(10)"
+    )
+    assert end_of(in_the_loop) == 138
+    tidying_up = (
+        "try:\n"
+        "    with interrupts: send(signal.SIGTERM)\n"
+        "except signals.Interrupted:\n"
+        "    time.sleep(0.4); send(signal.SIGINT); time.sleep(10)"
+    )
+    assert end_of(tidying_up) == 143
+
+
+def test_a_repeated_signal_does_not_end_a_process_that_tidies_up() -> None:
+    tidying_up = (
+        "try:\n"
+        "    with interrupts: send(signal.SIGUSR1)\n"
+        "except signals.Interrupted as error:\n"
+        "    send(signal.SIGTERM); send(signal.SIGINT); sys.exit(7)"
+    )
+    assert end_of(tidying_up) == 7
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_a_warning_that_comes_too_late_changes_nothing(others: bool) -> None:
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    with Interrupts() as interrupts:
+        with interrupts.deferred():
+            send(signal.SIGTERM)  # in the last step
+        interrupts.too_late(others=others)
+        send(signal.SIGUSR1)
+        interrupts.check()
+    assert signal.getsignal(signal.SIGUSR1) == (signal.SIG_IGN if others else signal.SIG_DFL)
+    with Interrupts() as interrupts:
+        interrupts.too_late(others=others)
+        with pytest.raises(Interrupted, match="signal SIGTERM"):
+            send(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("number", "warning_s", "seconds"),
+    [(signal.SIGTERM, 600, 25), (signal.SIGINT, 600, 25), (signal.SIGUSR1, 600, 595), (signal.SIGUSR1, 10, 9)],
+)
+def test_time_to_write(number: signal.Signals, warning_s: float, seconds: float) -> None:
+    with Interrupts(warning_s) as interrupts, interrupts.deferred():
+        assert interrupts.seconds_left() == math.inf
+        send(number)
+        came = interrupts.received_at
+        assert interrupts.seconds_left(came) == pytest.approx(seconds)
+        assert interrupts.seconds_left(came + seconds + 1) == pytest.approx(-1)
+        assert 0 < interrupts.seconds_left() <= seconds
+
+
+def test_the_warning_time_of_a_job() -> None:
+    assert warning_time({}) == 120
+    assert warning_time({"HPCBENCH_WARN_S": "300"}) == 300
+    for text in ("soon", "-1", "nan", "inf"):
+        with pytest.raises(InputError, match=rf"HPCBENCH_WARN_S \({text}\) must be a number of seconds, at least 0"):
+            warning_time({"HPCBENCH_WARN_S": text})

@@ -18,7 +18,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from hpcbench.parallel.peers import Peers
 from hpcbench.parallel.spatial.exchange import Widening
-from hpcbench.parallel.spatial.spans import Plan, Span, TransposedWindow, Trimmed, Window, cut
+from hpcbench.parallel.spatial.extents import Extent, Plan, TransposedWindow, Trimmed, Window, cut
 from staging.errors import InputError
 
 Axes = dict[int, Peers]
@@ -30,9 +30,9 @@ class Geometry:
     """What is fetched, and the arguments of torch's convolution after that."""
 
     widenings: tuple[Widening, ...]
-    crops: tuple[tuple[int, Span], ...]
+    crops: tuple[tuple[int, Extent], ...]
     """Of a transposed convolution: dimension, and the part of the result that is this rank's."""
-    taps: tuple[tuple[int, Span], ...]
+    taps: tuple[tuple[int, Extent], ...]
     """Dimension of the kernel, and the part of it that meets more than padding here."""
     stride: tuple[int, ...]
     padding: tuple[int, ...]
@@ -114,7 +114,7 @@ def geometry(layer: _ConvNd, sizes: Sequence[int], axes: Axes, padding: dict[int
         own = cut(reach.outputs(size), axis.size)[axis.rank]
         if isinstance(reach, TransposedWindow):
             crops.append((dim, own.moved(-reach.begins(plan.need[axis.rank].start))))
-        elif (used := reach.taps(own)) != Span(0, kernel):
+        elif (used := reach.taps(own)) != Extent(0, kernel):
             taps.append((dim, used))
         left[place] = more[place] = 0
     return Geometry(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hpcbench.parallel.peers import Peers
-from hpcbench.parallel.spatial.spans import Plan, Span
+from hpcbench.parallel.spatial.extents import Extent, Plan
 
 
 class Widening:
@@ -18,7 +18,7 @@ class Widening:
         self.dim, self.axis, self.plan = dim, axis, plan
         self.have, self.need = plan.have[axis.rank], plan.need[axis.rank]
         self.sends, self.receives = plan.sends(axis.rank), plan.receives(axis.rank)
-        inside = self.need.common(Span(0, plan.size))
+        inside = self.need.common(Extent(0, plan.size))
         self.kept = self.need.common(self.have)
         before = min(inside.start - self.need.start, self.need.length)
         self.padding = (before, max(0, min(self.need.stop - inside.stop, self.need.length - before)))
@@ -40,7 +40,7 @@ class Widening:
             return x
         wide = _empty_like(x, self.dim, self.need.length)
         low, high = self.padding
-        for span in (Span(0, low), Span(self.need.length - high, self.need.length)):
+        for span in (Extent(0, low), Extent(self.need.length - high, self.need.length)):
             if span.length:
                 _part(wide, self.dim, span).fill_(fill)
         if self.kept.length:
@@ -77,11 +77,11 @@ class Widening:
         return finish
 
 
-def _part(tensor: Tensor, dim: int, span: Span) -> Tensor:
+def _part(tensor: Tensor, dim: int, span: Extent) -> Tensor:
     return tensor.narrow(dim, span.start, span.length)
 
 
-def _packed(tensor: Tensor, dim: int, span: Span) -> Tensor:
+def _packed(tensor: Tensor, dim: int, span: Extent) -> Tensor:
     """A part as it travels: channels last, whatever the layout, so that both sides mean the same."""
     return _part(tensor, dim, span).movedim(1, -1).contiguous()
 

@@ -17,9 +17,9 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.pooling import _AdaptiveAvgPoolNd, _AvgPoolNd, _MaxPoolNd
 
 from hpcbench.parallel.spatial.convolution import Axes, SplitConvolution
+from hpcbench.parallel.spatial.extents import cut
 from hpcbench.parallel.spatial.pooling import SplitGlobalMean, SplitPool
 from hpcbench.parallel.spatial.resize import SplitUpsample
-from hpcbench.parallel.spatial.spans import cut
 from staging.errors import InputError
 
 Form = Callable[[Any, Sequence[int], Axes], nn.Module]

@@ -15,7 +15,7 @@ from torch.nn.modules.pooling import _AvgPoolNd, _MaxPoolNd
 from hpcbench.parallel.peers import Peers
 from hpcbench.parallel.spatial.convolution import Axes, check_part
 from hpcbench.parallel.spatial.exchange import Widening
-from hpcbench.parallel.spatial.spans import Plan, Span, Window, cut
+from hpcbench.parallel.spatial.extents import Extent, Plan, Window, cut
 from staging.errors import InputError
 
 MAX_POOLS: dict[int, Callable[..., Tensor]] = {
@@ -96,9 +96,9 @@ class SplitPool(nn.Module):
         factor = y.new_ones(())
         for dim, (size, window) in enumerate(zip(self.sizes, self.windows, strict=True), 2):
             axis = self.axes.get(dim)
-            outputs = Span(0, window.outputs(size))
+            outputs = Extent(0, window.outputs(size))
             own = outputs if axis is None else cut(outputs.stop, axis.size)[axis.rank]
-            inside = [window.needs(Span(o, o + 1)).common(Span(0, size)).length for o in range(*own)]
+            inside = [window.needs(Extent(o, o + 1)).common(Extent(0, size)).length for o in range(*own)]
             shape = [1] * y.dim()
             shape[dim] = -1
             factor = factor * (window.kernel / y.new_tensor(inside)).view(shape)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from hpcbench.parallel.spatial.convolution import Axes, check_part
 from hpcbench.parallel.spatial.exchange import Widening
+from hpcbench.parallel.spatial.extents import Extent, Plan, cut
 from hpcbench.parallel.spatial.pooling import widen
-from hpcbench.parallel.spatial.spans import Plan, Span, cut
 from staging.errors import InputError
 
 MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "trilinear": "linear"}
@@ -43,9 +43,9 @@ class Resampling:
         low = min(floor(at), self.size - 1)
         return low, min(low + 1, self.size - 1), at - low
 
-    def needs(self, outputs: Span) -> Span:
+    def needs(self, outputs: Extent) -> Extent:
         """As of ``Reach``."""
-        return Span(self.source(outputs.start)[0], self.source(outputs.stop - 1)[1] + 1)
+        return Extent(self.source(outputs.start)[0], self.source(outputs.stop - 1)[1] + 1)
 
 
 class SplitUpsample(nn.Module):
@@ -66,7 +66,7 @@ class SplitUpsample(nn.Module):
         """(batch, channels, ..., part, ...) to the part of the output."""
         check_part(x, self.sizes, self.axes)
         for dim, way in enumerate(self.ways, 2):
-            outputs, first = Span(0, way.target), 0
+            outputs, first = Extent(0, way.target), 0
             if dim in self.axes:
                 axis, widening = self.axes[dim], self.widenings[dim]
                 outputs, first = cut(way.target, axis.size)[axis.rank], widening.need.start

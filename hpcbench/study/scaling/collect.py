@@ -18,6 +18,7 @@ from hpcbench.study.scaling.ladder import all_runs
 from hpcbench.study.scaling.measured import accounted_j, read_json
 from hpcbench.study.scaling.standing import look
 from staging.errors import InputError
+from staging.formats.regular import read_text, refuse_special
 
 PAGES = ("study.json", "results.csv", "table.txt", "scaling.html", "proposal.txt", "proposal.tex", "proposal.csv")
 TEXTS = (".txt", ".tex", ".csv", ".html", ".svg")
@@ -63,7 +64,7 @@ def numbered(runs: Sequence[Path]) -> dict[str, str]:
 
 def ranks_of(path: Path) -> list[dict[str, str]]:
     """The rows of ``ranks.csv``, as they are written."""
-    return list(csv.DictReader(io.StringIO(RunFolder(path).ranks.read_text(encoding="utf-8"))))
+    return list(csv.DictReader(io.StringIO(read_text(RunFolder(path).ranks))))
 
 
 def copy_run(source: Path, target: Path, names: Mapping[str, str]) -> None:
@@ -87,8 +88,9 @@ def copy_run(source: Path, target: Path, names: Mapping[str, str]) -> None:
 def copy(source: Path, target: Path, names: Mapping[str, str]) -> None:
     """Copy a file; in a text with numbers for the names of nodes."""
     if source.suffix in TEXTS:
-        write_atomic(target, without_names(source.read_text(encoding="utf-8"), names))
+        write_atomic(target, without_names(read_text(source), names))
     else:
+        refuse_special(source)
         shutil.copyfile(source, target)
 
 

@@ -176,7 +176,7 @@ def nodes_list(text: str) -> tuple[int, ...]:
 
 def axes(given: Sequence[str], known: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """``KEY=V,V,...`` of ``--vary`` as axes. Raises ``InputError`` for what is none, with the nearest right key."""
-    from hpcbench.application import suggest
+    from hpcbench.suggest import suggest
 
     found: dict[str, tuple[str, ...]] = {}
     for each in given:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from hpcbench.batch.job_energy import FILE, job_energy_j, read_kept
 from hpcbench.batch.submit import RECORD, read_job
-from hpcbench.measure.step_times import STEP_PHASES
+from hpcbench.phase_names import STEP_PHASES
+from hpcbench.results.machine_use import device_busy, no_counter, peak_flops
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
 from hpcbench.study.folder import StudyFolder
@@ -20,6 +21,7 @@ from hpcbench.study.scaling.ladder import PlannedRun, Point, groups, instances, 
 from hpcbench.study.scaling.rows import Measured, Row
 from hpcbench.study.scaling.standing import RunStanding
 from staging.errors import DataError
+from staging.formats.regular import read_text
 
 Record = dict[str, Any]
 Figures = tuple[Summary, list[Record], Record | None]
@@ -71,11 +73,14 @@ def read_repeat(paths: Sequence[Path], timed: bool) -> Measured:
     first, ranks = summaries[0], [rank for run in each for rank in run[1]]
     staged = [run[2] for run in each if run[2] is not None]
     joules, energy_words = energy(paths, each)
+    busy, device_words = accelerators_busy(each)
     return Measured(
         ranks=len(ranks),
         global_batch_size=first.global_batch_size,
         samples_per_s=sum(s.warm_samples_per_s or 0.0 for s in summaries),
         step_s=step_seconds(ranks),
+        step_median_s=step_over_ranks(ranks, median),
+        step_slowest_s=step_over_ranks(ranks, max),
         init_s=max(s.phases_s["init"] for s in summaries),
         staging_s=max((float(record["seconds"]) for record in staged), default=None),
         staged_bytes=sum(int(record["bytes_landed"]) for record in staged) if staged else None,
@@ -89,7 +94,10 @@ def read_repeat(paths: Sequence[Path], timed: bool) -> Measured:
         joules_per_sample=joules_per_sample(each),
         energy_words=energy_words,
         cpu_used=[rank["cpu_s"] / (rank["wall_s"] * rank["threads"]) for rank in ranks],
+        device_busy=busy,
+        device_words=device_words,
         flops_per_sample=first.flops_training_per_sample,
+        peak_flops=peak_flops(ranks),
         slow=[words for s in summaries for words in s.slow_nodes],
     )
 
@@ -116,7 +124,7 @@ def clean(record: Mapping[Any, Any]) -> dict[str, Any]:
 def read_json(path: Path) -> Record:
     """A JSON object. Raises ``DataError``."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_text(path))
     except (OSError, ValueError) as error:
         raise DataError(path, f"cannot be read ({error})", "restore it, or run it again") from None
     if not isinstance(found, dict):
@@ -126,9 +134,25 @@ def read_json(path: Path) -> Record:
 
 def step_seconds(ranks: Sequence[Record]) -> dict[str, float]:
     """Seconds of a step by phase, the mean over ranks, with what is left of its wall time."""
-    found = {name: fmean(rank[f"{name}_s"] / rank["steps"] for rank in ranks) for name in STEP_PHASES}
+    known = known_phases(ranks)
+    found = {name: fmean(rank[f"{name}_s"] / rank["steps"] for rank in ranks) for name in known}
     wall = fmean(rank["wall_s"] / rank["steps"] for rank in ranks)
     return {**found, "other": max(0.0, wall - sum(found.values()))}
+
+
+def step_over_ranks(ranks: Sequence[Record], pick: Callable[[Sequence[float]], float]) -> dict[str, float]:
+    """Seconds of a step by phase, ``other`` and ``wall``: of the values of all ranks, what ``pick`` makes of each."""
+    each = []
+    for rank in ranks:
+        seconds = {name: rank[f"{name}_s"] for name in known_phases(ranks)}
+        whole = {"other": max(0.0, rank["wall_s"] - sum(seconds.values())), "wall": rank["wall_s"]}
+        each.append({name: value / rank["steps"] for name, value in (seconds | whole).items()})
+    return {name: float(pick([found[name] for found in each])) for name in each[0]}
+
+
+def known_phases(ranks: Sequence[Record]) -> list[str]:
+    """The phases of a step that every rank has measured."""
+    return [name for name in STEP_PHASES if all(rank.get(f"{name}_s") is not None for rank in ranks)]
 
 
 def of_one(summaries: Sequence[Summary], phase: str, counts: Sequence[int]) -> float | None:
@@ -149,7 +173,7 @@ def time_to_target(paths: Sequence[Path], summaries: Sequence[Summary]) -> float
 
 def clock(path: Path) -> tuple[float, float]:
     """Milliseconds since the epoch of run_start and run_stop in the log of a run. Raises ``DataError``."""
-    from hpcbench.results.events import read_events
+    from hpcbench.results.mllog_reader import read_events
 
     times = {event.key: float(event.time_ms) for event in read_events(RunFolder(path).mllog)[0]}
     if "run_start" not in times or "run_stop" not in times:
@@ -175,6 +199,15 @@ def accounted_j(path: Path) -> float | None:
     if (path / FILE).exists():
         return read_kept(path / FILE)
     return job_energy_j(read_job(path)) if (path / RECORD).exists() else None
+
+
+def accelerators_busy(runs: Sequence[Figures]) -> tuple[list[float], str]:
+    """Busy share of the accelerator of every rank, or why it is not known; neither where processors train."""
+    ranks = [rank for summary, rows, _ in runs if summary.device_type not in ("", "cpu") for rank in rows]
+    known = [share for rank in ranks if (share := device_busy(rank)) is not None]
+    if len(known) == len(ranks):
+        return known, ""
+    return [], no_counter([rank for rank in ranks if device_busy(rank) is None])
 
 
 def share_nodes(runs: Sequence[Figures]) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from hpcbench import __version__
+from hpcbench.phase_names import STEP_PARTS
 from hpcbench.results import style, units
 from hpcbench.results.plots import Figure, words
 from hpcbench.results.report import Drawn, write_page
@@ -17,7 +18,7 @@ from hpcbench.results.run_folder import write_atomic
 from hpcbench.study.scaling import phase_plots, plots, table
 from hpcbench.study.scaling.amdahl import SpeedFit
 from hpcbench.study.scaling.proposal import Line, as_csv, as_latex, as_text
-from hpcbench.study.scaling.rows import STEP_PHASES, Mode, Row, by_variant, efficiency, rate, speed_up
+from hpcbench.study.scaling.rows import Mode, Row, by_variant, efficiency, rate, speed_up
 from hpcbench.study.scaling.solution import Solution, cheapest, fastest
 
 PAGE = "scaling.html"
@@ -133,11 +134,13 @@ def page_of(content: Content, drawn: Sequence[Figure]) -> str:
         tiles=tiles(content),
         figures={figure.name: Drawn.of(figure) for figure in drawn},
         results=table.result_sheets(content.rows, content.mode),
-        steps=table.step_sheets(content.rows),
+        steps=[*table.step_sheets(content.rows), *table.rank_sheets(content.rows)],
+        use=table.use_sheets(content.rows),
         beside=table.beside_sheets(content.rows),
         solutions=table.solution_sheets(content.solutions),
         fits=[fit_words(name, fit) for name, fit in content.fits.items()],
         repeats=table.repeat_lines(content.rows),
+        devices=table.device_lines(content.rows),
         energy=table.energy_lines(content.rows),
         slow=table.slow_lines(content.rows),
         notes=notes(content),
@@ -207,7 +210,7 @@ def _growth(rows: Sequence[Row]) -> str:
     grows = f"grows {units.significant(gain)} times" if gain >= 1 else f"falls to {_percent(gain)}"
     text = f"{name}{'from' if name else 'From'} {first.nodes:,} to {table.nodes_words(last.nodes)} throughput {grows} "
     text += f"(efficiency {_percent(efficiency(last, first))})"
-    both = [phase for phase in STEP_PHASES if phase in before and phase in after]
+    both = [phase for phase in STEP_PARTS if phase in before and phase in after]
     most = max(both, key=lambda phase: after[phase] - before[phase], default="")
     if not most:
         return f"{text}."
@@ -301,9 +304,21 @@ def notes(content: Content) -> list[str]:
         )
     else:
         found.append(f"{length}. No warm-up was left out.")
-    found.append("Figures are medians over repeats; spread: largest minus smallest over the median.")
+    found.append(
+        "Figures are medians over repeats; spread: largest minus smallest over the median. Shares of a step are those "
+        "of the mean over ranks. The slowest rank may be another one in each column."
+    )
     if any(run.cpu_used for row in content.rows for run in row.runs):
         found.append("CPU use: cores kept busy over compute threads, the mean over ranks; lowest: of any rank.")
+    if all(run.peak_flops is None for row in content.rows for run in row.runs):
+        found.append("The peak FLOP/s of the ranks was not measured in these runs, so that its use is not known.")
+    else:
+        found.append("FLOP/s utilization: model FLOP/s over the peak that matrix products reached on the same ranks.")
+    if any(run.device_busy for row in content.rows for run in row.runs):
+        found.append(
+            "Accelerator busy: the part of the time on the clock in which its driver saw it work, the median over "
+            "ranks; lowest: of any rank."
+        )
     if content.simulated:
         found.append("Simulated nodes are processes of one machine: they share its memory, and no network is in this.")
     if any(each.extrapolated for members in content.solutions.values() for each in members):

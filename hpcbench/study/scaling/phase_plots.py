@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
+from hpcbench.phase_names import BY_NAME, STEP_PARTS
 from hpcbench.results import style
 from hpcbench.results.plots import Figure, Floats, by_row, words
 from hpcbench.results.units import significant
@@ -28,11 +29,11 @@ from hpcbench.study.scaling.plots import (
     sizes,
     with_legend,
 )
-from hpcbench.study.scaling.rows import STEP_PHASES, Row, by_variant
+from hpcbench.study.scaling.rows import Row, by_variant
 from hpcbench.study.scaling.solution import Solution, cheapest, fastest
 from hpcbench.study.scaling.table import grouped, nodes_words, parts
 
-HATCHES = {"input_wait": "....", "communication": "////", "optimizer": "\\\\\\\\", "other": ""}
+HATCHES = {name: BY_NAME[name].hatch for name in STEP_PARTS}
 """What tells the parts apart in grey; compute is plain and dark."""
 SOLID: dict[str, Any] = {"markersize": 6, "markeredgewidth": 1.3}
 WIDE = 4.0
@@ -66,7 +67,7 @@ def phases(rows: Sequence[Row], simulated: bool = False) -> Figure | None:
     figure.supxlabel("simulated nodes" if simulated else "nodes", fontsize=9, color=style.MUTED)
     patches = [
         Patch(facecolor=style.PHASE_COLORS[phase], edgecolor="white", hatch=HATCHES.get(phase), label=words(phase))
-        for phase in STEP_PHASES
+        for phase in STEP_PARTS
     ]
     figure.legend(handles=by_row(patches, 5), loc="outside upper left", ncols=5, handlelength=1.6, handleheight=1.1)
     caption = (
@@ -81,7 +82,7 @@ def stack(axes: Axes, rows: Sequence[Row], share: bool, crowded: bool = False) -
     bottoms = [0.0] * len(rows)
     steps = [parts(row) for row in rows]
     scales = [1 / (sum(step.values()) or 1) if share else 1e3 for step in steps]
-    for phase in STEP_PHASES:
+    for phase in STEP_PARTS:
         heights = [step.get(phase, 0.0) * scale for step, scale in zip(steps, scales, strict=True)]
         axes.bar(range(len(rows)), heights, bottom=bottoms, width=0.72, color=style.PHASE_COLORS[phase],
                  hatch=HATCHES.get(phase), edgecolor="white", linewidth=0.5, label=phase)  # fmt: skip

@@ -130,7 +130,8 @@ def notes(study: Scaling, summaries: Sequence[Summary]) -> list[str]:
         found.append(f"{missed} of {len(summaries)} runs missed their target; their throughput counts, their time not.")
     resumed = sum(s.resumed > 0 for s in summaries)
     if resumed:
-        found.append(f"{resumed} runs were interrupted and resumed; their figures are of the last part.")
+        number = "1 run was" if resumed == 1 else f"{resumed} runs were"
+        found.append(f"{number} interrupted and resumed; the figures are over all attempts, without the gaps.")
     devices = sorted({s.device for s in summaries})
     if len(devices) > 1:
         found.append(f"The runs were on different devices: {', '.join(devices)}.")

@@ -10,7 +10,8 @@ from typing import Any
 from hpcbench.application import Application, find_application
 from hpcbench.batch.job import Wish, at_least, ranks_per_node
 from hpcbench.batch.site import Site, find_site
-from hpcbench.config.resolve import known_keys, read_yaml, resolve
+from hpcbench.config.read_yaml import read_yaml
+from hpcbench.config.resolve import known_keys, resolve
 from hpcbench.config.schema import RunConfig
 from hpcbench.measure.environment import cores_allowed
 from hpcbench.parallel.mesh_shape import spatial_sizes

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Literal
 
+from hpcbench.phase_names import STEP_PARTS
+
 Mode = Literal["strong", "weak", "throughput"]
-STEP_PHASES = ("input_wait", "compute", "communication", "optimizer", "other")
-"""Exclusive parts of an optimizer step, in the order in which they are shown. Communication is what compute does not
-hide; ``other`` is the rest of the step's wall time."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +23,13 @@ class Measured:
     samples_per_s: float
     """Training samples of all instances, over the steps after the warm-up."""
     step_s: Mapping[str, float]
-    """Seconds of an optimizer step by ``STEP_PHASES``, the mean over ranks."""
+    """Seconds of an optimizer step by ``STEP_PARTS``, the mean over ranks, so that they add up to its wall time."""
+    step_median_s: Mapping[str, float] = field(default_factory=dict)
+    """The same and the ``wall`` time of a step, each the median over ranks."""
+    step_slowest_s: Mapping[str, float] = field(default_factory=dict)
+    """The same, each of the rank that it took longest on."""
     init_s: float = 0.0
-    """From the start of the process to run_start."""
+    """From the start of the process to run_start, on rank 0."""
     staging_s: float | None = None
     """Unset where nothing was staged, here and below."""
     staged_bytes: int | None = None
@@ -34,9 +37,9 @@ class Measured:
     staging_bytes_per_s: float | None = None
     """Landed on all nodes together, per second of staging."""
     evaluation_s: float | None = None
-    """Of one evaluation."""
+    """Of one evaluation, on rank 0."""
     checkpoint_s: float | None = None
-    """Of writing one checkpoint."""
+    """For which one checkpoint held rank 0."""
     time_s: float | None = None
     """From run_start to the target; of several instances from the first run_start to the last run_stop (the rules'
     TTTa). Unset where a number of steps was asked for instead of the target."""
@@ -52,10 +55,27 @@ class Measured:
     """The source of ``joules`` and what it covers, or why there is none."""
     cpu_used: Sequence[float] = ()
     """Cores that each rank kept busy, over the compute threads it had, rank by rank."""
+    device_busy: Sequence[float] = ()
+    """Share of the time on the clock in which the accelerator of each rank was busy; empty where not measured."""
+    device_words: str = ""
+    """Why an accelerator's busy time was not measured; empty where it was, and on processors."""
     flops_per_sample: int = 0
     """Floating-point operations of a training sample, forward and backward."""
+    peak_flops: float | None = None
+    """FLOP/s of matrix products on all ranks together; unset where ``measure.probe`` was off."""
     slow: Sequence[str] = ()
     """Nodes that were slower than the others, each in words."""
+
+    @property
+    def model_flops(self) -> float | None:
+        """FLOP/s that the model needed, in the steps after the warm-up."""
+        return self.samples_per_s * self.flops_per_sample if self.flops_per_sample else None
+
+    @property
+    def flops_utilization(self) -> float | None:
+        """Model FLOP/s over the measured peak; unset where one of them is not known."""
+        rate = self.model_flops
+        return rate / self.peak_flops if rate is not None and self.peak_flops else None
 
 
 @dataclass(frozen=True)
@@ -79,13 +99,19 @@ class Row:
     """What its variant sets."""
 
     @property
+    def flops_utilization(self) -> float | None:
+        """Model FLOP/s over the measured peak, the median over the repeats that know it."""
+        known = [use for run in self.runs if (use := run.flops_utilization) is not None]
+        return median(known) if known else None
+
+    @property
     def ranks(self) -> int:
         """Of all instances."""
         return self.nodes * self.ranks_per_node
 
     def values(self, name: str) -> list[float]:
         """A figure of every repeat that has it: a field of ``Measured``, or a phase of ``step_s``."""
-        found = [each.step_s.get(name) if name in STEP_PHASES else getattr(each, name) for each in self.runs]
+        found = [each.step_s.get(name) if name in STEP_PARTS else getattr(each, name) for each in self.runs]
         return [float(value) for value in found if value is not None]
 
     def middle(self, name: str) -> float | None:

@@ -12,6 +12,7 @@ from hpcbench.batch.submit import RECORD, Standing, Submitted, read_job, standin
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
 from staging.errors import DataError, InputError
+from staging.formats.regular import read_text
 
 Status = Literal["done", "waiting", "running", "failed", "absent"]
 UNDER_WAY: tuple[Status, ...] = ("waiting", "running")
@@ -82,7 +83,7 @@ def why(path: Path, state: Standing, summary: Summary | None) -> str:
 def last_words(path: Path) -> str:
     """The last line of the job's log that says what is wrong, else its last line."""
     logs = sorted([*path.glob("job*.log"), *path.glob("hpcbench.[oe]*")], key=lambda log: log.stat().st_mtime)
-    lines = logs[-1].read_text(encoding="utf-8", errors="replace").splitlines() if logs else []
+    lines = read_text(logs[-1], errors="replace").splitlines() if logs else []
     said = [line.strip() for line in lines if line.strip()]
     wrong = [line for line in said if "error:" in line or "aborted:" in line]
     return (wrong or said or [""])[-1][:300]

@@ -12,14 +12,17 @@ from typing import Any
 
 import pandas as pd
 
+from hpcbench.phase_names import STEP_PARTS
 from hpcbench.results import units
 from hpcbench.results.plots import words
 from hpcbench.results.tables import WIDTH, table
-from hpcbench.study.scaling.rows import STEP_PHASES, Measured, Mode, Row, by_variant, efficiency, rate, speed_up
+from hpcbench.study.scaling.rows import Measured, Mode, Row, by_variant, efficiency, rate, speed_up
 from hpcbench.study.scaling.solution import Solution
 
 NEVER_ZERO = ("init_s", "wall_s", "samples", "flops_per_sample")
 """Figures whose 0 means that they are not known."""
+
+BESIDE = "start, evaluation and checkpoints of rank 0; staging, use of CPUs and energy of all ranks"
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,9 @@ def results_table(rows: Sequence[Row], mode: Mode) -> str:
 
 def phases_table(rows: Sequence[Row]) -> str:
     """The parts of a step, what is beside the steps, and the slow nodes; empty where nothing has run."""
-    sheets = [sheet.as_text() for sheet in (*step_sheets(rows), *beside_sheets(rows))]
-    return _joined(sheets, [*energy_lines(rows), *slow_lines(rows)]) if sheets else ""
+    sheets = (*step_sheets(rows), *rank_sheets(rows), *use_sheets(rows), *beside_sheets(rows))
+    texts = [sheet.as_text() for sheet in sheets]
+    return _joined(texts, [*device_lines(rows), *energy_lines(rows), *slow_lines(rows)]) if texts else ""
 
 
 def result_sheets(rows: Sequence[Row], mode: Mode) -> list[Sheet]:
@@ -70,17 +74,63 @@ def result_sheets(rows: Sequence[Row], mode: Mode) -> list[Sheet]:
 
 
 def step_sheets(rows: Sequence[Row]) -> list[Sheet]:
-    """For each variant the milliseconds of a step and of its parts, medians over repeats."""
-    headers = ["nodes", "step ms", *map(words, STEP_PHASES)]
+    """For each variant the milliseconds of a step and of its parts, means over ranks and medians over repeats."""
+    headers = ["nodes", "step ms", *map(words, STEP_PARTS)]
     sheets = []
     for variant, members in by_variant(rows).items():
         lines = []
         for row in members:
             found = parts(row)
-            seconds = [sum(found.values()) if found else None, *(found.get(phase) for phase in STEP_PHASES)]
+            seconds = [sum(found.values()) if found else None, *(found.get(phase) for phase in STEP_PARTS)]
             cells = [units.significant(None if each is None else 1e3 * each) for each in seconds]
             lines.append([f"{row.nodes:,}", *cells])
-        sheets.append(Sheet(_titled(variant, "milliseconds of a step"), headers, lines))
+        sheets.append(Sheet(_titled(variant, "milliseconds of a step, the mean over ranks"), headers, lines))
+    return sheets
+
+
+def rank_sheets(rows: Sequence[Row]) -> list[Sheet]:
+    """For each variant the milliseconds of a step over ranks, part by part, on sizes with several ranks."""
+    headers = ["nodes", "rank", "step ms", *map(words, STEP_PARTS)]
+    sheets = []
+    for variant, members in by_variant(rows).items():
+        lines = []
+        for row in members:
+            for name, label in (("step_median_s", "median"), ("step_slowest_s", "slowest")):
+                known = [found for run in row.runs if run.ranks > 1 and (found := getattr(run, name))]
+                if not known:
+                    continue
+                each = [[found[part] for found in known if part in found] for part in ("wall", *STEP_PARTS)]
+                cells = [units.significant(1e3 * median(values) if values else None) for values in each]
+                lines.append([f"{row.nodes:,}", label, *cells])
+        if lines:
+            sheets.append(
+                Sheet(
+                    _titled(variant, "milliseconds of a step, by rank for each part"),
+                    headers,
+                    lines,
+                )
+            )
+    return sheets
+
+
+def use_sheets(rows: Sequence[Row]) -> list[Sheet]:
+    """For each variant what the model needed of the measured peak of matrix products, and how busy accelerators were.
+
+    What was not measured is said; there are no columns of accelerators where processors train.
+    """
+    devices = any(run.device_busy or run.device_words for row in rows for run in row.runs)
+    headers = ["nodes", "model FLOP/s", "peak FLOP/s", "FLOP/s utilization"]
+    headers += ["accelerator busy", "lowest"] if devices else []
+    sheets = []
+    for variant, members in by_variant(rows).items():
+        lines = []
+        for row in members:
+            share, peak = row.flops_utilization, row.middle("peak_flops")
+            cells = [f"{row.nodes:,}", units.prefixed(row.middle("model_flops"), "FLOP/s")]
+            cells.append("not measured" if peak is None else units.prefixed(peak, "FLOP/s"))
+            cells.append("not measured" if share is None else units.percent(share))
+            lines.append([*cells, *(_busy(row) if devices else [])])
+        sheets.append(Sheet(_titled(variant, "use of the processors or accelerators"), headers, lines))
     return sheets
 
 
@@ -100,7 +150,7 @@ def beside_sheets(rows: Sequence[Row]) -> list[Sheet]:
             cells += [_share(median(map(fmean, used)) if used else None), _share(min(map(min, used), default=None))]
             cells += [units.significant(middle(row, "joules_per_sample")), units.prefixed(middle(row, "joules"), "J")]
             lines.append([f"{row.nodes:,}", *cells])
-        sheets.append(Sheet(_titled(variant, "start, staging, evaluation, checkpoints and energy"), headers, lines))
+        sheets.append(Sheet(_titled(variant, BESIDE), headers, lines))
     return sheets
 
 
@@ -137,7 +187,7 @@ def middle(row: Row, name: str) -> float | None:
 
 def parts(row: Row) -> dict[str, float]:
     """Seconds of every part of a step that is known, medians over repeats; a step is shown as their sum."""
-    return {phase: seconds for phase in STEP_PHASES if (seconds := row.middle(phase)) is not None}
+    return {phase: seconds for phase in STEP_PARTS if (seconds := row.middle(phase)) is not None}
 
 
 def planned(row: Row) -> int:
@@ -188,6 +238,16 @@ def energy_lines(rows: Sequence[Row]) -> list[str]:
     return [f"Energy at {'; '.join(points)}: {text}." for text, points in said.items()]
 
 
+def device_lines(rows: Sequence[Row]) -> list[str]:
+    """Why the busy time of accelerators is not known, with the sizes where it is not."""
+    said: dict[str, list[str]] = {}
+    for members in by_variant(rows).values():
+        for row in members:
+            for text in dict.fromkeys(run.device_words.rstrip(".") for run in row.runs if run.device_words):
+                said.setdefault(text, []).append(place(row))
+    return [f"Accelerator busy not measured at {'; '.join(points)}: {text}." for text, points in said.items()]
+
+
 def slow_lines(rows: Sequence[Row]) -> list[str]:
     """Every node that was slower than the others, and in how many repeats it was."""
     found = []
@@ -228,15 +288,30 @@ def _figures(run: Measured) -> dict[str, Any]:
         value = getattr(run, name)
         if name == "step_s":
             found["step_s"] = sum(value.values()) if value else math.nan
-            found |= {f"step_{phase}_s": value.get(phase, math.nan) for phase in STEP_PHASES}
+            found |= {f"step_{phase}_s": value.get(phase, math.nan) for phase in STEP_PARTS}
+        elif name in ("step_median_s", "step_slowest_s"):
+            found |= {
+                f"{name.removesuffix('_s')}_{part}_s": value.get(part, math.nan) for part in ("wall", *STEP_PARTS)
+            }
         elif name == "cpu_used":
             found["cpu_used_mean"] = fmean(value) if value else math.nan
             found["cpu_used_lowest"] = min(value, default=math.nan)
+        elif name == "device_busy":
+            found["device_busy_median"] = median(value) if value else math.nan
+            found["device_busy_lowest"] = min(value, default=math.nan)
         elif name == "slow":
             found["slow_nodes"] = "; ".join(value)
         else:
             found[name] = math.nan if value is None or (name in NEVER_ZERO and not value) else value
     return found
+
+
+def _busy(row: Row) -> list[str]:
+    """The median over ranks and the lowest of any rank, as the repeats have them that were measured."""
+    known = [run.device_busy for run in row.runs if run.device_busy]
+    if not known:
+        return ["not measured", "not measured"]
+    return [units.percent(median(map(median, known))), units.percent(min(map(min, known)))]
 
 
 def _gains(row: Row, first: Row | None) -> list[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from staging.errors import DataError
-from staging.formats.compression import MAGIC, gunzip
+from staging.formats.compression import MAGIC, TooLargeError, gunzip
 from staging.landing.sinks import Sink, SinkMaker
 from staging.landing.transform.options import Options, positive, refuse_unknown
 from staging.landing.transform.streaming import DecompressSink
@@ -41,9 +42,12 @@ class Gunzip(WholeTransform):
         return size * self.expansion
 
     def convert(self, name: str, data: memoryview) -> list[Output]:
-        """The decompressed content. Raises ``DataError`` unless ``data`` is sound gzip to its end."""
+        """The decompressed content. Raises ``DataError`` unless ``data`` is sound gzip to its end.
+
+        Of more than ``PLAIN_BYTES`` it raises ``TooLargeError``, whatever the trailer says.
+        """
         refuse_plain(name, data)
-        return [(without_gz(name), [gunzip(data, name)])]
+        return [(without_gz(name), [gunzip(data, name, PLAIN_BYTES)])]
 
     def sinks(self, inner: SinkMaker) -> SinkMaker:
         """Sinks that decompress into ``inner``."""
@@ -78,8 +82,10 @@ class _GunzipSink(WholeSink):
 
     def _convert(self, data: memoryview) -> None:
         if int.from_bytes(data[-4:], "little") <= PLAIN_BYTES:
-            super()._convert(data)
-            return
+            # Of several members the trailer says the size of the last one only.
+            with suppress(TooLargeError):
+                super()._convert(data)
+                return
         refuse_plain(self._name, data)
         self._converted = True
         sink = self._maker.in_pieces(self._destination, self._name, self._mtime_ns)

@@ -9,7 +9,9 @@ part of the sample, the dataset that holds it, and, where its type shall be anot
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import h5py
@@ -17,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from staging.errors import DataError, InputError
-from staging.formats.hdf5 import AGAIN, DAMAGE
+from staging.formats.hdf5 import AGAIN, DAMAGE, read_selected, refuse_links
 from staging.formats.hdf5_raw import raw_offset
 from staging.formats.npy import npy_header
+from staging.formats.regular import MOST_BYTES
 from staging.landing.transform.options import Options
 from staging.landing.transform.whole import Output, WholeTransform, byte_view
 
@@ -82,6 +85,8 @@ def _dataset(part: str, text: str) -> tuple[str, np.dtype[Any] | None]:
 
 
 def _read(name: str, file: h5py.File, key: str, dtype: np.dtype[Any] | None, data: memoryview) -> npt.NDArray[Any]:
+    with suppress(KeyError):
+        refuse_links(Path(name), file, key)
     dataset = file.get(key)
     if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
         raise DataError(name, f"has no dataset '{key}'", "set hdf5-to-npy:part=dataset to the file's, or leave it out")
@@ -90,7 +95,9 @@ def _read(name: str, file: h5py.File, key: str, dtype: np.dtype[Any] | None, dat
     offset = raw_offset(dataset)
     stored: npt.NDArray[Any]
     if offset is None:
-        stored = np.asarray(dataset[()])
+        if dataset.nbytes > MOST_BYTES:
+            raise DataError(name, f"dataset '{key}' has {dataset.nbytes} bytes, more than {MOST_BYTES}", AGAIN)
+        stored = read_selected(Path(name), key, dataset, None)
         stored = stored.astype(stored.dtype.newbyteorder("="), copy=False)
     else:
         stored = np.frombuffer(data, dataset.dtype, dataset.size, offset).reshape(dataset.shape)

@@ -13,6 +13,7 @@ from staging.errors import DataError
 from staging.formats.compression import MAGIC, gunzip
 from staging.formats.example import decode_example
 from staging.formats.npy import npy_header
+from staging.formats.regular import MOST_BYTES, ROOM
 from staging.landing.dali_index import scan_records
 from staging.landing.transform.gunzip import EXPANSION, without_gz
 from staging.landing.transform.options import Options, positive, refuse_unknown
@@ -51,7 +52,8 @@ class TFRecordToNpy(WholeTransform):
 
     def convert(self, name: str, data: memoryview) -> list[Output]:
         """Both arrays; the counts are a view of the record. Raises ``DataError`` where the record is anything else."""
-        plain = memoryview(gunzip(data, name)) if data[:2] == MAGIC else data
+        most = 2 * self.channels * self.size**3 + ROOM if self.size else MOST_BYTES
+        plain = memoryview(gunzip(data, name, most)) if data[:2] == MAGIC else data
         records = scan_records(name, plain)
         if len(records) != 1:
             raise DataError(name, f"holds {len(records)} records where one is expected", CHECK)

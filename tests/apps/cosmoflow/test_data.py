@@ -54,15 +54,21 @@ def write_split(config: Config, split: str = "train", samples: int = 5) -> list[
 @every_form
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    counts=hnp.arrays(np.int16, (4, 4, 4, 4)),
+    counts=st.one_of(
+        hnp.arrays(np.int16, (4, 4, 4, 4)), hnp.arrays(np.int16, (4, 4, 4, 4), elements=st.integers(0, 2**15 - 1))
+    ),
     label=hnp.arrays(np.float32, 4, elements=st.floats(-1, 1, width=32)),
 )
-def test_what_is_written_is_read(
+def test_what_is_written_is_read_but_for_negative_counts(
     tmp_path: Path, form: str, compression: str, counts: np.ndarray, label: np.ndarray
 ) -> None:
     data = configured(form=form, compression=compression).data
     path = tmp_path / f"sample{SUFFIXES[data.format]}"
     write_sample(path, counts, label, data)
+    if counts.min() < 0:
+        with pytest.raises(DataError, match=f"holds a count of {counts.min()}"):
+            read_sample(path, data)
+        return
     found_counts, found_label = read_sample(path, data)
     np.testing.assert_array_equal(found_counts, counts)
     np.testing.assert_array_equal(found_label, label)

@@ -153,9 +153,9 @@ def test_channels_last_changes_nothing_but_rounding() -> None:
         ("model", "width_factor", 0.0, r"model.width_factor \(0.0\) must be above 0"),
         ("model", "middle_blocks", -1, r"model.middle_blocks \(-1\) must be at least 0"),
         ("data", "height", 100, r"data.height \(100\) must be a multiple of 16"),
-        ("data", "width", 0, r"data.width \(0\) must be a multiple of 16"),
+        ("data", "width", 0, r"data.width \(0\) must be at least 16; choose from 16 to 32768"),
         ("data", "channels", [], r"must name at least one channel, each once"),
-        ("data", "channels", [0, 16], r"data.channels holds 16; channels are numbered 0 to 15"),
+        ("data", "channels", [0, 16], r"data.channels\[1\] \(16\) must be at most 15; choose from 0 to 15"),
         ("data", "channels", [3, 3], r"must name at least one channel, each once"),
     ],
 )

@@ -204,7 +204,7 @@ def test_the_range_is_read_from_the_dataset(tmp_path: Path) -> None:
     config = Config()
     config.data.root = str(tmp_path)
     task = build_task(config)
-    task.load()
+    task.load(config)
     inputs, _ = task.prepare(stored, torch.zeros(1, 3, 4), None)
     assert (inputs.amin(dim=(0, 2, 3)) == 0).all()
     assert (inputs.amax(dim=(0, 2, 3)) == 1).all()

@@ -102,7 +102,7 @@ def test_a_job_looks_first_then_trains_and_leaves_nothing(scheduler: str, fakes:
 LAUNCHES = {
     "slurm": "srun --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=2 --cpu-bind=cores --kill-on-bad-exit=1",
     "pbs": "mpiexec -n 4 -ppn 2 -bind-to core:2",
-    "lsf": "mpirun -np 4 --map-by ppr:2:node:PE=2 --bind-to core -x PATH -x OMP_NUM_THREADS",
+    "lsf": "mpirun -np 4 --map-by ppr:2:node:PE=2 --bind-to core -x PATH -x OMP_NUM_THREADS -x HPCBENCH_WARN_S",
     "flux": "flux run --nodes=2 --ntasks=4 --cores-per-task=2 --setopt=mpibind=off --setopt=cpu-affinity=per-task "
     "--setopt=exit-on-error --gpus-per-task=1 --setopt=gpu-affinity=per-task",
     "local": "mpiexec -n 4",

@@ -128,7 +128,7 @@ def test_needs_name_what_is_missing(monkeypatch):
 
 def test_ranks_below_one_are_bad_input(capsys):
     assert main(["doctor", "--ranks", "0"]) == 2
-    assert capsys.readouterr().err == "hpcbench: error: --ranks (0) must be at least 1\n"
+    assert capsys.readouterr().err == "hpcbench: error: --ranks (0) must be at least 1; choose from 1 to 10000000\n"
 
 
 def test_long_values_are_wrapped_under_their_column():

@@ -18,7 +18,8 @@ def test_one_line_per_mesh(capsys: pytest.CaptureFixture[str]) -> None:
     assert max(map(len, lines)) <= 100
     assert lines[0] == "cosmoflow smoke on 2 nodes x 2 GPUs: 4 ranks, global batch 16, activations in bf16-mixed"
     assert re.fullmatch(r"State of a rank: parameters \S+ KiB, gradients \S+ KiB, adamw \S+ KiB", lines[1])
-    header, rule, *rows = lines[4:]
+    assert re.fullmatch(r"Checkpoint: \S+ KiB of host memory on rank 0", lines[2])
+    header, rule, *rows = lines[5:]
     assert header.split() == ["mesh", "batch", "state", "kept", "peak", "input", "memory", "halo", "back", "reduce",
                               "B/MFLOP", "nodes"]  # fmt: skip
     assert set(rule) == {"-", " "}
@@ -34,6 +35,11 @@ def test_what_fits_and_what_keeps_no_batch(capsys: pytest.CaptureFixture[str]) -
     assert text.count(" yes\n") == 2
     assert re.search(r"^4 x 1 \* .* yes\n1 x .* no$", text, re.MULTILINE)
     assert "*  not the global batch of 2: 4 x 1 has 4" in text
+
+
+def test_without_checkpoints_there_is_no_copy(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMOKE, "--train.checkpoint_every", "0"]) == 0
+    assert "Checkpoint" not in capsys.readouterr().out
 
 
 def test_one_rank_alone(capsys: pytest.CaptureFixture[str]) -> None:

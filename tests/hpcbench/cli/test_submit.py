@@ -97,11 +97,9 @@ def test_a_local_job_starts_over_goes_on_and_is_cancelled(tmp_path: Path) -> Non
         path.unlink()
     assert subprocess.run(words, check=False, capture_output=True).returncode == TARGET_NOT_REACHED
     assert (run / "attempts" / "1" / "summary.json").exists()
-    again = subprocess.run(
-        [*words, "--train.max_epochs", "2", "--train.target", "100"], check=False, capture_output=True
-    )
-    assert again.returncode == DONE
-    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    easier = [*words, "--train.max_epochs", "2", "--train.target", "100"]
+    assert subprocess.run(easier, check=False, capture_output=True).returncode == DONE
+    done = subprocess.run(easier, check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (DONE, f"the run in {run} has reached its target; nothing is left to do\n")
     assert RunFolder.open(run).read_summary().resumed == 1
 

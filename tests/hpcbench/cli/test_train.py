@@ -62,13 +62,13 @@ def test_negative_and_list_values(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--optim.lr", "fast"], "optim.lr (fast) must be of type float"),
+        (["--optim.lr", "fast"], "optim.lr (fast) must be a number"),
         (["--train.local_batch_size", "0"], "train.local_batch_size (0) must be at least 1"),
         (["--parallel.devices", "0"], "parallel.devices (0) must be at least 1"),
         (["--config", "gone.yaml"], "gone.yaml: cannot read the configuration"),
         (["--resume"], "--resume needs --run-dir"),
         (["--resume", "--run-dir", "gone"], "run folder gone does not exist"),
-        (["--train.target"], "train.target (true) must be of type float or null"),
+        (["--train.target"], "train.target (true) must be a number or null"),
     ],
 )
 def test_what_is_refused(words: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:

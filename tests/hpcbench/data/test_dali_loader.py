@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from apps.cosmoflow.samples import write_sample
 from hpcbench.application import Application, find_application
 from hpcbench.cli.main import main
 from hpcbench.config.resolve import resolve
@@ -218,10 +221,9 @@ def test_what_only_dali_cannot_read_is_one_line(roots: dict[str, Path]) -> None:
     application, config = configured("cosmoflow-npy", roots["cosmoflow-npy"])
     described = describe(application, config, "train")
     fine = [(torch.zeros(1), torch.zeros(1))] * TRAINING
-    loader = DaliLoader(fine, lambda: replace(described, targets_file=lambda path: path.with_name("none.npy")), 1)
-    with pytest.raises(
-        InputError, match=r"DALI cannot read .*\.npy and what follows \(.*Could not open file"
-    ) as caught:
+    no_array = roots["cosmoflow-npy"] / "simulated.json"
+    loader = DaliLoader(fine, lambda: replace(described, targets_file=lambda path: no_array), 1)
+    with pytest.raises(InputError, match=r"DALI cannot read .*\.npy and what follows \(.*bad magic") as caught:
         list(loader.load([np.array([4, 5])]))
     assert "\n" not in str(caught.value)
     assert str(caught.value).endswith("; try --data.loader torch")
@@ -308,3 +310,42 @@ def test_a_wrong_index_is_told(text: str | None, said: str, tmp_path: Path) -> N
         index_file(path).write_text(text, encoding="latin-1")
     with pytest.raises(DataError, match=said):
         check_index(index_file(path))
+
+
+@needs_dali
+@pytest.mark.parametrize("name", SETS)
+def test_a_link_to_a_pipe_is_refused_and_not_waited_for(name: str, roots: dict[str, Path], tmp_path: Path) -> None:
+    root = tmp_path / "set"
+    shutil.copytree(roots[name], root)
+    application, config = configured(name, root)
+    training, _ = open_data(application, config)
+    os.mkfifo(tmp_path / "pipe")
+    training.files[4].unlink()
+    training.files[4].symlink_to(tmp_path / "pipe")
+    loader = open_loader(application, config, "train", training, 1, torch.device("cpu"))
+    with pytest.raises(DataError, match=f"{re.escape(str(training.files[4]))}: is a pipe, not a file"):
+        list(loader.load([np.array([1, 2]), np.array([3, 4])]))
+
+
+@needs_dali
+@pytest.mark.parametrize(("label", "count", "said"), [
+    (np.nan, 1, r"label \[0\.0, nan, 0\.0, 0\.0\] is not within"),
+    (3, 1, r"label \[0\.0, 3\.0, 0\.0, 0\.0\] is not within"),
+    (-3, 1, r"label \[0\.0, -3\.0, 0\.0, 0\.0\] is not within"),
+    (1, -30000, "holds a count of -30000"),
+])  # fmt: skip
+@pytest.mark.parametrize("name", ["cosmoflow-tfrecord", "cosmoflow-npy"])
+def test_a_label_or_a_count_out_of_range_is_named(
+    name: str, label: float, count: int, said: str, roots: dict[str, Path], tmp_path: Path
+) -> None:
+    root = tmp_path / "set"
+    shutil.copytree(roots[name], root)
+    application, config = configured(name, root)
+    training, _ = open_data(application, config)
+    path = training.files[3]
+    counts = training[3][0].permute(1, 2, 3, 0).numpy()
+    counts[5, 4, 3, 2] = count
+    write_sample(path, counts, np.array([0, label, 0, 0], np.float32), config.data)
+    loader = open_loader(application, config, "train", training, 1, torch.device("cpu"))
+    with pytest.raises(DataError, match=f"{re.escape(str(path.parent))}.*{said}"):
+        list(loader.load([np.array([1, 2]), np.array([3, 4])]))

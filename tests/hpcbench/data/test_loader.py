@@ -1,8 +1,10 @@
 """Loading: batches in the asked order, with the samples' memory layout, inline or by worker processes."""
 
 import os
+import time
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from torch import Tensor
@@ -46,6 +48,27 @@ def test_worker_processes_live_from_epoch_to_epoch() -> None:
     loader = BatchLoader(Pids(), 1, pin=False)
     first, second = (next(loader.load([np.array([0])]))[1].item() for _ in range(2))
     assert first == second != os.getpid()
+
+
+def test_worker_processes_end_at_once() -> None:
+    """Left to the garbage collector, each takes 5 s, in whatever step the collector runs."""
+    for how in ("closed", "forgotten"):
+        loader = BatchLoader(Pids(), 2, pin=False)
+        pids = {int(target) for _, target in loader.load([np.array([index]) for index in range(4)])}
+        started = time.monotonic()
+        if how == "closed":
+            loader.close()
+        del loader
+        assert time.monotonic() - started < 2
+        assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def test_a_closed_loader_may_load_again() -> None:
+    loader = BatchLoader(Numbered(), 1, pin=False)
+    batches = [np.array([0, 1])]
+    first = next(loader.load(batches))
+    loader.close()
+    assert torch.equal(next(loader.load(batches))[0], first[0])
 
 
 class Pids(Numbered):

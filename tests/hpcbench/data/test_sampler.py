@@ -11,7 +11,7 @@ from hpcbench.data.sampler import (
     epoch_batches,
     epoch_order,
     epoch_sizes,
-    in_turns,
+    in_passes,
     rank_batches,
     rank_share,
 )
@@ -125,7 +125,7 @@ def test_simulated_ranks_take_turns_in_each_micro_batch(samples: int, ranks: int
     shards = Shards(np.arange(samples) % 2, tuple(2 * rank // ranks for rank in range(ranks))) if sharded else None
     own = range(ranks // 2, ranks // 2 + together * (ranks // 2 // together))
     parts = epoch_batches(samples, 3, 1, own, ranks, 2, "keep", shards)
-    done = in_turns(parts, together)
+    done = in_passes(parts, together)
     turns = len(own) // together
     for number, batch in enumerate(done):
         micro, turn = divmod(number, turns)

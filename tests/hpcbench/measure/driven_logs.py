@@ -9,7 +9,7 @@ from typing import Any
 from hpcbench.application import find_application
 from hpcbench.config.resolve import resolve
 from hpcbench.measure.mllog import RunLog
-from hpcbench.optim.scaling import scale_to_batch
+from hpcbench.optim.lr_scaling import scale_to_batch
 
 LOGS = Path(__file__).parents[2] / "data" / "logs"
 COSMOFLOW, DEEPCAM, OLD = (

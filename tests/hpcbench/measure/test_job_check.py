@@ -100,9 +100,8 @@ def test_bad_input_is_one_line(words: list[object], said: str) -> None:
 
 
 @pytest.mark.mpi
-@pytest.mark.usefixtures("mpiexec")
-def test_two_ranks_look_and_one_tells(tmp_path: Path) -> None:
-    command = ["mpiexec", "-n", "2", sys.executable, "-m", "hpcbench", "doctor", "--job", "--ranks", "2"]
+def test_two_ranks_look_and_one_tells(mpiexec: str, tmp_path: Path) -> None:
+    command = [mpiexec, "-n", "2", sys.executable, "-m", "hpcbench", "doctor", "--job", "--ranks", "2"]
     done = subprocess.run([*command, "--local", str(tmp_path / "x")], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("the job is as asked: 2 ranks on 1 node(s), each with 1 core(s), at least") == 1

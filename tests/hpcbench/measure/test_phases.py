@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hpcbench.measure.phases import Phases
-from staging.spans import Spans
+from staging.phase_timer import PhaseTimer
 
 LAUNCH_S = 0.001
 """What it costs the host to queue work."""
@@ -69,7 +69,7 @@ def steps(phases: Phases, machine: Machine, count: int) -> None:
 
 
 def test_the_host_waits_only_when_asked_to_settle(machine: Machine) -> None:
-    phases = Phases(Spans(clock=lambda: machine.now), torch.device("cuda"))
+    phases = Phases(PhaseTimer(clock=lambda: machine.now), torch.device("cuda"))
     steps(phases, machine, 20)
     assert machine.waits == 0
     assert machine.now == pytest.approx(20 * 0.005)
@@ -81,11 +81,11 @@ def test_the_host_waits_only_when_asked_to_settle(machine: Machine) -> None:
 
 
 def test_the_wait_is_divided_as_the_device_divided_its_work(machine: Machine) -> None:
-    phases = Phases(Spans(clock=lambda: machine.now), torch.device("cuda"))
+    phases = Phases(PhaseTimer(clock=lambda: machine.now), torch.device("cuda"))
     for _ in range(3):
         steps(phases, machine, 50)
         phases.settle()
-    found = phases.spans.summary()
+    found = phases.timer.summary()
     wall = found.pop("wall")
     assert wall == pytest.approx(machine.now)
     assert sum(found.values()) == pytest.approx(wall, rel=1e-12)
@@ -98,33 +98,61 @@ def test_the_wait_is_divided_as_the_device_divided_its_work(machine: Machine) ->
 
 
 def test_a_host_that_is_slower_than_the_device_keeps_its_own_times(machine: Machine) -> None:
-    phases = Phases(Spans(clock=lambda: machine.now), torch.device("cuda"))
+    phases = Phases(PhaseTimer(clock=lambda: machine.now), torch.device("cuda"))
     for _ in range(50):
         with phases.phase("input_wait"):
             machine.now += 0.5
         with phases.phase("compute"):
             machine.queue(0.010)
     phases.settle()
-    found = phases.spans.summary()
+    found = phases.timer.summary()
     assert found["input_wait"] == pytest.approx(25.0)
     assert found["compute"] == pytest.approx(50 * LAUNCH_S + 0.010)
 
 
+@pytest.mark.parametrize(("host_s", "waiting_s"), [(0.5, 0.0), (3.0, 1.0)])
+def test_a_host_waits_for_others_only_while_its_device_has_no_work(
+    machine: Machine, host_s: float, waiting_s: float
+) -> None:
+    """The device is busy for 2 s, with computation and the optimizer, while the host waits for another one."""
+    phases = Phases(PhaseTimer(clock=lambda: machine.now), torch.device("cuda"))
+    for name, seconds in (("compute", 1.5), ("optimizer", 0.5)):
+        with phases.phase(name):
+            machine.queue(seconds)
+    with phases.host_wait():
+        machine.now += host_s
+    phases.settle()
+    found = phases.timer.totals()
+    assert found["waiting"] == pytest.approx(waiting_s, abs=2 * LAUNCH_S)
+    assert found["compute"] == pytest.approx(1.5, abs=3 * LAUNCH_S)
+    assert found["optimizer"] == pytest.approx(0.5, abs=3 * LAUNCH_S)
+
+
+def test_a_host_that_waits_for_others_in_an_evaluation_evaluates(machine: Machine) -> None:
+    phases = Phases(PhaseTimer(clock=lambda: machine.now), torch.device("cpu"))
+    with phases.phase("evaluation"), phases.host_wait():
+        machine.now += 1.0
+    with phases.host_wait():
+        machine.now += 2.0
+    phases.settle()
+    assert phases.timer.totals() == {"evaluation": 1.0, "waiting": 2.0}
+
+
 def test_an_exception_in_a_phase_leaves_the_spans_whole(machine: Machine) -> None:
-    phases = Phases(Spans(clock=lambda: machine.now), torch.device("cuda"))
+    phases = Phases(PhaseTimer(clock=lambda: machine.now), torch.device("cuda"))
     with contextlib.suppress(ZeroDivisionError), phases.phase("compute"):
         machine.queue(0.08)
         raise ZeroDivisionError
     machine.now += 1.0
     phases.settle()
-    assert phases.spans.summary()["other"] == pytest.approx(1.0)
+    assert phases.timer.summary()["other"] == pytest.approx(1.0)
 
 
 def test_the_processor_needs_no_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch, "Event")
     clock = iter(range(100)).__next__
-    phases = Phases(Spans(clock=lambda: float(clock())), torch.device("cpu"))
+    phases = Phases(PhaseTimer(clock=lambda: float(clock())), torch.device("cpu"))
     with phases.phase("compute"):
         pass
     phases.settle()
-    assert phases.spans.summary()["compute"] == 1.0
+    assert phases.timer.summary()["compute"] == 1.0

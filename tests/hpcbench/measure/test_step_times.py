@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.measure.phases import Phases
-from hpcbench.measure.step_times import STEP_PHASES, StepTimes, processor_s
-from staging.spans import Spans
+from hpcbench.measure.step_times import StepTimes, processor_s
+from hpcbench.phase_names import STEP_PHASES
+from staging.phase_timer import PhaseTimer
 
-STEP_S = {"input_wait": 0.125, "compute": 1.0, "communication": 0.25, "optimizer": 0.5}
+STEP_S = {"input_wait": 0.125, "compute": 1.0, "communication": 0.25, "waiting": 2.0, "optimizer": 0.5}
 OTHER_S = 0.0625
 """Seconds of a step that no phase has; all of these are sums of powers of two, and so are added without rounding."""
 WALL_S = sum(STEP_S.values()) + OTHER_S
@@ -38,11 +39,11 @@ class Machine:
         """Phases of a device, for which ``settle`` waits as long as it is behind."""
 
         def __init__(self, machine: Machine) -> None:
-            super().__init__(Spans(clock=lambda: machine.now), torch.device("cpu"))
+            super().__init__(PhaseTimer(clock=lambda: machine.now), torch.device("cpu"))
             self.machine = machine
 
         def settle(self) -> None:
-            with self.spans.span("compute"):
+            with self.timer.span("compute"):
                 self.machine.now += self.machine.queued_s
             self.machine.queued_s = 0.0
 

@@ -15,8 +15,8 @@ from apps.deepcam.config import Config as DeepCAM
 from hpcbench.application import applications, find_application
 from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import RunConfig
+from hpcbench.optim.lr_scaling import scale_to_batch
 from hpcbench.optim.recipes import RECIPES, Recipe
-from hpcbench.optim.scaling import scale_to_batch
 from hpcbench.optim.schedule import learning_rate
 
 OPTIMIZERS = {"SGD": "sgd", "LAMB": "nvlamb"}

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -25,19 +26,30 @@ SETS = {
 pytestmark = pytest.mark.skipif(not importlib.util.find_spec("triton"), reason="needs triton (pip install triton)")
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
-@pytest.mark.parametrize("options", SETS.values(), ids=SETS.keys())
-def test_the_kernels_take_the_steps_of_torch(options: dict[str, object], dtype: str) -> None:
-    """With layers of zeros, of no elements, transposed, of many blocks, without a gradient, and an infinite one."""
+CASES = [(dtype, name) for dtype in ("float64", "float32", "bfloat16") for name in SETS]
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[tuple[str, str], dict[str, Any]]:
+    """What the program found, by number type and options."""
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), dtype, json.dumps(options)],
+        [sys.executable, str(PROGRAM), json.dumps([(dtype, SETS[name]) for dtype, name in CASES])],
         env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
+    if "only 0-dimensional arrays can be converted to Python scalars" in done.stderr:
+        pytest.skip("this Triton's interpreter is older than this NumPy, which converts no other arrays to a number")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    return dict(zip(CASES, json.loads(done.stdout.splitlines()[-1]), strict=True))
+
+
+@pytest.mark.parametrize(("dtype", "options"), CASES)
+def test_the_kernels_take_the_steps_of_torch(
+    dtype: str, options: str, found: dict[tuple[str, str], dict[str, Any]]
+) -> None:
+    """With layers of zeros, of no elements, transposed, of many blocks, without a gradient, and an infinite one."""
     # With bfloat16 torch rounds the update before adding it; three significant digits are left of a weight.
-    assert found["worst"] < {"float64": 1e-13, "float32": 1e-5, "bfloat16": 0.04}[dtype]
-    assert found["finite"]
+    assert found[dtype, options]["worst"] < {"float64": 1e-13, "float32": 1e-5, "bfloat16": 0.04}[dtype]
+    assert found[dtype, options]["finite"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])

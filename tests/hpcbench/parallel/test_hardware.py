@@ -136,9 +136,9 @@ def test_fabric_gets_device_and_precision_and_detects_nothing(
     config = RunConfig()
     config.train.precision = precision  # type: ignore[assignment]
     config.parallel.accelerator = "cpu"
-    fabric = make_fabric(Launch(), config)
+    fabric, policy = make_fabric(Launch(), config)
     model = torch.nn.Linear(2, 2)
-    with fabric.autocast():
+    with policy.autocast():
         assert model(torch.ones(1, 2)).dtype == inside
     assert fabric.device == torch.device("cpu")
     assert fabric.world_size == 1

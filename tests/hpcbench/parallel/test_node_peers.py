@@ -115,7 +115,7 @@ def test_an_exchange_is_under_way_while_the_rank_computes() -> None:
     assert torch.equal(room, torch.ones(100))
 
 
-@pytest.mark.parametrize("look_s", [0.0, 10.0])
+@pytest.mark.parametrize("look_s", [0.0, 1.0])
 def test_a_rank_that_has_gone_is_named(look_s: float) -> None:
     peers = connected(3, look_s=look_s)
     wait = peers[0].start([], [(2, torch.empty(3))])
@@ -124,7 +124,7 @@ def test_a_rank_that_has_gone_is_named(look_s: float) -> None:
         wait()
 
 
-@pytest.mark.parametrize("look_s", [0.0, 10.0])
+@pytest.mark.parametrize("look_s", [0.0, 1.0])
 def test_waiting_ends(look_s: float) -> None:
     first, _second = connected(2, timeout_s=0.2, look_s=look_s)
     start = time.perf_counter()

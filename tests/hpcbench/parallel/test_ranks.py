@@ -19,11 +19,11 @@ PROGRAM = Path(__file__).parent / "programs" / "collectives.py"
 RANKS = 3
 
 
-def run_program(*command: object) -> list[dict[str, Any]]:
+def run_program(*command: object, timeout_s: float = 120) -> list[dict[str, Any]]:
     """What each rank reports. The last line of output is the program's."""
     done = subprocess.run(
         [str(part) for part in command], env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, text=True,
-        timeout=120, check=True,
+        timeout=timeout_s, check=True,
     )  # fmt: skip
     found: list[dict[str, Any]] = json.loads(done.stdout.strip().splitlines()[-1])
     return found

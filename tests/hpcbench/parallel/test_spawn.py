@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
@@ -45,6 +47,31 @@ def test_a_rank_that_ignores_being_asked_is_killed() -> None:
 
 def test_a_killed_rank_gives_128_plus_n() -> None:
     assert run("os.kill(os.getpid(), 9)" + " if rank else time.sleep(60)")[0] == 137
+
+
+def test_a_stopped_rank_is_killed_when_another_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hpcbench.parallel.spawn.GRACE_S", 20.0)
+    code, seconds = run("time.sleep(1); os.kill(os.getpid(), 19) if rank else time.sleep(1); sys.exit(1)")
+    assert code == 1
+    assert seconds < 15
+
+
+def test_a_rank_that_cannot_be_started_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def limited(*words: Any, **options: Any) -> subprocess.Popen[bytes]:
+        if len(started) == 2:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        started.append(popen(*words, **options))
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", limited)
+    before = time.monotonic()
+    with pytest.raises(InputError, match=r"rank 2 of 4 cannot be started \(Resource temporarily unavailable\); start"):
+        run("time.sleep(300)", ranks=4)
+    assert time.monotonic() - before < 10
+    assert [process.poll() for process in started] == [-signal.SIGKILL] * 2
 
 
 def test_ranks_that_miss_their_target_may_finish() -> None:

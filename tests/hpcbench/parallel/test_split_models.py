@@ -1,4 +1,4 @@
-"""Both applications on split samples: outputs, losses, all gradients and twenty steps as of one process, in float64."""
+"""Both applications on spatial meshes: outputs, losses, all gradients and twenty steps as of one process in float64."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.params import slow_except
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -22,6 +24,7 @@ def test_split_models_train_as_whole_ones(application: str, kernel: int, spatial
     check(run(size * data, application, spatial, kernel))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spatial", ["2", "1x2x2"])
 def test_the_kernel_of_two_planes_takes_them_from_the_far_side(spatial: str) -> None:
     """As v0.7 of CosmoFlow has it."""
@@ -39,12 +42,13 @@ def check(everyone: list[dict[str, dict[str, float]]]) -> None:
         assert all(values["between ranks"] == 0 for values in found.values())
 
 
+@pytest.mark.slow
 def test_batch_norm_groups_are_of_places_and_of_all_ranks_of_a_sample() -> None:
     """As ``train.batchnorm_group_size`` 2 on a mesh of two by two: one process has the four samples in one batch."""
     check(run(4, "deepcam", "2", "group"))
 
 
-@pytest.mark.parametrize("application", ["cosmoflow", "deepcam"])
+@pytest.mark.parametrize("application", slow_except(["cosmoflow"], ["cosmoflow", "deepcam"]))
 def test_in_float32_a_split_rounds_as_another_memory_layout_does(application: str) -> None:
     found = run(4, application, "2x2", "float32")[0]["rounding"]
     assert found["loss"] < 1e-5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,14 +15,18 @@ from hpcbench.config.optimizers import OPTIMIZERS
 from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import OptimConfig, RunConfig
 from hpcbench.optim.registry import create_optimizer
+from hpcbench.parallel.activation_checkpointing import checkpoint_activations
+from hpcbench.parallel.group import Group
 from hpcbench.parallel.mesh import Mesh
 from hpcbench.parallel.mesh_shape import MeshShape
-from hpcbench.parallel.recompute import recompute
 from hpcbench.parallel.spatial.layers import own_part
 from hpcbench.planning.counting import PassCount, count_pass, shapes
 from hpcbench.planning.plan import Machine, mesh_shapes, moments, places, plan_meshes, shard_bytes, share_batch
+from hpcbench.train.checkpoint_io import Checkpoint
+from hpcbench.train.checkpoint_writer import CheckpointWriter
 from hpcbench.train.dropout import set_sample_keys
 from staging.errors import InputError
+from staging.ranks.launch import Launch
 from tests.hpcbench.parallel.spatial.threads import ThreadAxis, on_ranks
 
 COSMOFLOW, DEEPCAM = find_application("cosmoflow"), find_application("deepcam")
@@ -123,21 +128,23 @@ def real_pass(
 
 
 @pytest.mark.parametrize(
-    ("application", "precision", "recomputed"),
+    ("application", "precision", "checkpointed"),
     [
         (COSMOFLOW, "32-true", False), (COSMOFLOW, "32-true", True), (DEEPCAM, "32-true", False),
         (DEEPCAM, "bf16-mixed", False), (DEEPCAM, "bf16-mixed", True),
     ],
 )  # fmt: skip
-def test_activations_are_those_of_a_real_pass(application: Application, precision: str, recomputed: bool) -> None:
-    config = configured(application, "smoke", train__precision=precision, parallel__recompute=recomputed)
+def test_activations_are_those_of_a_real_pass(application: Application, precision: str, checkpointed: bool) -> None:
+    config = configured(
+        application, "smoke", train__precision=precision, parallel__activation_checkpointing=checkpointed
+    )
     model = application.module("model").build_model(config)
     for parameter in model.parameters():
         if parameter.dim() > 3:
             layout = torch.channels_last_3d if parameter.dim() == 5 else torch.channels_last
             parameter.data = parameter.data.contiguous(memory_format=layout)
-    if recomputed:
-        recompute(application.module("parallel").recomputed(model))
+    if checkpointed:
+        checkpoint_activations(application.module("parallel").checkpointed_blocks(model))
     dtype = torch.bfloat16 if precision == "bf16-mixed" else None
     measured = real_pass(application, config, model, 3, {}, dtype)
     count = counted(application, config, 0, of=(1,), batch=3)
@@ -212,6 +219,24 @@ def test_plan_of_a_published_preset() -> None:
     assert found["2 x 4"].halo_forward == 4 * single.forward
     assert found["2 x 4"].halo_backward == 4 * single.backward
     assert [mesh.nodes for mesh in plans.meshes] == sorted(mesh.nodes for mesh in plans.meshes)
+
+
+@pytest.mark.parametrize(("application", "name"), [(COSMOFLOW, "adamw"), (DEEPCAM, "lars"), (COSMOFLOW, "sgd")])
+def test_a_checkpoint_takes_the_memory_that_its_copy_takes(application: Application, name: str, tmp_path: Path) -> None:
+    """Of a real model after a step, with batch-norm statistics; but for the optimizer's counters."""
+    config = configured(application, "smoke", train__precision="64-true", optim__name=name)
+    model = application.module("model").build_model(config).double()
+    parameters = list(model.parameters())
+    optimizer = create_optimizer(config.optim, [{"params": parameters}], "cpu")
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    alone = Group(Launch(rank=0, world_size=1), torch.device("cpu"), None)
+    writer = CheckpointWriter(tmp_path, 1, alone, asynchronous=False)
+    writer.save(Checkpoint(model.state_dict(), optimizer.state_dict(), {}, {"epoch": 1, "step": 1}, {}))
+    planned = {mesh.checkpoint for mesh in plan_meshes(application, config, Machine(1, 2)).meshes}
+    assert len(planned) == 1, "whatever the mesh"
+    assert 0 <= writer.host_bytes - planned.pop() <= 8 * len(parameters)
 
 
 def test_the_peak_of_a_pass_is_in_the_largest_layer() -> None:

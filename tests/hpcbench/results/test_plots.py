@@ -122,7 +122,7 @@ def test_png_has_200_dots_per_inch(run: Run, tmp_path: Path) -> None:
 
 
 def test_colours_of_phases_differ() -> None:
-    assert len(set(style.PHASE_COLORS.values())) == len(style.PHASE_COLORS) == 9
+    assert len(set(style.PHASE_COLORS.values())) == len(style.PHASE_COLORS) > 10
 
 
 def test_comparison_draws_every_run(build_run: Any) -> None:
@@ -131,6 +131,17 @@ def test_comparison_draws_every_run(build_run: Any) -> None:
     curves = [line for line in quality.figure.axes[0].lines if line.get_label() in runs]
     assert [len(line.get_xdata()) for line in curves] == [6, 9]
     assert sum(bar.get_width() for bar in phases.figure.axes[0].patches) == pytest.approx(2 * 46.9)
+
+
+def test_comparison_draws_the_median_over_ranks(build_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = {"alone": read_run(build_run("alone")), "three": read_run(build_run("three"))}
+    runs["three"].summary.world_size = 3
+    seconds = (1.0, 5.0, 900.0)
+    rows = [{"rank": rank, "node": "a", "run_compute_s": value} for rank, value in enumerate(seconds)]
+    monkeypatch.setattr(Run, "rank_rows", lambda run: rows)
+    _, phases = compare.figures(runs)
+    widths = [bar.get_width() for bar in phases.figure.axes[0].patches if round(bar.get_y() + 0.33) == 1]
+    assert sum(widths) == 5.0
 
 
 def test_runs_are_named_by_what_tells_them_apart(build_run: Any, tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from hpcbench.results.attempts import Attempt, Attempts
 from hpcbench.results.report import write_report
+from hpcbench.results.run_folder import RunFolder
 from staging.errors import DataError, InputError
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
@@ -270,3 +272,45 @@ def test_damaged_files_of_a_run(build_run: Any, name: str, text: str) -> None:
     (folder / name).write_text(text, encoding="utf-8")
     with pytest.raises(DataError, match=name):
         write_report([folder])
+
+
+def test_epochs_to_target_are_those_of_the_first_evaluation_that_met_it(build_run: Any) -> None:
+    page = report(build_run(epochs_to_target=7))
+    assert page.has("epochs to target7918 optimizer steps in 9 epochs")
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        ("full_disk", "The disk was full. The best validation MAE until then was 0.5."),
+        ("rank_lost", "A rank was lost, and the others ended with it."),
+        ("diverged", "The training diverged. "),
+    ],
+)
+def test_aborted_run_says_its_cause_in_words(build_run: Any, cause: str, words: str) -> None:
+    page = report(build_run(status="aborted", cause=cause, reason="why", epochs=2, metrics={}, best=0.5))
+    assert page.has(words)
+    assert page.has("To continue, start again with another --run-dir") is (cause != "diverged")
+
+
+def test_only_attempts_with_the_same_number_of_ranks_are_in_the_figures_of_the_ranks(build_run: Any) -> None:
+    folder = build_run(world_size=2, resumed=1)
+    rows = [{"rank": rank, "node": "n1", "run_compute_s": 4.0 + rank, "run_wall_s": 9.0} for rank in (0, 1)]
+    RunFolder(folder).write_ranks(rows)
+    each = [Attempt(0.0, 30.0, 0, 5, "signal", 4, 30.0), Attempt(40.0, 50.0, 5, 9, "epochs", 2, 10.0)]
+    Attempts(each).write(folder)
+    page = report(folder)
+    assert page.has("These are of the last attempt: the ones before had another number of ranks.")
+    assert page.has("The last 1.00 s of rank 0, in which it computed baselines")
+    assert page.row("compute")[1:5] == ["4.500", "50.0 %", "5.000", "rank 1 on n1"]
+    assert page.row("all")[2:] == ["10.000", "40.000", "together 50.000 s, from the first start to the last end"]
+
+
+def test_of_several_ranks_that_told_nothing_the_page_says_whose_seconds_it_has(build_run: Any) -> None:
+    page = report(build_run(world_size=2, status="aborted", cause="rank_lost"))
+    assert page.has("These are the seconds of rank 0: the run ended before the other ranks told theirs.")
+
+
+def test_an_accelerator_without_counters_is_not_called_idle(build_run: Any) -> None:
+    page = report(build_run(device="H100", device_type="cuda"))
+    assert page.row("accelerator busy")[1] == "not measured: no counter of the accelerator was read"

@@ -12,10 +12,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpcbench.phase_names import PHASES
 from hpcbench.results import run_folder
+from hpcbench.results.checkpoint_files import write_marker
 from hpcbench.results.run_folder import RunFolder, default_path, write_atomic
-from hpcbench.results.summary import PHASES, Summary
+from hpcbench.results.summary import Summary
 from staging.errors import DataError, InputError
+from tests.hpcbench.train.disk_model import Disk, Recorder
 
 ARCHITECTURE = Path(__file__).parents[3] / "docs" / "architecture.md"
 
@@ -23,6 +26,12 @@ ARCHITECTURE = Path(__file__).parents[3] / "docs" / "architecture.md"
 def test_a_folder_that_holds_something_is_refused(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "note").write_text("mine")
+    with pytest.raises(InputError, match=r"exists and is not empty; give another --run-dir"):
+        RunFolder.create(tmp_path / "run")
+    checkpoint = tmp_path / "run" / "checkpoints" / "epoch-0001-step-00000003.pt"
+    checkpoint.parent.mkdir()
+    checkpoint.touch()
+    write_marker(checkpoint, {})
     with pytest.raises(InputError, match=r"exists and is not empty; add --resume .* or give another --run-dir"):
         RunFolder.create(tmp_path / "run")
     assert (tmp_path / "run" / "note").read_text() == "mine"
@@ -204,3 +213,20 @@ def test_the_summary_of_a_folder(tmp_path):
         folder.read_summary()
     folder.write_summary(Summary("cosmoflow", "t", "smoke", epochs=3))
     assert folder.read_summary().epochs == 3
+
+
+def test_what_was_written_atomically_outlives_a_crash(tmp_path: Path) -> None:
+    """At every instant the old text or the new, and from the return on the new."""
+    path = tmp_path / "summary.json"
+    recorder = Recorder(tmp_path)
+    with recorder.recording():
+        for text in ("old", "new"):
+            write_atomic(path, text)
+            recorder.note(text.encode())
+    disk, last = Disk(), None
+    for event in recorder.events:
+        disk.apply(event)
+        last = event.note or last
+        found = {state.get(path.name) for state in disk.crashes()}
+        assert found <= {last, *([None] if last is None else []), b"old" if last is None else b"new"}
+    assert last == b"new"

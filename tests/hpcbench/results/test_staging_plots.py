@@ -134,14 +134,14 @@ def test_a_real_report_ends_at_its_bytes(staged: dict[str, Any]) -> None:
 @pytest.fixture
 def _no_other_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "run_figures", lambda _: [])
-    monkeypatch.setattr("hpcbench.results.facts.plots_module", lambda _: None)
+    monkeypatch.setattr("hpcbench.results.run_page.plots_module", lambda _: None)
 
 
 @pytest.mark.usefixtures("_no_other_plots")
 def test_the_page_of_a_run_shows_it(build_run: Any, staged: dict[str, Any]) -> None:
     folder = build_run()
     (folder / "staging.json").write_text(json.dumps(staged | {"timed": True}))
-    page = pages.run_page(read_run(folder), folder / "report.html")
+    page = pages.page_of_run(read_run(folder), folder / "report.html")
     section = page[page.index('<section id="staging">') :]
     section = section[: section.index("</section>")]
     assert '<figure id="staging-timelines">' in section
@@ -156,7 +156,7 @@ def test_a_damaged_report_is_refused(build_run: Any) -> None:
     folder = build_run()
     (folder / "staging.json").write_text('{"ranks": []}')
     with pytest.raises(DataError, match=r"staging\.json: is not a staging report \(KeyError: 'placement'\)"):
-        pages.run_page(read_run(folder), folder / "report.html")
+        pages.page_of_run(read_run(folder), folder / "report.html")
 
 
 def test_the_command_draws_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,9 +66,11 @@ def write_run(folder: Path, settings: dict[str, str], epochs: float) -> str:
     reason = {"success": "", "target_not_reached": f"target mae 0.3 not reached in {MAX_EPOCHS} epochs"}.get(
         status, "the loss is nan at step 7; lower --optim.lr or start from another seed"
     )
+    cause = {"success": "target", "target_not_reached": "epochs", "aborted": "diverged"}[status]
     steps, seed = -(-samples // batch) * whole, int(settings["train.seed"])
     build(
-        folder, epochs=whole, seed=seed, status=status, reason=reason, steps=steps,
+        folder, epochs=whole, seed=seed, status=status, cause=cause, reason=reason,
+        steps=steps,
         samples=samples * whole, epochs_to_target=whole if status == "success" else None, local_batch_size=local,
         global_batch_size=batch, train_samples=samples, time_to_solution_s=whole * 21.0, wall_s=whole * 21.0 + 6,
         best=0.3 if status == "success" else 0.35,

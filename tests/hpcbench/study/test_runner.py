@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.exits import Aborted
+from hpcbench.exits import Aborted, Cause
 from hpcbench.study import runner as runners
 from hpcbench.study.convergence import Ways, jobs_of, make_runs, read_outcomes
 from hpcbench.study.definition import Study
 from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.launcher import own_environment
-from hpcbench.study.outcome import Outcome, judge
+from hpcbench.study.outcome import Outcome, Status, judge
 from hpcbench.study.plan import possible_names
 from hpcbench.study.runner import Runner
 from staging.errors import DataError, InputError
@@ -97,7 +97,8 @@ def test_a_search_decides_the_rate_of_the_seeds(study: Study, folder: StudyFolde
 def interrupted(folder: StudyFolder, name: str, settings: dict[str, str], checkpoint: bool) -> None:
     write_run(folder.run(name), settings, math.inf)
     path = folder.run(name) / "summary.json"
-    path.write_text(path.read_text().replace("the loss is nan at step 7", "signal SIGTERM"), encoding="utf-8")
+    ended = {**json.loads(path.read_text()), "cause": "signal", "signal": "SIGTERM", "reason": "signal SIGTERM"}
+    path.write_text(json.dumps(ended), encoding="utf-8")
     if checkpoint:
         (folder.run(name) / "checkpoints").mkdir()
         for suffix in ("pt", "json"):
@@ -254,17 +255,17 @@ def test_a_damaged_summary_counts_as_a_crash(study: Study, folder: StudyFolder) 
     assert "is not JSON" in outcome.reason
 
 
-def test_the_words_of_a_run_that_diverges_are_known(study: Study, folder: StudyFolder) -> None:
+def test_the_cause_of_an_end_decides_whatever_the_words(study: Study, folder: StudyFolder) -> None:
     make_runs(study, folder, WAYS, FakeLauncher(lambda settings: 5.0))
     summary = Outcome("reached", summary=read_outcomes(study, folder)["b8-sgd-x1-seed1"].summary).summary
     assert summary is not None
-    for reason, status in {
-        "the loss is inf at step 3; lower --optim.lr or start from another seed": "diverged",
-        "parameter conv.0.weight is not finite; lower --optim.lr, and resume from the last checkpoint": "diverged",
-        "signal SIGINT": "interrupted",
-        "no space left on the disk of runs; free some and resume with --resume": "crashed",
-    }.items():
-        summary.status, summary.reason = "aborted", reason
+    summary.status, summary.reason = "aborted", "the loss is inf at step 3, after signal SIGINT"
+    known: dict[Cause, Status] = {
+        "diverged": "diverged", "signal": "interrupted", "preempted": "interrupted", "full_disk": "crashed",
+        "rank_lost": "crashed", "hang": "crashed",
+    }  # fmt: skip
+    for cause, status in known.items():
+        summary.cause = cause
         assert judge(summary) == status
 
 

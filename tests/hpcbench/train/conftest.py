@@ -1,6 +1,5 @@
 """A small simulated dataset and short ways to train on it."""
 
-import json
 import os
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.cli.main import main
+from tests.hpcbench.train.forked import Forked
 
 SMALL = ["--simulate.train_samples", "24", "--simulate.validation_samples", "10"]
 FAST = ["--train.baselines", "false", "--parallel.threads", "1", "--seed", "5"]
@@ -17,6 +17,11 @@ FRESH = ["--train.target", "null", "--train.local_batch_size", "8", "--optim.lr"
 """Settings of a new run, that don't move with the preset; a resumed one has them from its folder."""
 
 Train = Callable[..., int]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def pages_without_drawings(undrawn: None) -> None:
+    """The pages of runs in this process; tests/hpcbench/results has the drawings."""
 
 
 @pytest.fixture(scope="session")
@@ -46,18 +51,22 @@ def arguments(data: Path, folder: Path, *settings: str) -> list[str]:
     return [*known, *FAST, *([] if "--resume" in settings else FRESH), *settings]
 
 
-def start(data: Path, folder: Path, *settings: str, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-    """Start a short run in processes of their own, behind the words of a launcher."""
+def start(data: Path, folder: Path, *settings: str, before: tuple[str, ...] = ()) -> "subprocess.Popen[str] | Forked":
+    """Start a short run in processes of its own, behind the words of a launcher or as ``--parallel.devices`` does."""
+    words = arguments(data, folder, *settings)
+    ranks = int(words[words.index("--parallel.devices") + 1]) if "--parallel.devices" in words else 1
+    if ranks > 1 and not before:
+        return Forked(ranks, [words])
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    command = [*before, sys.executable, "-m", "hpcbench", *arguments(data, folder, *settings)]
+    command = [*before, sys.executable, "-m", "hpcbench", *words]
     return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 @pytest.fixture(name="start")
-def start_fixture(cosmos: Path) -> Callable[..., "subprocess.Popen[str]"]:
+def start_fixture(cosmos: Path) -> Callable[..., "subprocess.Popen[str] | Forked"]:
     """``start(folder, *settings)`` trains in a process of its own."""
 
-    def run(folder: Path, *settings: str, before: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
+    def run(folder: Path, *settings: str, before: tuple[str, ...] = ()) -> "subprocess.Popen[str] | Forked":
         return start(cosmos, folder, *settings, before=before)
 
     return run
@@ -65,9 +74,6 @@ def start_fixture(cosmos: Path) -> Callable[..., "subprocess.Popen[str]"]:
 
 def train_in_ranks(ranks: int, commands: list[list[str]]) -> None:
     """Run commands one after the other, each in so many ranks; none may fail."""
-    program = Path(__file__).with_name("programs") / "trainings.py"
-    done = subprocess.run(
-        [sys.executable, str(program), str(ranks), json.dumps(commands)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    forked = Forked(ranks, commands)
+    said, _ = forked.communicate()
+    assert forked.returncode == 0, said

@@ -28,9 +28,8 @@ from hpcbench.study.outcome import Outcome
 from hpcbench.study.plan import all_runs
 from hpcbench.study.rates import Rate
 from hpcbench.study.results import results_frame
-from hpcbench.train import loop
-from hpcbench.train.checkpoint import load_newest
-from hpcbench.train.context import Run
+from hpcbench.train.checkpoint_io import load_newest
+from hpcbench.train.loop import Trainer
 from tests.hpcbench.measure.driven_logs import drive
 from tests.hpcbench.train.conftest import train_in_ranks
 
@@ -186,15 +185,15 @@ def test_a_resumed_run_has_the_rows_of_one_that_was_not_interrupted(
 ) -> None:
     common = (*NEVER, *STOCHASTIC, *FIFTHS, "--train.max_epochs", "2")
     assert train(tmp_path / "whole", *common) == 3
-    step = loop.optimizer_step
+    step = Trainer.finish_step
 
-    def interrupted(run: Run, samples: int) -> None:
-        step(run, samples)
-        if run.state.step == INTERRUPTED_AFTER[moment]:
+    def interrupted(trainer: Trainer, samples: int) -> None:
+        step(trainer, samples)
+        if trainer.state.step == INTERRUPTED_AFTER[moment]:
             signal.raise_signal(signal.SIGTERM)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "optimizer_step", interrupted)
+        patch.setattr(Trainer, "finish_step", interrupted)
         assert train(tmp_path / "parts", *common) == 128 + signal.SIGTERM
     assert train(tmp_path / "parts", "--resume") == 3
     assert steps(tmp_path / "parts") == steps(tmp_path / "whole")
@@ -209,15 +208,15 @@ def test_a_resumed_run_has_the_rows_of_one_that_was_not_interrupted(
 def test_a_run_resumed_with_a_target_that_it_has_met_ends_within_its_epoch(
     train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = loop.optimizer_step
+    step = Trainer.finish_step
 
-    def interrupted(run: Run, samples: int) -> None:
-        step(run, samples)
-        if run.state.step == 4:
+    def interrupted(trainer: Trainer, samples: int) -> None:
+        step(trainer, samples)
+        if trainer.state.step == 4:
             signal.raise_signal(signal.SIGTERM)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "optimizer_step", interrupted)
+        patch.setattr(Trainer, "finish_step", interrupted)
         assert train(tmp_path / "run", *NEVER, *FIFTHS) == 128 + signal.SIGTERM
     assert train(tmp_path / "run", "--resume", "--train.target", "10") == 0
     assert RunFolder.open(tmp_path / "run").read_summary().epochs_to_target == 0.2
@@ -260,6 +259,7 @@ def test_shards_with_too_few_steps_are_refused(
     assert epochs(tmp_path / "fits")["epoch"].tolist() == [0.5, 1]
 
 
+@pytest.mark.slow
 def test_a_study_counts_parts_of_epochs(cosmos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [
         "study", "convergence", "cosmoflow", "--preset", "smoke", "--data.root", str(cosmos), "--batch-sizes", "4,8",

@@ -34,6 +34,7 @@ def page_faults(**environment: str) -> int:
     not ENABLED.exists() or "[madvise]" not in ENABLED.read_text(),
     reason="needs a kernel that gives huge pages on advice",
 )
+@pytest.mark.slow
 def test_a_large_tensor_takes_few_pages() -> None:
     small_pages = (64 << 20) // os.sysconf("SC_PAGESIZE")
     assert page_faults() < small_pages / 2

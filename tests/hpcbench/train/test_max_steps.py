@@ -17,10 +17,10 @@ from hpcbench.cli.main import main
 from hpcbench.config.resolve import resolve
 from hpcbench.measure.compliance import check_log
 from hpcbench.results.run_folder import RunFolder
-from hpcbench.train import loop
-from hpcbench.train.context import Run
+from hpcbench.train.loop import Trainer
 from staging.errors import InputError
 from tests.hpcbench.train.conftest import arguments, train_in_ranks
+from tests.params import slow_except
 
 Train = Callable[..., int]
 NEVER = ("--train.target", "1e-9")
@@ -72,7 +72,7 @@ CASES: dict[str, tuple[tuple[str, ...], int, list[float]]] = {
 """Settings, steps, and the epochs at which such a run is evaluated."""
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", slow_except(["at its end", "accumulated", "within a part", "simulated ranks"], CASES))
 def test_so_many_steps_are_made_with_the_losses_of_a_longer_run(
     case: str, train: Train, longer: Path, tmp_path: Path
 ) -> None:
@@ -83,6 +83,7 @@ def test_so_many_steps_are_made_with_the_losses_of_a_longer_run(
     assert len(losses(folder)) == steps
     summary = RunFolder.open(folder).read_summary()
     assert (summary.steps, summary.samples, summary.epochs) == (steps, 2 * steps, epochs[-1])
+    assert (summary.status, summary.cause) == ("target_not_reached", "steps")
     assert summary.reason.endswith(f"not reached in {steps} steps")
     table = rows(folder)
     assert table["epoch"].tolist() == epochs == numbers(folder, "eval_error")
@@ -151,7 +152,9 @@ STOPS = {
 """Settings, steps of the first run, and of the one that resumes it."""
 
 
-@pytest.mark.parametrize("case", STOPS)
+@pytest.mark.parametrize(
+    "case", slow_except(["within an epoch", "where a part ends late", "after a shorter step"], STOPS)
+)
 def test_more_steps_may_be_asked_of_a_run_that_made_its_own(case: str, train: Train, tmp_path: Path) -> None:
     settings, first, steps = STOPS[case]
     common = (*NEVER, *FIXED, *settings)
@@ -161,14 +164,14 @@ def test_more_steps_may_be_asked_of_a_run_that_made_its_own(case: str, train: Tr
 
 
 def interrupt_after(number: int, patch: pytest.MonkeyPatch) -> None:
-    step = loop.optimizer_step
+    step = Trainer.finish_step
 
-    def interrupted(run: Run, samples: int) -> None:
-        step(run, samples)
-        if run.state.step == number:
+    def interrupted(trainer: Trainer, samples: int) -> None:
+        step(trainer, samples)
+        if trainer.state.step == number:
             signal.raise_signal(signal.SIGTERM)
 
-    patch.setattr(loop, "optimizer_step", interrupted)
+    patch.setattr(Trainer, "finish_step", interrupted)
 
 
 @pytest.mark.parametrize(
@@ -203,11 +206,17 @@ def test_steps_may_be_asked_of_a_run_that_had_epochs(
 
 
 @pytest.mark.parametrize("steps", [4, 6])
-def test_a_run_that_is_resumed_for_no_more_steps_trains_no_more(steps: int, train: Train, tmp_path: Path) -> None:
+def test_a_run_that_is_resumed_for_no_more_steps_trains_no_more(
+    steps: int, train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "run"
     assert train(folder, *NEVER, *FIXED, *TWO, "--train.max_steps", "6") == 3
     before, table = losses(folder), rows(folder)
-    assert train(folder, "--resume", "--train.max_steps", str(steps)) == 3
+    capsys.readouterr()
+    assert train(folder, "--resume", "--train.max_steps", str(steps)) == 2
+    said = "has made its 6 steps and not reached its target; raise --train.max_steps to extend it\n"
+    assert capsys.readouterr().err.endswith(said)
+    assert train(folder, "--resume", "--resume-or-start", "--train.max_steps", str(steps)) == 3
     assert losses(folder) == before
     pd.testing.assert_frame_equal(rows(folder), table)
     assert numbers(folder, "epoch_start") == numbers(folder, "epoch_stop") == [1]
@@ -223,6 +232,7 @@ def test_data_that_still_arrive_are_waited_for_before_the_evaluation(train: Trai
     assert sorted(order, key=log.index) == list(order)
 
 
+@pytest.mark.slow
 def test_two_ranks(cosmos: Path, longer: Path, tmp_path: Path) -> None:
     """They stop within an epoch, and go on, also one that had to stop at its end."""
     settings = (*NEVER, *FIXED, "--train.local_batch_size", "1")

@@ -1,4 +1,4 @@
-"""Runs whose parameters and optimizer state are sharded, with split samples and recomputed activations as well."""
+"""Runs whose parameters and optimizer state are sharded, on spatial meshes and with activation checkpointing."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import nn
 
-from hpcbench.parallel.recompute import recompute
+from hpcbench.parallel.activation_checkpointing import checkpoint_activations
 from hpcbench.parallel.sharded import units
 from hpcbench.results.run_folder import RunFolder
-from hpcbench.train.checkpoint import load_newest
+from hpcbench.train.checkpoint_io import load_newest
 
 from .conftest import Train
 from .test_split_runs import finished, losses
@@ -32,14 +32,14 @@ LAMB = (
 )
 
 
-def test_sharded_and_split_and_recomputed_is_one_process_and_goes_on_as_one(
+def test_sharded_and_split_and_checkpointed_is_one_process_and_goes_on_as_one(
     train: Train, start: Start, tmp_path: Path
 ) -> None:
     """Ten validation samples in batches of two leave ranks with fewer passes, which FSDP does not forgive."""
     alone, folder = tmp_path / "alone", tmp_path / "run"
     assert train(alone, *LAMB, "--train.local_batch_size", "4", "--train.max_epochs", "3") == 3
     mesh = ("--parallel.devices", "4", "--parallel.spatial", "2", "--parallel.shard_states", "true")
-    more = ("--parallel.recompute", "true", "--train.local_batch_size", "2", "--train.max_epochs", "2")
+    more = ("--parallel.activation_checkpointing", "true", "--train.local_batch_size", "2", "--train.max_epochs", "2")
     finished(start(folder, *LAMB, *mesh, *more, "--train.eval_batch_size", "2"))
     assert losses(folder) == pytest.approx(losses(alone)[:12], rel=1e-9)
     found, known = load_newest(folder / "checkpoints"), load_newest(alone / "checkpoints")
@@ -57,6 +57,7 @@ def test_sharded_and_split_and_recomputed_is_one_process_and_goes_on_as_one(
     assert RunFolder.open(folder).read_summary().resumed == 1
 
 
+@pytest.mark.slow
 def test_a_sharded_run_goes_on_sharded(start: Start, tmp_path: Path) -> None:
     sharded = (*LAMB, "--train.local_batch_size", "2", "--parallel.devices", "2", "--parallel.shard_states", "true")
     finished(start(tmp_path / "once", *sharded, "--train.max_epochs", "3"))
@@ -69,8 +70,10 @@ def test_a_sharded_run_goes_on_sharded(start: Start, tmp_path: Path) -> None:
     ("settings", "words"),
     [
         (("--parallel.spatial", "2"), "has one; start more ranks, or set it false"),
-        (("--train.compile", "true"), "train.compile (True) needs whole parameters"),
-        (("--train.precision", "16-mixed"), "16-mixed scales whole gradients"),
+        pytest.param(
+            ("--train.compile", "true"), "train.compile (True) needs whole parameters", marks=pytest.mark.slow
+        ),
+        pytest.param(("--train.precision", "16-mixed"), "16-mixed scales whole gradients", marks=pytest.mark.slow),
     ],
 )
 def test_what_cannot_be_sharded_is_one_line(
@@ -89,13 +92,13 @@ def test_units_are_the_smallest_modules_that_are_large_enough() -> None:
     assert list(units(model, 1000)) == []
 
 
-def test_recomputed_modules_have_the_same_gradients_and_move_statistics_once() -> None:
+def test_checkpointed_modules_have_the_same_gradients_and_move_statistics_once() -> None:
     torch.manual_seed(0)
     models = [nn.Sequential(nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU()), nn.Conv2d(3, 1, 1))] * 1
     plain = models[0].double()
     again = nn.Sequential(nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU()), nn.Conv2d(3, 1, 1)).double()
     again.load_state_dict(plain.state_dict())
-    recompute([again[0]])
+    checkpoint_activations([again[0]])
     assert list(again.state_dict()) == list(plain.state_dict())
     inputs = torch.randn(4, 2, 6, 6, dtype=torch.float64)
     kept = []

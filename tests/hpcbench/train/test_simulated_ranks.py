@@ -14,9 +14,8 @@ import torch
 from hpcbench.cli.main import main
 from hpcbench.config.optimizers import OPTIMIZERS
 from hpcbench.results.run_folder import RunFolder
-from hpcbench.train import loop
-from hpcbench.train.checkpoint import load_newest
-from hpcbench.train.context import Run
+from hpcbench.train.checkpoint_io import load_newest
+from hpcbench.train.loop import Trainer
 from tests.hpcbench.train.conftest import train_in_ranks
 
 Train = Callable[..., int]
@@ -162,17 +161,17 @@ def test_a_resumed_run_goes_on_with_the_statistics_of_each_rank(
 ) -> None:
     simulated = ("--parallel.simulated_ranks", "2", "--train.max_epochs", "2")
     assert main(words(roots, "deepcam-sgd", tmp_path / "whole", *simulated)) == 0
-    stop = loop.stop_if_asked
+    stop = Trainer.stop_if_asked
 
-    def stop_early(run: Run) -> None:
+    def stop_early(trainer: Trainer) -> None:
         import signal
 
-        if run.state.step == 3 + stop_after and not run.state.resumed:
-            run.interrupts.received = signal.SIGUSR1
-        stop(run)
+        if trainer.state.step == 3 + stop_after and not trainer.state.resumed:
+            signal.raise_signal(signal.SIGUSR1)
+        stop(trainer)
 
     with monkeypatch.context() as patched:
-        patched.setattr(loop, "stop_if_asked", stop_early)
+        patched.setattr(Trainer, "stop_if_asked", stop_early)
         assert main(words(roots, "deepcam-sgd", tmp_path / "parts", *simulated)) == 128 + 10
     kept = load_newest(tmp_path / "parts" / "checkpoints")
     assert kept is not None

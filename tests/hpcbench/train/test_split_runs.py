@@ -67,6 +67,7 @@ def alone(cosmos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_four_ranks_as_two_by_two_are_one_process_and_go_on_as_another_mesh(
     alone: Path, start: Start, tmp_path: Path
 ) -> None:
@@ -86,7 +87,7 @@ def test_four_ranks_as_two_by_two_are_one_process_and_go_on_as_another_mesh(
     said = finished(start(folder, *more, "--parallel.spatial", "1x2"), 2)
     assert "cannot resume: the checkpoint was made with global batch size 4, this run has 2" in said
     said = finished(start(folder, *more, "--parallel.spatial", "1x2", "--train.local_batch_size", "4"))
-    assert "goes on as 1 x (1x2) ranks (data x spatial)" in said
+    assert "continues as 1 x (1x2) ranks (data x spatial)" in said
     assert len(losses(folder)) == len(losses(alone)) == 18
     assert losses(folder) == pytest.approx(losses(alone), rel=1e-9)
     metrics = [list(pd.read_csv(each / "epochs.csv")["mae"]) for each in (folder, alone)]
@@ -111,6 +112,7 @@ def test_ranks_that_read_their_parts_are_one_process_that_reads_whole_samples(co
         assert np.array_equal(pictures["slice"], same["slice"])
 
 
+@pytest.mark.slow
 def test_the_noise_scale_counts_each_sample_once(train: Train, start: Start, tmp_path: Path) -> None:
     """Two groups of two ranks, real and simulated, have two parts of a step, as one process with two micro-batches."""
     asked = (*DOUBLE, "2", "--train.max_epochs", "1", "--train.noise_scale_every", "1")
@@ -126,6 +128,7 @@ def test_the_noise_scale_counts_each_sample_once(train: Train, start: Start, tmp
     assert losses(tmp_path / "turns") == pytest.approx(losses(tmp_path / "one"), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_groups_train_on_the_shard_of_their_node(start: Start, tmp_path: Path) -> None:
     """Two ranks that share samples on each of two nodes are as one rank on each."""
     settings = (*DOUBLE, "4", "--train.max_epochs", "1", "--staging.placement", "shard")
@@ -138,6 +141,7 @@ def test_groups_train_on_the_shard_of_their_node(start: Start, tmp_path: Path) -
     assert split == pytest.approx(whole, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_a_staged_run_of_two_by_two_under_mpiexec_meets_its_target(mpiexec: str, start: Start, tmp_path: Path) -> None:
     """And its log passes the official checker, but for the target, which is its own."""

@@ -16,6 +16,7 @@ from hpcbench.optim.lamb import LAMB
 from hpcbench.results.layer_plots import MOST_LINES, trust_ratios
 from hpcbench.results.records import read_run
 from hpcbench.results.run_folder import RunFolder
+from hpcbench.train.observers import StepInfo
 from hpcbench.train.trust_ratios import TrustRatios
 from staging.errors import InputError
 
@@ -32,9 +33,10 @@ def test_ratios_are_norms_of_weights_over_updates_every_other_step() -> None:
             parameter.grad = torch.ones_like(parameter) * step
         # Without averaging every element of the update is 1.
         expected = {name: float(p.norm()) / p.numel() ** 0.5 for name, p in model.named_parameters()}
-        recorder.before(step)
+        info = StepInfo(step, 8 * step, 8, 0.1)
+        recorder.before_optimizer(info)
         optimizer.step()
-        recorder.after(step)
+        recorder.after_optimizer(info, torch.zeros(()))
         rows = recorder.flush(7)
         assert {row["layer"]: row["trust_ratio"] for row in rows} == (
             pytest.approx(expected, rel=1e-12) if step % 2 == 0 else {}

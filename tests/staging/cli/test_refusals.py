@@ -34,7 +34,7 @@ REFUSED: dict[str, tuple[list[str], str]] = {
         "--simulated-nodes (2) must be 1 to the number of ranks (1)",
     ),
     "no threads": (["{source}", "{out}", "--threads", "0"], "threads (0) must be at least 1"),
-    "no pieces": (["{source}", "{out}", "--piece-bytes", "0"], "piece_bytes (0) must be at least 1"),
+    "no pieces": (["{source}", "{out}", "--piece-bytes", "0"], "--piece-bytes (0) must be at least 1"),
     "bad seed": (["{source}", "{out}", "--placement", "shard", "--seed", "-1"], "seed (-1) must be at least 0"),
     "no files": (["{source}", "{out}", "--first", "0"], "first (0) must be at least 1"),
     "no source": (["{out}", "{out}"], "{out} does not exist; name a folder or an HDF5 file as the source"),
@@ -92,7 +92,7 @@ def test_what_is_refused_and_how(
         (["--placement", "x"], "argument --placement: invalid choice: 'x'"),
         (["--path", "x"], "argument --path: invalid choice: 'x'"),
         (["--verify", "x"], "argument --verify: invalid choice: 'x'"),
-        (["--threads", "x"], "argument --threads: invalid int value: 'x'; see python -m staging --help"),
+        (["--threads", "x"], "--threads (x) must be a whole number; choose from 1 to 256"),
         (["--report"], "argument --report: expected one argument"),
     ],
 )

@@ -29,7 +29,10 @@ from tests.staging.processes import (
 )
 
 
-@pytest.mark.parametrize("rounds", [4, pytest.param(18, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "rounds",
+    [4, pytest.param(18, marks=pytest.mark.slow), pytest.param(400, marks=[pytest.mark.slow, pytest.mark.long])],
+)
 def test_killed_at_any_instant_and_run_again(tmp_path: Path, rounds: int) -> None:
     source, destination = tmp_path / "source", tmp_path / "out"
     dice = random.Random(rounds)

@@ -8,8 +8,8 @@ import sys
 import time
 
 from staging.errors import InputError
+from staging.ranks.collective_errors import together, watch
 from staging.ranks.mpi_world import mpi_world
-from staging.ranks.together import together, watch
 
 how, who = sys.argv[1], int(sys.argv[2])
 

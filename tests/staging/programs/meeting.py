@@ -8,8 +8,8 @@ from dataclasses import asdict
 import numpy as np
 
 from staging.errors import InputError
+from staging.ranks.collective_errors import together
 from staging.ranks.mpi_world import mpi_world, one_node_per_rank, simulated
-from staging.ranks.together import together
 from staging.ranks.world import World
 
 SIZES = (0, 1, 7, 65_537, 3_000_001)

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import staging.stage
 from staging.options import StageOptions
+from staging.ranks.collective_errors import watch
 from staging.ranks.mpi_world import mpi_world, simulated
-from staging.ranks.together import watch
 from staging.stage import Landings, Staging
 
 TRANSFORMS = {

@@ -1,6 +1,6 @@
-"""LAMB's Triton kernels in Triton's interpreter against torch's operations: prints the largest difference.
+"""LAMB's Triton kernels in Triton's interpreter against torch's operations: prints the largest differences.
 
-Run with ``TRITON_INTERPRET=1``; arguments: number type, and the options of LAMB as JSON.
+Run with ``TRITON_INTERPRET=1``; argument: number types and the options of LAMB with each, as JSON.
 """
 
 from __future__ import annotations
@@ -46,7 +46,11 @@ def step(optimizer: LAMB, number: int, found_inf: float | None, *, kernels: bool
 
 
 def main() -> None:
-    dtype, options = getattr(torch, sys.argv[1]), json.loads(sys.argv[2])
+    print(json.dumps([compare(getattr(torch, dtype), options) for dtype, options in json.loads(sys.argv[1])]))
+
+
+def compare(dtype: torch.dtype, options: dict[str, Any]) -> dict[str, Any]:
+    """The largest difference over four steps, and whether all numbers are finite."""
     lamb_triton.BLOCK, lamb_triton.SUMMED = BLOCK, SUMMED  # an interpreter is slow
     ours, plain = LAMB(weights(dtype), **options), LAMB(weights(dtype), **options)
     worst = 0.0
@@ -56,7 +60,7 @@ def main() -> None:
         if found_inf is None:
             worst = max(worst, *(differences(*pair) for pair in zip(*ratios, strict=True)))
         worst = max(worst, *(differences(*pair) for pair in zip(tensors(ours), tensors(plain), strict=True)))
-    print(json.dumps({"worst": worst, "finite": all(bool(each.isfinite().all()) for each in tensors(ours))}))
+    return {"worst": worst, "finite": all(bool(each.isfinite().all()) for each in tensors(ours))}
 
 
 def tensors(optimizer: LAMB) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""Ranks that train an application's model on split samples, the first of them the same model on whole ones, too.
+"""Ranks that train an application's model on a spatial mesh, the first of them the same model on whole ones, too.
 
 Arguments: application, split, and the kernel size, or 0, ``float32`` for rounding alone, or ``group``
 for batch-norm statistics of two places along ``data``. Rank 0 prints how far they come apart, for every rank and

@@ -15,21 +15,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.measure.phases import Phases
-from hpcbench.measure.step_times import STEP_PHASES, StepTimes
+from hpcbench.measure.step_times import StepTimes
+from hpcbench.phase_names import PHASES, STEP_PHASES
 from hpcbench.results.run_folder import RunFolder
-from hpcbench.results.summary import PHASES, Summary
+from hpcbench.results.summary import Summary
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.ladder import PlannedRun, all_runs, local_batch_size, places, run_nodes, seed_of
 from hpcbench.study.scaling.measured import read_repeat, read_rows, step_seconds
 from hpcbench.study.scaling.rows import Measured, Row
 from hpcbench.study.scaling.standing import RunStanding, look
-from hpcbench.train.own_figures import OwnFigures
+from hpcbench.train.rank_metrics import RankMetrics
 from staging.errors import DataError
-from staging.spans import Spans
+from staging.phase_timer import PhaseTimer
 
 WARMUP = 5
-STEP = {"input_wait": 0.001, "compute": 0.006, "communication": 0.002, "optimizer": 0.0005}
+STEP = {"input_wait": 0.001, "compute": 0.006, "communication": 0.0015, "waiting": 0.0005, "optimizer": 0.0005}
 """Seconds of a step of 10 ms."""
 STUDY = Scaling(
     mode="strong", application="cosmoflow", preset="smoke", site="here", nodes=(1, 2), ranks_per_node=2,
@@ -41,13 +42,13 @@ STUDY = Scaling(
 def rank_row(rank: int, node: str, steps: int, samples: int, step_s: float = 0.01, joules: float | None = None,
              simulated: int | None = None) -> dict[str, Any]:  # fmt: skip
     """A row of ``ranks.csv`` as a rank writes it: warm steps of ``step_s``."""
-    times = StepTimes(Phases(Spans(), torch.device("cpu")), WARMUP)
+    times = StepTimes(Phases(PhaseTimer(), torch.device("cpu")), WARMUP)
     times.steps, times.samples, times.wall_s, times.cpu_s = steps, samples, steps * step_s, 1.5 * steps * step_s
     times.phases_s = {name: steps * seconds for name, seconds in STEP.items()}
     times.energy_j = joules
     launch = SimpleNamespace(rank=rank, local_rank=0, node_rank=rank)
     group: Any = SimpleNamespace(rank=-1, launch=launch, all_gather_object=lambda host: [host])
-    own = OwnFigures(group, times, threads=2, simulated=simulated is not None)
+    own = RankMetrics(group, times, threads=2, simulated=simulated is not None)
     own.node, own.reads = own.node if simulated is not None else node, joules is not None
     return own.row()
 
@@ -119,7 +120,7 @@ SECONDS = st.floats(0, 1e3)
 
 @given(
     st.integers(1, 1000),
-    st.lists(st.tuples(SECONDS, SECONDS, SECONDS, SECONDS, SECONDS), min_size=1, max_size=5),
+    st.lists(st.tuples(*[SECONDS] * (1 + len(STEP_PHASES))), min_size=1, max_size=5),
 )
 def test_the_parts_of_a_step_add_up_to_its_wall_time(steps: int, ranks: list[tuple[float, ...]]) -> None:
     rows = [
@@ -133,6 +134,25 @@ def test_the_parts_of_a_step_add_up_to_its_wall_time(steps: int, ranks: list[tup
     assert found["other"] == pytest.approx(sum(seconds[0] for seconds in ranks) / len(rows) / steps, abs=1e-9)
 
 
+def test_the_median_and_the_slowest_rank_of_each_part_of_a_step(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", hosts=("nid1",), ranks_per_node=3)
+    folder = RunFolder(tmp_path / "run")
+    table = folder.read_ranks()
+    steps = table["steps"]
+    table["compute_s"], table["waiting_s"] = steps * [0.001, 0.002, 0.006], steps * [0.005, 0.004, 0.0]
+    table["wall_s"] = steps * 0.01
+    table.loc[0, "wall_s"] = steps[0] * 0.012
+    folder.write_ranks(table.to_dict("records"))
+    found = read_repeat([folder.path], timed=False)
+    same = {name: STEP[name] for name in ("input_wait", "communication", "optimizer")}
+    assert found.step_median_s == pytest.approx(
+        same | {"compute": 0.002, "waiting": 0.004, "other": 0.001, "wall": 0.01}
+    )
+    assert found.step_slowest_s == pytest.approx(
+        same | {"compute": 0.006, "waiting": 0.005, "other": 0.003, "wall": 0.012}
+    )
+
+
 def test_the_figures_of_a_run(tmp_path: Path) -> None:
     found = one(tmp_path / "run", hosts=("nid1", "nid2"), ranks_per_node=2, local=3, accumulation=2)
     assert (found.ranks, found.global_batch_size, found.samples) == (4, 24, 600)
@@ -141,6 +161,21 @@ def test_the_figures_of_a_run(tmp_path: Path) -> None:
     assert (found.init_s, found.wall_s, found.flops_per_sample) == (6.0, 70.0, 10**9)
     assert (found.evaluation_s, found.checkpoint_s) == (0.25, 0.5), "of one of them"
     assert found.cpu_used == pytest.approx([0.75] * 4), "1.5 cores of 2 threads"
+
+
+def test_accelerators_are_busy_on_every_rank_or_the_reason_is_told(tmp_path: Path) -> None:
+    assert (found := one(tmp_path / "cpu", device_type="cpu")).device_busy == []
+    assert found.device_words == "", "a processor has no such counter, and misses none"
+    write_run(tmp_path / "gpu", hosts=("nid1", "nid2"), device_type="cuda")
+    folder = RunFolder(tmp_path / "gpu")
+    table = folder.read_ranks().astype({"device_note": object})
+    table["device_busy_s"], table["device_sampled_s"] = [30.0, 45.0], [60.0, 60.0]
+    folder.write_ranks(table.to_dict("records"))
+    assert read_repeat([folder.path], timed=False).device_busy == [0.5, 0.75]
+    table.loc[1, ["device_busy_s", "device_note"]] = [None, "NVML: not found"]
+    folder.write_ranks(table.to_dict("records"))
+    part = read_repeat([folder.path], timed=False)
+    assert (part.device_busy, part.device_words) == ([], "NVML: not found")
 
 
 def test_without_evaluations_and_checkpoints_none_has_a_time(tmp_path: Path) -> None:

@@ -169,6 +169,19 @@ def test_simulated_nodes_are_called_so(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("proposal.*"))
 
 
+def test_busy_time_of_accelerators_is_on_the_page_with_the_sizes_that_lack_it(tmp_path: Path) -> None:
+    told = [{"device_busy": (0.75,)}, {"device_busy": (0.5,)}, {"device_words": "NVML: not found"}]
+    rows = [replace(row, runs=[replace(run, **known) for run in row.runs])
+            for row, known in zip(ROWS, told, strict=True)]  # fmt: skip
+    text = " ".join(write_scaling(replace(PLAIN, rows=rows), tmp_path).split())
+    page = (tmp_path / "scaling.html").read_text(encoding="utf-8").replace("\u00a0", " ")
+    for words in ("Accelerator busy not measured at 4 nodes: NVML: not found.", "saw it work, the median over ranks"):
+        assert words in page
+        assert words in text
+    assert "75.0 %" in page
+    assert "Accelerator busy" not in " ".join(notes(PLAIN))
+
+
 def test_extrapolated_batches_are_starred_and_explained() -> None:
     content = replace(PLAIN, solutions={"": [solved(1, 10.0, extrapolated=True)]})
     assert "* The batch lies outside of those of the convergence study: its epochs are extrapolated." in notes(content)

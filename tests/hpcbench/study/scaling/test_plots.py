@@ -17,11 +17,12 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.container import BarContainer
 
+from hpcbench.phase_names import STEP_PARTS
 from hpcbench.results import style
 from hpcbench.results.plots import Figure
 from hpcbench.study.scaling import phase_plots, plots
 from hpcbench.study.scaling.amdahl import fit_amdahl
-from hpcbench.study.scaling.rows import STEP_PHASES, Row
+from hpcbench.study.scaling.rows import Row
 from tests.hpcbench.study.scaling.test_table import point, run, solved
 
 ROWS = [point(1, 90.0, 100.0, 110.0), point(2, 160.0, 170.0, 165.0), point(4, 200.0, 230.0, 220.0)]
@@ -106,12 +107,12 @@ def bars(axes: Axes) -> dict[str, list[float]]:
 
 
 def test_bars_are_milliseconds_and_shares_of_a_step() -> None:
-    seconds = dict(zip(STEP_PHASES, (0.01, 0.05, 0.02, 0.015, 0.005), strict=True))
+    seconds = dict(zip(STEP_PARTS, (0.01, 0.05, 0.02, 0.004, 0.015, 0.001), strict=True))
     figure = phase_plots.phases([replace(point(2), runs=[run(1.0, step_s=seconds)])])
     left, right = bars(axes_of(figure, 0)), bars(axes_of(figure, 1))
-    assert list(left) == list(STEP_PHASES)
-    assert list(left.values()) == [[pytest.approx(height)] for height in (10, 50, 20, 15, 5)]
-    assert list(right.values()) == [[pytest.approx(share)] for share in (0.1, 0.5, 0.2, 0.15, 0.05)]
+    assert list(left) == list(STEP_PARTS)
+    assert list(left.values()) == [[pytest.approx(height)] for height in (10, 50, 20, 4, 15, 1)]
+    assert list(right.values()) == [[pytest.approx(share)] for share in (0.1, 0.5, 0.2, 0.04, 0.15, 0.01)]
 
 
 def test_every_variant_has_a_panel_of_its_phases() -> None:
@@ -126,7 +127,7 @@ def luminance(phase: str) -> float:
 
 
 def test_parts_of_a_step_can_be_told_apart_in_grey() -> None:
-    for one, other in combinations(STEP_PHASES, 2):
+    for one, other in combinations(STEP_PARTS, 2):
         hatched = phase_plots.HATCHES.get(one, "") != phase_plots.HATCHES.get(other, "")
         assert hatched or abs(luminance(one) - luminance(other)) > 0.3, (one, other)
 

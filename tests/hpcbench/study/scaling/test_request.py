@@ -133,7 +133,7 @@ REFUSED: list[tuple[ScalingRequest, dict[str, str], str]] = [
     (replace(HERE, vary=("train.seed=1,2",)), {}, "--vary train.seed is for the study to set; use --seed"),
     (replace(HERE, vary=("train.accumulation=1,2",)), {},
      "--vary train.accumulation would change the batch of a size; give each value a study of its own"),
-    (replace(HERE, vary=("parallel.bucket_bytes=1,x",)), {}, "parallel.bucket_bytes (x) must be of type int"),
+    (replace(HERE, vary=("parallel.bucket_bytes=1,x",)), {}, "parallel.bucket_bytes (x) must be a whole number"),
     (replace(HERE, vary=("tier=/a/b,/a_b",)), {}, "two values of tier would share the run n0001-tier__a_b-r1"),
     # the site
     (replace(HERE, site="perlmuter-gpu"), {}, "unknown site 'perlmuter-gpu'; did you mean 'perlmutter-gpu'"),

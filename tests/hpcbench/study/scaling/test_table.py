@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpcbench.phase_names import STEP_PARTS
 from hpcbench.study.scaling import table
-from hpcbench.study.scaling.rows import STEP_PHASES, Measured, Row
+from hpcbench.study.scaling.rows import Measured, Row
 from hpcbench.study.scaling.solution import Solution
 
-STEP = {"input_wait": 0.01, "compute": 0.1, "communication": 0.0, "optimizer": 0.02, "other": 0.0}
+STEP = {"input_wait": 0.01, "compute": 0.1, "communication": 0.0, "waiting": 0.0, "optimizer": 0.02, "other": 0.0}
 
 
 def run(samples_per_s: float, **changed: Any) -> Measured:
@@ -80,7 +81,29 @@ def test_parts_of_a_step_are_medians_in_milliseconds_and_add_up() -> None:
     (sheet,) = table.step_sheets([replace(point(2), runs=runs)])
     found = dict(zip(sheet.headers, sheet.lines[0], strict=True))
     assert found["communication"] == "50.0"
-    assert float(found["step ms"]) == sum(float(found[phase.replace("_", " ")]) for phase in STEP_PHASES) == 180
+    assert float(found["step ms"]) == sum(float(found[phase.replace("_", " ")]) for phase in STEP_PARTS) == 180
+
+
+def test_the_median_and_the_slowest_rank_have_a_line_each() -> None:
+    known = dict.fromkeys(STEP_PARTS, 0.001) | {"wall": 0.02}
+    late = known | {"compute": 0.009, "wall": 0.03}
+    runs = [run(1.0, step_median_s=known, step_slowest_s=late | {"compute": slow}) for slow in (0.008, 0.009, 0.1)]
+    alone = replace(run(1.0, step_median_s=known, step_slowest_s=known), ranks=1)
+    rows = [replace(point(1), runs=[alone]), replace(point(2), runs=runs), point(4, 1.0)]
+    (sheet,) = table.rank_sheets(rows)
+    assert (cells(sheet, "nodes"), cells(sheet, "rank")) == (["2", "2"], ["median", "slowest"])
+    assert cells(sheet, "step ms") == ["20.0", "30.0"]
+    assert cells(sheet, "compute") == ["1.00", "9.00"]
+    assert sheet.as_text() in table.phases_table(rows)
+    frame = table.results_frame(rows)
+    assert list(frame["step_slowest_compute_s"].dropna()) == [0.001, 0.008, 0.009, 0.1]
+    assert table.rank_sheets([replace(point(1), runs=[alone])]) == []
+
+
+def test_what_is_of_rank_0_says_so() -> None:
+    (steps,), (beside,) = table.step_sheets([point(1, 1.0)]), table.beside_sheets([point(1, 1.0)])
+    assert steps.heading == "Milliseconds of a step, the mean over ranks"
+    assert beside.heading.startswith("Start, evaluation and checkpoints of rank 0;")
 
 
 def test_unknown_figures_are_dashes_and_measured_zeros_are_zeros() -> None:
@@ -88,7 +111,7 @@ def test_unknown_figures_are_dashes_and_measured_zeros_are_zeros() -> None:
     assert list(beside[0].lines[0]) == ["1", *["-"] * 9], "not even the start, which takes some time, is 0"
     assert cells(steps[0], "communication") == ["0"]
     (bare,) = table.step_sheets([replace(point(1), runs=[run(1.0, step_s={"compute": 0.5})])])
-    assert list(bare.lines[0]) == ["1", "500", "-", "500", "-", "-", "-"]
+    assert list(bare.lines[0]) == ["1", "500", "-", "500", "-", "-", "-", "-"]
 
 
 def test_what_is_beside_the_steps_has_its_units() -> None:
@@ -127,7 +150,7 @@ def test_no_line_is_longer_than_100_columns(
     name: str, reason: str, rates: list[float], figure: float | None, nodes: int
 ) -> None:
     runs = [run(rate, staging_s=figure, joules=figure, joules_per_sample=figure, time_s=figure, energy_words=reason,
-                slow=[reason], step_s=dict.fromkeys(STEP_PHASES, rate)) for rate in rates]  # fmt: skip
+                slow=[reason], step_s=dict.fromkeys(STEP_PARTS, rate)) for rate in rates]  # fmt: skip
     rows = [Row(nodes, name, runs, [reason], 2, instances=nodes), Row(2 * nodes, name, runs)]
     text = f"{table.results_table(rows, 'throughput')}\n{table.phases_table(rows)}"
     assert max(map(len, text.splitlines())) <= 100
@@ -169,3 +192,29 @@ def test_trainings_to_the_target_show_the_hours_that_a_site_counts() -> None:
     assert sheet.headers[-1] == "core-hours"
     (sheet,) = table.solution_sheets({"": [solved(2, 3600.0, gpu_hours=8.0)], "empty": []})
     assert (sheet.headers[-1], sheet.lines[0][-1]) == ("GPU-hours", "8.00")
+
+
+def test_accelerators_are_as_busy_as_the_median_rank_or_not_measured_with_the_reason() -> None:
+    busy = [run(1.0, device_busy=shares) for shares in ((0.9, 0.5, 0.8), (0.6, 0.7, 0.8), (0.9, 0.9, 0.9))]
+    why = run(1.0, device_words="NVML: not found.")
+    rows = [Row(1, "", busy), Row(2, "", [why, why]), Row(4, "", [why, run(1.0, device_busy=(0.0,))])]
+    (sheet,) = table.use_sheets(rows)
+    assert cells(sheet, "accelerator busy") == ["80.0 %", "not measured", "0.0 %"]
+    assert cells(sheet, "lowest") == ["50.0 %", "not measured", "0.0 %"]
+    assert table.device_lines(rows) == ["Accelerator busy not measured at 2 nodes; 4 nodes: NVML: not found."]
+    assert table.device_lines(rows)[0] in " ".join(table.phases_table(rows).split())
+    frame = table.results_frame(rows)
+    assert list(frame["device_busy_median"].dropna()) == [0.8, 0.7, 0.9, 0.0]
+    assert list(frame["device_busy_lowest"].dropna()) == [0.5, 0.6, 0.9, 0.0]
+    (of_processors,) = table.use_sheets([point(1, 100.0)])
+    assert "accelerator busy" not in of_processors.headers
+    assert table.device_lines([point(1, 100.0)]) == []
+
+
+def test_use_of_the_measured_peak_is_absent_where_nothing_was_measured() -> None:
+    probed = [run(rate, flops_per_sample=2_000_000_000, peak_flops=1e12) for rate in (50.0, 100.0, 150.0)]
+    rows = [Row(1, "", probed, ranks_per_node=4), point(2, 100.0), point(4, 100.0, 120.0)]
+    (sheet,) = table.use_sheets(rows)
+    assert cells(sheet, "model FLOP/s") == ["200 GFLOP/s", "-", "-"]
+    assert cells(sheet, "peak FLOP/s") == ["1.00 TFLOP/s", "not measured", "not measured"]
+    assert cells(sheet, "FLOP/s utilization") == ["20.0 %", "not measured", "not measured"]

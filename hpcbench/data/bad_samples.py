@@ -1,0 +1,110 @@
+"""Names the sample, and its file, behind a score or a loss that is not a finite number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils.data import Subset
+
+from hpcbench.data.shard import Shard
+from staging.errors import InputError
+
+LARGEST = torch.finfo(torch.float32).max ** 0.5
+"""Numbers above this one, 1.8e19, have no finite square in float32."""
+
+
+class Preparing(Protocol):
+    """What is taken of a ``Task``."""
+
+    def prepare(self, inputs: Tensor, targets: Tensor, keys: Tensor | None) -> tuple[Tensor, Tensor]:
+        """A batch as model and loss expect it."""
+        ...
+
+
+def file_of_sample(samples: Any, index: int) -> str:
+    """Where sample ``index`` of ``samples``, a dataset of a split, is stored, in words for a message.
+
+    A dataset says it with ``file_of(index)``, such as ``all.h5, row 17``, or has a file per sample in ``files``. Of any
+    other the answer is ``sample 17``. Subsets and shards are followed to the dataset that they are of.
+    """
+    if isinstance(samples, Shard):
+        place = samples.place(index)
+        return f"sample {index}, on another node" if place is None else file_of_sample(samples.items, place)
+    if isinstance(samples, Subset):
+        return file_of_sample(samples.dataset, int(samples.indices[index]))
+    if hasattr(samples, "file_of"):
+        return str(samples.file_of(index))
+    files = getattr(samples, "files", None)
+    if isinstance(files, Sequence) and len(files) == len(samples):
+        return str(files[index])
+    return f"sample {index}"
+
+
+def bad_rows(scores: Tensor) -> Tensor:
+    """Numbers of the rows of ``scores`` (samples, columns) that are not all finite."""
+    return torch.nonzero(~torch.isfinite(scores).all(dim=1)).flatten()
+
+
+def first_bad_score(scores: Tensor, samples: Any, columns: Sequence[str]) -> str | None:
+    """One line that names the first sample whose scores are not all finite, and its file; ``None`` if there is none.
+
+    ``scores`` (samples, columns) float64 are those of all ``samples`` in their order, and ``columns`` the names of the
+    columns. Where no sample has finite scores, the line says that the model is the likelier reason.
+    """
+    rows = bad_rows(scores)
+    if not len(rows):
+        return None
+    row = int(rows[0])
+    column = int(torch.nonzero(~torch.isfinite(scores[row]))[0])
+    found = f"{columns[column]} of {file_of_sample(samples, row)} is {float(scores[row, column])}"
+    if len(rows) == len(scores):
+        return f"{found}, and no sample has finite scores: the model has diverged; lower --optim.lr"
+    others = f", and those of {len(rows) - 1} other samples are not finite" if len(rows) > 1 else ""
+    return f"{found}{others}; check the file with `hpcbench data verify`"
+
+
+def blame(samples: Any, indices: Iterable[int], task: Preparing | None = None) -> str | None:
+    """One line that names the first of these samples whose values cannot give a finite loss; ``None`` if all can.
+
+    Reads them again: for a loss that is not finite, once. Looks at inputs and targets as stored and, with ``task``, as
+    it prepares them on the CPU, and asks ``check(index)`` of a dataset that looks for more than its reading does.
+    Samples that this node does not have are left out. Does not raise ``InputError``: that is an answer.
+    """
+    for index in dict.fromkeys(int(index) for index in indices):
+        try:
+            found = _wrong(samples, index, task)
+        except InputError as error:
+            return str(error)
+        if found:
+            return f"{file_of_sample(samples, index)}: {found}; check the file with `hpcbench data verify`"
+    return None
+
+
+def _wrong(samples: Any, index: int, task: Preparing | None) -> str | None:
+    if isinstance(samples, Shard):
+        place = samples.place(index)
+        return None if place is None else _wrong(samples.items, place, task)
+    if isinstance(samples, Subset):
+        return _wrong(samples.dataset, int(samples.indices[index]), task)
+    inputs, targets = (torch.as_tensor(part) for part in samples[index][:2])
+    if hasattr(samples, "check"):
+        samples.check(index)
+    found = _unusual("input", inputs) or _unusual("target", targets)
+    if found or task is None:
+        return found
+    inputs, targets = task.prepare(inputs[None], targets[None], None)
+    return _unusual("prepared input", inputs[0]) or _unusual("prepared target", targets[0])
+
+
+def _unusual(name: str, values: Tensor) -> str | None:
+    """What is wrong with the values of a sample, and where."""
+    if not values.is_floating_point() or not values.numel():
+        return None
+    fine = values.abs() <= LARGEST  # false for NaN, too
+    if bool(fine.all()):
+        return None
+    place = tuple(torch.nonzero(~fine)[0].tolist())
+    return f"{name} {float(values[place])} at {place}" if place else f"{name} {float(values)}"

@@ -1,0 +1,59 @@
+"""Batches on the device ahead of the step: copied on a stream of their own while the step before still runs."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+UNDER_WAY = 2
+"""Steps that the device may still have to do when a copy starts: one would leave it idle between two, and more only
+need memory for their batches."""
+
+
+class DevicePrefetcher:
+    """Moves batches (tuples of tensors) to the device, on a stream of its own.
+
+    Steps are queued and not waited for, so that the next batch is asked for, and copied, while the device still works
+    on the one before. That needs pinned memory: of a loader that pins, or ``pin`` to do it here. Tensors that are on
+    the device already pass through, as does everything where the device is a CPU.
+    """
+
+    def __init__(self, device: torch.device, *, pin: bool = False) -> None:
+        self.device, self.pin = device, pin
+        self.module: Any = torch.get_device_module(device) if device.type != "cpu" else None
+        self.side: Any = self.module.Stream() if self.module is not None else None
+
+    def __call__(self, batches: Iterable[tuple[Tensor, ...]]) -> Iterator[tuple[Tensor, ...]]:
+        """The same batches, in the same order, on the device, ready for work on the current stream."""
+        if self.module is None:
+            yield from batches
+            return
+        steps: deque[Any] = deque()
+        for batch in batches:
+            while len(steps) > UNDER_WAY:
+                steps.popleft().synchronize()
+            yield self.moved(batch)
+            steps.append(self.module.Event())
+            steps[-1].record(self.module.current_stream())
+
+    def moved(self, batch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """A batch that the current stream waits for, and the host does not."""
+        main = self.module.current_stream()
+        with self.module.stream(self.side):
+            result = tuple(self.copy(tensor) for tensor in batch)
+        main.wait_stream(self.side)
+        for tensor, source in zip(result, batch, strict=True):
+            if tensor is not source:
+                # Else its memory, once dropped, would be the side stream's for the next copy while the step reads it.
+                tensor.record_stream(main)
+        return result
+
+    def copy(self, tensor: Tensor) -> Tensor:
+        """One tensor; torch keeps pinned memory until the copy out of it is done."""
+        if tensor.device.type == self.device.type:
+            return tensor
+        return (tensor.pin_memory() if self.pin else tensor).to(self.device, non_blocking=True)

@@ -1,0 +1,56 @@
+"""Datasets of which a rank reads its own part of each sample, where the ranks of a group share samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch.utils.data import Subset
+
+from hpcbench.data.shard import Shard
+from hpcbench.parallel.peers import Peers
+from hpcbench.parallel.spatial.extents import Extent, cut
+
+Spans = Mapping[int, Extent]
+"""The places of each dimension of a batch (samples, channels, ...) that is cut; the others are whole."""
+
+
+def part_of(samples: Any, axes: Mapping[int, Peers], stored: Extent | None = None) -> Any | None:
+    """``samples`` as this rank's part of them, in dimensions and over ranks as of ``axes``; targets stay whole.
+
+    With ``stored`` the files hold only those places of dimension 2 of a batch. ``None`` where the dataset has no
+    ``part(spans, stored)``, beside which ``input_shape`` is that of a whole sample's inputs (channels, ...).
+    """
+    if isinstance(samples, Shard):
+        items = part_of(samples.items, axes, stored)
+        return None if items is None else samples.also(items)
+    if isinstance(samples, Subset):
+        dataset = part_of(samples.dataset, axes, stored)
+        return None if dataset is None else Subset(dataset, samples.indices)
+    if not hasattr(samples, "part"):
+        return None
+    shape = samples.input_shape
+    spans = {dim: cut(shape[dim - 1], axis.size)[axis.rank] for dim, axis in axes.items()}
+    return samples.part(spans) if stored is None else samples.part(spans, stored)
+
+
+def input_shape(samples: Any) -> tuple[int, ...]:
+    """The shape of a whole sample's inputs, (channels, ...), of a dataset with ``part``."""
+    if isinstance(samples, Shard):
+        return input_shape(samples.items)
+    if isinstance(samples, Subset):
+        return input_shape(samples.dataset)
+    shape: tuple[int, ...] = samples.input_shape
+    return shape
+
+
+def within(spans: Spans, stored: Extent | None) -> Spans:
+    """``spans`` as they lie in files that hold only the places ``stored`` of dimension 2."""
+    if stored is None:
+        return spans
+    return {**spans, 2: spans.get(2, stored).moved(-stored.start)}
+
+
+def slices(spans: Spans, dims: Sequence[int]) -> tuple[slice, ...]:
+    """What to take of an array whose dimensions are those ``dims`` of a batch, in this order."""
+    return tuple(slice(*spans[dim]) if dim in spans else slice(None) for dim in dims)

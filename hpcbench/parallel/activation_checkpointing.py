@@ -1,0 +1,54 @@
+"""Activation checkpointing: parts of a model keep their input alone, and compute the rest again when it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.checkpoint import checkpoint
+
+
+def checkpoint_activations(modules: Iterable[nn.Module]) -> None:
+    """Let each of ``modules`` keep no activations within; their names and parameters stay.
+
+    Batch-norm statistics move once, in the first pass. Random layers must draw from what they are given, as
+    ``SampleDropout`` does.
+    """
+    for module in modules:
+        module.forward = _Checkpointed(module, module.forward)
+
+
+class _Checkpointed:
+    """The forward pass of a module, checkpointed while gradients are wanted."""
+
+    def __init__(self, module: nn.Module, forward: Callable[..., Any]) -> None:
+        self.module, self.forward = module, forward
+
+    def __call__(self, *inputs: Any) -> Any:
+        """As the module's own."""
+        if not torch.is_grad_enabled():
+            return self.forward(*inputs)
+        return checkpoint(
+            self.forward, *inputs, use_reentrant=False, preserve_rng_state=False, context_fn=self.contexts
+        )
+
+    def contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        """Around the first pass and around the second."""
+        return nullcontext(), _same_statistics(self.module)
+
+
+@contextmanager
+def _same_statistics(module: nn.Module) -> Iterator[None]:
+    """Put the statistics of batch norms back to what they were before."""
+    layers = [layer for layer in module.modules() if isinstance(layer, _BatchNorm) and layer.training]
+    buffers = [buffer for layer in layers for buffer in layer.buffers()]
+    before = [buffer.clone() for buffer in buffers]
+    try:
+        yield
+    finally:
+        for buffer, value in zip(buffers, before, strict=True):
+            buffer.copy_(value)

@@ -1,0 +1,60 @@
+"""What of ranks, threads and reader processes this machine can start; imports no torch."""
+
+from __future__ import annotations
+
+import os
+
+from hpcbench.config.schema import RunConfig
+from staging.errors import InputError
+from staging.storage.cgroup import memory_left
+
+PER_CORE = 8
+"""Ranks, threads and readers for each core; more only get in one another's way."""
+ALWAYS_RANKS = 16
+"""Ranks that are never too many for the cores alone, so that what many ranks do can be tried on few cores."""
+ALWAYS_THREADS = 64
+RANK_BYTES = 200 * 2**20
+"""Memory of a rank's interpreter and libraries alone, before model and data."""
+
+
+def check_machine(config: RunConfig, *, starts_ranks: bool) -> None:
+    """Raise ``InputError`` for more ranks, threads or readers than this machine has cores and memory for.
+
+    ``starts_ranks``: whether this process is to start the ranks of ``parallel.devices``, and is none of them.
+    """
+    parallel = config.parallel
+    cores = os.cpu_count() or 1
+    most = max(ALWAYS_THREADS, PER_CORE * cores)
+    has = f"{cores} core{'s' if cores > 1 else ''}"
+    for key, value in (("parallel.threads", parallel.threads), ("data.workers", config.data.workers)):
+        if value is not None and value > most:
+            raise InputError(f"{key} ({value}) must be at most {most} on this machine of {has}; lower it, or unset it")
+    if parallel.devices is None or not starts_ranks:
+        return
+    allowed = len(os.sched_getaffinity(0))
+    check_ranks(parallel.devices, allowed, free_memory())
+
+
+def check_ranks(ranks: int, cores: int, free: int) -> None:
+    """Raise ``InputError`` where so many ranks are too many for so many cores and free bytes of memory."""
+    most = max(ALWAYS_RANKS, PER_CORE * cores)
+    if ranks > most:
+        raise InputError(
+            f"parallel.devices ({ranks}) must be at most {most} on this machine, where {cores} "
+            f"core{'s are' if cores > 1 else ' is'} allowed; lower it, or start more ranks on more nodes with mpiexec"
+        )
+    if ranks > 1 and ranks * RANK_BYTES > free:
+        raise InputError(
+            f"parallel.devices ({ranks}) must be at most {max(1, free // RANK_BYTES)} on this machine, where "
+            f"{free / 2**30:.1f} GiB of memory are free and a rank takes {RANK_BYTES // 2**20} MiB before model and "
+            "data; lower it"
+        )
+
+
+def free_memory() -> int:
+    """Bytes that new processes may take, of the machine and of the control group."""
+    import psutil
+
+    group = memory_left()
+    available = int(psutil.virtual_memory().available)
+    return available if group is None else min(group, available)

@@ -1,0 +1,52 @@
+"""Which data-parallel ranks a process does the work of: itself, or several simulated ones in turn. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from staging.errors import InputError
+
+
+@dataclass(frozen=True)
+class DataRanks:
+    """The ranks that share each micro-batch, real or simulated, and the part of them that this process has."""
+
+    total: int
+    """Data-parallel ranks of the run."""
+    local: range
+    """Those whose work this process does."""
+    joined: int = 1
+    """So many of them go through the model together, as one batch: they share batch-norm statistics."""
+    processes: int = 1
+    """Neighbouring processes that share batch-norm statistics; above 1 only where all of ``local`` go together."""
+
+    @property
+    def passes(self) -> int:
+        """Passes through the model for one micro-batch."""
+        return len(self.local) // self.joined
+
+
+def data_ranks(rank: int, world_size: int, simulated: int | None = None, group_size: int = 1) -> DataRanks:
+    """The part of process ``rank`` where each of ``world_size`` does the work of ``simulated`` neighbouring ranks.
+
+    Batch-norm groups are of ``group_size`` neighbouring ranks. Raises ``InputError`` where these cannot be formed.
+    """
+    each = simulated or 1
+    total = world_size * each
+    if total % group_size:
+        raise InputError(
+            f"train.batchnorm_group_size ({group_size}) must divide the number of ranks ({total}); "
+            "change it, or the number of ranks"
+        )
+    if group_size % each and each % group_size:
+        raise InputError(
+            f"train.batchnorm_group_size ({group_size}) must be a multiple of parallel.simulated_ranks ({each}) or "
+            "divide it, so that whole processes make a group; change one of them"
+        )
+    local = range(rank * each, (rank + 1) * each)
+    return DataRanks(total, local, min(group_size, each), max(group_size // each, 1))
+
+
+def deal_to_nodes(ranks: int, nodes: int) -> list[int]:
+    """The node of each rank: contiguous runs of ranks, whose lengths differ by at most one."""
+    return [rank * nodes // ranks for rank in range(ranks)]

@@ -1,0 +1,26 @@
+"""Host memory that a checkpoint takes on rank 0, beside the training, so that a thread can write it."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from hpcbench.parallel.shard_gathering import ShardCopy, packed_bytes
+
+
+def checkpoint_bytes(model: nn.Module, moments: int, data: int | None) -> int:
+    """Bytes of the copies of ``model`` (whole) and of ``moments`` tensors for each parameter in its optimizer.
+
+    ``data`` is the number of ranks that parameters are sharded over, ``None`` where they are not. Then rank 0 holds its
+    own shards, those of one other rank as they arrive, and the whole. Counters of steps, a number for each parameter,
+    are left out.
+    """
+    parameters = [each if each.dim() else each.reshape(1) for each in model.parameters()]
+    whole: int = (1 + moments) * sum(parameter.nbytes for parameter in parameters)
+    state: dict[str, Tensor] = model.state_dict(keep_vars=True)
+    buffers = sum(tensor.nbytes for tensor in state.values() if not isinstance(tensor, nn.Parameter))
+    if data is None:
+        return whole + buffers
+    ranks = tuple(range(data))
+    copies = [ShardCopy(each.shape, each.dtype, 0, ranks) for each in parameters] * (1 + moments)
+    received = max((packed_bytes(copies, rank) for rank in ranks[1:]), default=0)
+    return whole + buffers + packed_bytes(copies, 0) + received

@@ -1,0 +1,87 @@
+"""Names of checkpoints in a run folder, which of them are complete, and how old ones go. Imports no torch.
+
+A checkpoint is a file ``epoch-0003-step-00000120.pt`` and its marker, a JSON of the same name with the checksum. The
+marker appears last and goes first, each time with the disk waited for in between. So at every instant, also after a
+crash of the machine, a marker stands for a whole file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from staging.atomic import is_temporary, replacing, sync_folder
+
+NAME = re.compile(r"epoch-(\d+)-step-(\d+)(?:-(\d+))?")
+
+
+def new_path(folder: Path, epoch: int, step: int) -> Path:
+    """A name that no checkpoint of ``folder`` has, and that is newer than those of the same step.
+
+    A resumed run may come to a step that has one. It is not replaced, since file and marker do not change as one.
+    """
+    ages = [_age(path) for path in folder.glob("epoch-*") if NAME.fullmatch(path.stem)]
+    number = 1 + max((number for *of, number in ages if of == [epoch, step]), default=0)
+    return folder / f"epoch-{epoch:04d}-step-{step:08d}{f'-{number}' if number > 1 else ''}.pt"
+
+
+def complete(folder: Path) -> list[Path]:
+    """The complete checkpoints of ``folder``, oldest first: by epoch, step, and number where a step has several."""
+    found = [path for path in folder.glob("epoch-*.pt") if NAME.fullmatch(path.stem) and marker(path).exists()]
+    return sorted(found, key=_age)
+
+
+def marker(path: Path) -> Path:
+    """The file that says that the checkpoint ``path`` is complete."""
+    return path.with_suffix(".json")
+
+
+def write_marker(path: Path, facts: Mapping[str, Any]) -> None:
+    """Declare the checkpoint ``path`` complete, durably; the disk must have it already."""
+    with replacing(marker(path), durable=True) as temporary:
+        temporary.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+
+def remove_old(folder: Path, keep: int) -> None:
+    """Remove all but the newest ``keep`` complete checkpoints, and what writers that were killed left behind."""
+    kept = {path.stem for path in complete(folder)[-keep:]}
+    files = [path for path in folder.iterdir() if path.is_file()]
+    markers = [path for path in files if path.suffix == ".json" and _is_old(path, kept)]
+    for path in markers:
+        path.unlink()
+    if markers:
+        sync_folder(folder)
+    for path in files:
+        if (path.suffix == ".pt" and _is_old(path, kept)) or _is_left_behind(path):
+            path.unlink()
+
+
+def resume_advice(folder: Path) -> str:
+    """What a user whose run has ended can do next, given its folder of checkpoints: resume only where there is one."""
+    if complete(folder):
+        return "resume with --resume"
+    return "start again with another --run-dir, since this run has no checkpoint yet"
+
+
+def advice_if_unusable(path: Path) -> str:
+    """What a user can do who cannot resume from the checkpoint ``path``: use another one only where there is one."""
+    if any(each != path for each in complete(path.parent)):
+        return f"remove it and its .json to resume from the one before (in {path.parent})"
+    return "start again with another --run-dir, since this run has no other checkpoint"
+
+
+def _age(path: Path) -> tuple[int, int, int]:
+    found = NAME.fullmatch(path.stem)
+    assert found is not None
+    return int(found[1]), int(found[2]), int(found[3] or 1)
+
+
+def _is_old(path: Path, kept: set[str]) -> bool:
+    return NAME.fullmatch(path.stem) is not None and path.stem not in kept
+
+
+def _is_left_behind(path: Path) -> bool:
+    return is_temporary(path.name) and NAME.match(path.name[1:]) is not None

@@ -1,0 +1,120 @@
+"""The phases of a run as its page shows them: of one rank its seconds, of several the median and the slowest rank."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from hpcbench import phase_names
+from hpcbench.results import style, units
+from hpcbench.results.attempts import Attempts
+from hpcbench.results.rank_phases import RankPhase, rank_name, run_phases
+from hpcbench.results.records import Run
+
+Line = dict[str, str]
+
+
+def phase_table(run: Run, attempts: Attempts) -> dict[str, Any]:
+    """Lines of the table and its foot; ``several``: it has a column for the slowest rank."""
+    rows = run.rank_rows()
+    if run.summary.world_size > 1 and rows:
+        return _over_ranks(run, rows, attempts)
+    table = _of_rank_0(run)
+    if run.summary.world_size > 1:
+        table["notes"] = ["These are the seconds of rank 0: the run ended before the other ranks told theirs."]
+    return table
+
+
+def median_seconds(run: Run) -> dict[str, float]:
+    """Seconds of every phase, the medians over ranks; rank 0's where there are no others, or these told nothing."""
+    rows = run.rank_rows() if run.summary.world_size > 1 else []
+    if not rows:
+        return run.phase_seconds()
+    return {phase.name: phase.median_s for phase in run_phases(rows) if phase.name != "finalize"}
+
+
+def _of_rank_0(run: Run) -> dict[str, Any]:
+    seconds, wall_s = run.phase_seconds(), run.summary.wall_s
+    total = sum(seconds.values()) or math.nan
+    lines = [
+        _line(run, name, value, value / total)
+        for name, value in seconds.items()
+        if value > 0 or name == "other"
+    ]  # fmt: skip
+    covered = units.percent(sum(seconds.values()) / wall_s if wall_s else None)
+    foot = {"seconds": f"{wall_s:,.3f}", "share": covered, "slowest": "", "rank": ""}
+    notes = []
+    if seconds.get("compute") and not seconds.get("optimizer"):
+        notes = ["The step was captured as one graph: compute has the optimizer's part of it, whose time is not known."]
+    return {"several": False, "lines": lines, "kinds": [], "foot": foot, "notes": notes}
+
+
+def _over_ranks(run: Run, rows: Sequence[Mapping[str, Any]], attempts: Attempts) -> dict[str, Any]:
+    walls = [float(row["run_wall_s"]) for row in rows]
+    wall_s, slowest = median(walls), max(range(len(rows)), key=walls.__getitem__)
+    phases = [phase for phase in run_phases(rows) if phase.name != "finalize"]  # it has only begun, see ``_left_out``
+    lines = [
+        _line(run, phase.name, phase.median_s, phase.median_s / wall_s) | _slowest(phase)
+        for phase in phases
+    ]  # fmt: skip
+    kinds = [
+        {"name": kind.label, "seconds": f"{kind.median_s:,.3f}", "words": kind.sentence} | _slowest(kind)
+        for phase in phases
+        for kind in phase.parts
+    ]
+    foot = {
+        "seconds": f"{wall_s:,.3f}", "share": units.percent(1.0), "slowest": f"{walls[slowest]:,.3f}",
+        "rank": rank_name(rows[slowest]),
+    }  # fmt: skip
+    notes = [
+        "Every phase has its own median and its own slowest rank, so that a column need not add up to the wall time."
+    ]
+    return {
+        "several": True,
+        "lines": lines,
+        "kinds": kinds,
+        "foot": foot,
+        "notes": notes + _left_out(run, rows, attempts),
+    }
+
+
+def _left_out(run: Run, rows: Sequence[Mapping[str, Any]], attempts: Attempts) -> list[str]:
+    """What of the run is not in the figures of its ranks."""
+    counted = attempts_of_ranks(attempts)
+    said = []
+    if counted < len(attempts.attempts):
+        part = "the last attempt" if counted == 1 else f"the last {counted} attempts"
+        said.append(f"These are of {part}: the ones before had another number of ranks.")
+    after_s = sum(each.wall_s for each in attempts.attempts[-counted:]) - float(rows[0]["run_wall_s"])
+    if attempts.attempts and after_s > 0:
+        alone = "" if run.summary.status == "aborted" else ", in which it computed baselines and drew plots,"
+        said.append(f"The last {units.duration(after_s)} of rank 0{alone} are not in the figures of the ranks.")
+    return said
+
+
+def attempts_of_ranks(attempts: Attempts) -> int:
+    """How many attempts, up to the last, the rows of ``ranks.csv`` add up: those with the same number of ranks."""
+    count = 0
+    for each in reversed(attempts.attempts):
+        if each.world_size != attempts.attempts[-1].world_size:
+            break
+        count += 1
+    return count
+
+
+def _line(run: Run, name: str, seconds: float, share: float) -> Line:
+    phase = phase_names.BY_NAME.get(name)
+    words = "" if phase is None else phase.sentence
+    if name == "evaluation" and run.within_epochs:
+        words = "the whole validation set, within epochs, too"
+    return {
+        "name": name.replace("_", " ") if phase is None else phase.label,
+        "color": style.PHASE_COLORS.get(name, style.FAINT), "seconds": f"{seconds:,.3f}",
+        "share": units.percent(share), "words": words, "slowest": "", "rank": "",
+    }  # fmt: skip
+
+
+def _slowest(phase: RankPhase) -> Line:
+    return {"slowest": f"{phase.slowest_s:,.3f}", "rank": phase.slowest_rank or "all alike"}

@@ -1,0 +1,72 @@
+"""Where the ranks of a run spent their time: of every phase the median over ranks, and the slowest rank with its name.
+
+The rows are those of ``ranks.csv``, of which a rank has one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from hpcbench.phase_names import MESSAGE_TABLE, TABLE
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RankPhase:
+    """A phase, or a kind of message, over all ranks; seconds."""
+
+    name: str
+    label: str
+    sentence: str
+    median_s: float
+    slowest_s: float
+    slowest_rank: str
+    """Which rank had most of it: ``rank 3 on node17``; empty where all had the same, as a single one has."""
+    parts: tuple[RankPhase, ...] = ()
+    """What communication consists of, by kind of message, for those who ask."""
+
+
+def run_phases(rows: Sequence[Row]) -> list[RankPhase]:
+    """Phases of the whole run, in the order of ``TABLE``; those that took no time on any rank are left out."""
+    return _phases(rows, "run_")
+
+
+def step_phases(rows: Sequence[Row]) -> list[RankPhase]:
+    """Phases of the steps after the warm-up, likewise; of all of these steps together."""
+    return _phases([row for row in rows if row.get("steps")], "")
+
+
+def _phases(rows: Sequence[Row], prefix: str) -> list[RankPhase]:
+    kinds = [(kind.name, kind.label, kind.sentence) for kind in MESSAGE_TABLE]
+    parts = tuple(found for kind in kinds if (found := _over_ranks(rows, prefix, *kind)) is not None)
+    phases = []
+    for phase in TABLE:
+        more = parts if phase.name == "communication" else ()
+        found = _over_ranks(rows, prefix, phase.name, phase.label, phase.sentence, more)
+        if found is not None:
+            phases.append(found)
+    return phases
+
+
+def _over_ranks(
+    rows: Sequence[Row], prefix: str, name: str, label: str, sentence: str, parts: tuple[RankPhase, ...] = ()
+) -> RankPhase | None:
+    """Nothing where no rank spent time on it, or one does not know."""
+    column = f"{prefix}{name}_s"
+    seconds = [row.get(column) for row in rows]
+    known = [float(value) for value in seconds if value is not None and not math.isnan(value)]
+    if not known or len(known) < len(rows) or max(known) <= 0:
+        return None
+    slowest = max(range(len(rows)), key=known.__getitem__)
+    named = rank_name(rows[slowest]) if min(known) < max(known) else ""
+    return RankPhase(name, label, sentence, median(known), known[slowest], named, parts)
+
+
+def rank_name(row: Row) -> str:
+    """A rank with its node: ``rank 3 on node17``."""
+    return f"rank {int(row['rank'])} on {row['node']}"

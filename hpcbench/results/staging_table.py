@@ -1,0 +1,64 @@
+"""The staging report as rows of a run's page."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hpcbench.results import units
+from hpcbench.results.plots import words
+from hpcbench.results.records import Run, read_object
+from staging.errors import DataError
+from staging.probing.bounds import BUSY_WORDS
+from staging.probing.ceilings import WORDS
+
+
+def staging_pairs(run: Run) -> list[tuple[str, str]]:
+    """The staging report in a few lines, where data were staged. Raises ``DataError`` for a damaged one."""
+    found = read_object(run.folder.staging)
+    if not isinstance(found.get("ranks"), list):
+        return [(words(name), _quantity(name, value)) for name, value in found.items()]
+    try:
+        return _staging_lines(found)
+    except (KeyError, TypeError) as error:
+        problem = f"is not a staging report ({type(error).__name__}: {error})"
+        raise DataError(run.folder.staging, problem, "delete it to report without it") from None
+
+
+def _staging_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
+    how = [str(found["placement"]), str(found["path"]), *([found["transform"]] if found["transform"] else [])]
+    caches = "/".join(sorted({node["cache"] for node in found["nodes"]}))
+    flushed = "flushed to the device" if found["flushed"] else "not flushed to the device"
+    skipped = f", {units.integer(found['skipped'])} were there already" if found["skipped"] else ""
+    slowest, median = units.duration(found["slowest_node_s"]), units.duration(found["median_node_s"])
+    return [
+        ("source", str(found["source"])),
+        ("destination", str(found["destination"])),
+        ("how", ", ".join(how)),
+        ("files landed", f"{units.integer(found['files'])}, {units.size(found['bytes_landed'])}{skipped}"),
+        ("read from the source", f"{units.size(found['bytes_read'])} ({caches})"),
+        ("seconds", f"{units.duration(found['seconds'])}, {flushed}; checksums: {found['verify']}"),
+        ("slowest node", f"{found['slowest_node']}, {slowest}; median {found['median_node']}, {median}"),
+        ("bound by", _bound(found)),
+    ]
+
+
+def _bound(found: dict[str, Any]) -> str:
+    share = units.percent(found["bound_share"])
+    if found["bound_basis"] != "probe":
+        said = BUSY_WORDS.get(found["bound_by"], words(found["bound_by"]))
+        return f"{said}, {share} of the time; no ceiling was probed (hpcbench stage --probe)"
+    parts = [f"{WORDS.get(other['part'], other['part'])} {units.percent(other['share'])}" for other in found["shares"]]
+    return f"of the probed ceilings: {', '.join(parts)}" if parts else "nothing moved"
+
+
+def _quantity(name: str, value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value if isinstance(value, str) else json.dumps(value)
+    if name.endswith("bytes_per_s"):
+        return f"{units.size(value)}/s"
+    if "bytes" in name:
+        return units.size(value)
+    if name == "seconds" or name.endswith("_s"):
+        return units.duration(value)
+    return units.integer(value) if isinstance(value, int) else units.significant(value)

@@ -1,0 +1,71 @@
+"""Writes down what this attempt of a run has taken so far, after what earlier attempts took."""
+
+from __future__ import annotations
+
+import time
+
+from hpcbench.measure.memory import peak_memory_bytes
+from hpcbench.measure.process_age import process_age_s
+from hpcbench.phase_names import PHASES
+from hpcbench.results.attempts import Attempt, Attempts, summed
+from hpcbench.train.checkpoint_times import CheckpointTimes
+from hpcbench.train.context import RunContext
+from hpcbench.train.rank_metrics import NodesEnergy, RankMetrics, gather_rank_metrics
+
+
+class AttemptRecorder:
+    """The figures of a run over its attempts, of which this process is the last; rank 0 keeps ``attempts.json``."""
+
+    def __init__(
+        self, run: RunContext, rank_metrics: RankMetrics, checkpoints: CheckpointTimes, earlier: Attempts, step: int
+    ) -> None:
+        """``earlier`` are the attempts before, and ``step`` the last optimizer step that this one need not do."""
+        self.run, self.rank_metrics, self.earlier = run, rank_metrics, earlier
+        self.checkpoints = checkpoints
+        started = time.time() - process_age_s()
+        self.attempt = Attempt(
+            started=started, ended=started, first_step=step, last_step=step, world_size=run.launch.world_size
+        )
+        self._ranks = earlier.ranks
+        self._collected = NodesEnergy(None, "", "not measured: the run was aborted before its first checkpoint")
+        self._peak = 0
+        self._on_the_clock = True
+
+    def take_no_energy(self) -> None:
+        """This attempt begins after the clock has stopped, so that no energy of it counts."""
+        self._on_the_clock = False
+
+    def collect(self) -> None:
+        """Gather what all ranks have measured; collective."""
+        rows, energy = gather_rank_metrics(self.rank_metrics)
+        if not self._on_the_clock and self.earlier.attempts:
+            before = self.earlier.attempts[-1]
+            energy = NodesEnergy(0.0, before.energy_source, before.energy_note)
+        self._collected = energy
+        self._ranks = summed(self.earlier.ranks, rows)
+        self._peak = int(self.run.group.max(float(peak_memory_bytes(self.run.device))))
+
+    def record(self, step: int, cause: str | None = None) -> Attempts:
+        """All attempts up to now, as written down: with what ``collect`` last gathered, and the phases of rank 0."""
+        spans = self.run.phases.timer.summary()
+        now = self.attempt
+        now.wall_s = spans.pop("wall")
+        now.phases_s = {name: spans.get(name, 0.0) for name in PHASES}
+        now.ended = now.started + now.wall_s
+        now.last_step, now.cause = step, cause
+        now.checkpoint = self.checkpoints.summary()
+        now.energy_j, now.energy_source, now.energy_note = (
+            self._collected.joules, self._collected.source, self._collected.note,
+        )  # fmt: skip
+        now.peak_memory_bytes = self._peak or peak_memory_bytes(self.run.device)
+        found = Attempts([*self.earlier.attempts, now], self._ranks)
+        if self.run.is_first:
+            found.write(self.run.folder.path)
+            if self._ranks:
+                self.run.folder.write_ranks(self._ranks)
+        return found
+
+
+def started_at(attempts: Attempts) -> str:
+    """When the first attempt started: ISO 8601 in UTC."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(attempts.attempts[0].started))

@@ -1,0 +1,167 @@
+"""Writes checkpoints while the training goes on: a copy in host memory, then a thread.
+
+The loop is held while the state is copied, and no longer. What is written is what was there when ``save`` was called,
+to the bit. One checkpoint is under way at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch.distributed as dist
+
+from hpcbench.exits import Aborted
+from hpcbench.parallel.group import Group
+from hpcbench.parallel.shard_gathering import own_group
+from hpcbench.train import checkpoint_io
+from hpcbench.train.checkpoint_io import Checkpoint
+from hpcbench.train.checkpoint_times import ASSUMED_BANDWIDTH, CheckpointTimes, SaveTime
+from hpcbench.train.host_copy import HostCopy, without_shards
+
+
+class CheckpointWriter:
+    """Writes the checkpoints of a run into ``folder`` and keeps the newest ``keep``. Rank 0 writes.
+
+    ``sharded`` says that parameters are sharded over ranks (FSDP2): then all ranks take part in each checkpoint, and
+    making the writer, ``save`` and ``wait`` are collective. ``timeout_s`` bounds the messages between them, the
+    waiting for rank 0's disk among it. Unless ``asynchronous``, each ``save`` waits until the disk has all.
+    ``sync_records`` is called where a checkpoint is written, before it is declared complete (``checkpoint_io.save``).
+    """
+
+    def __init__(
+        self, folder: Path, keep: int, group: Group, *, sharded: bool = False, asynchronous: bool = True,
+        timeout_s: float = 1800, times: CheckpointTimes | None = None,
+        sync_records: Callable[[], object] = lambda: None,
+    ) -> None:  # fmt: skip
+        self.folder, self.keep, self.asynchronous = folder, keep, asynchronous
+        self.times = CheckpointTimes() if times is None else times
+        self.sync_records = sync_records
+        self.rank = group.rank
+        self.takes_part = group.is_main or sharded
+        """Whether this rank has anything to do in ``save``."""
+        self._group: Any = own_group(timeout_s) if sharded and group.world_size > 1 else None
+        self._world_size = group.world_size
+        self._host = HostCopy()
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._current: SaveTime | None = None
+        self._started = 0.0
+        self._expected_s = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.wait()
+        elif self._thread is not None:
+            # Whatever ended the run, a checkpoint that is under way can be had; its error would hide the other one.
+            self._thread.join()
+            self._thread = None
+
+    @property
+    def host_bytes(self) -> int:
+        """Host memory that the copies of this rank take."""
+        return self._host.nbytes
+
+    @property
+    def completed(self) -> int:
+        """Checkpoints that are on the disk by now; 0 on ranks that write none."""
+        return sum(each.write_bytes > 0 for each in self.times.saves)
+
+    def save(self, checkpoint: Checkpoint, *, wait: bool = False) -> None:
+        """Copy ``checkpoint``, tensors of which may be sharded or on an accelerator, and write it in a thread.
+
+        One that is under way is waited for before, so this raises what ``wait`` raises. With ``wait`` this one is
+        waited for, too. Ranks that do not take part return at once.
+        """
+        if not self.takes_part:
+            return
+        started = time.perf_counter()
+        self._finish()
+        copying = time.perf_counter()
+        copied = replace(checkpoint, **self._host.copy(vars(checkpoint)))
+        now = time.perf_counter()
+        step = SaveTime(checkpoint.state["epoch"], checkpoint.state["step"], now - started, now - copying)
+        self.times.saves.append(step)
+        self._current, self._started = step, now
+        self._expected_s = self._seconds_for(self._host.nbytes)
+        if wait or not self.asynchronous:
+            self._write(copied, step)
+            self._finish()
+            step.stall_s = time.perf_counter() - started
+        else:
+            # Not a daemon: a process that ends without waiting still leaves a whole checkpoint.
+            self._thread = threading.Thread(target=self._write, args=(copied, step), name="checkpoint", daemon=False)
+            self._thread.start()
+
+    def wait(self) -> None:
+        """Return when the checkpoint under way is on the disk, on all ranks that take part.
+
+        Raises, once, what went wrong: ``OSError`` with the file's name for the disk, ``Aborted`` for a parameter that
+        is not finite. Ranks that take part without writing raise ``Aborted`` with the same reason.
+        """
+        started = time.perf_counter()
+        try:
+            self._finish()
+        finally:
+            if self.times.saves:
+                self.times.saves[-1].stall_s += time.perf_counter() - started
+
+    def expected_write_s(self, nbytes: int) -> float:
+        """Seconds until a checkpoint of ``nbytes`` would be on the disk, if it were begun now.
+
+        From the slowest bandwidth of this attempt, else of earlier ones, and before any is known from
+        ``ASSUMED_BANDWIDTH``; with what is left of one under way. ``host_copy.tree_bytes`` gives the bytes of a state.
+        Only rank 0 has measured anything.
+        """
+        left = 0.0
+        if self._thread is not None and self._thread.is_alive():
+            left = max(self._expected_s - (time.perf_counter() - self._started), 0.0)
+        copy_s = max((each.copy_s for each in self.times.saves), default=0.0)
+        return left + copy_s + self._seconds_for(nbytes)
+
+    def _seconds_for(self, nbytes: int) -> float:
+        return nbytes / (self.times.slowest_write or ASSUMED_BANDWIDTH)
+
+    def _write(self, copied: Checkpoint, step: SaveTime) -> None:
+        """In the thread: gather shards, write, and keep what goes wrong. No operation of torch may run here.
+
+        Torch would use as many threads as the training does, and take the cores from it.
+        """
+        try:
+            started = time.perf_counter()
+            wholes = self._host.shards.gather(self._group)
+            if self.rank == 0:
+                assert wholes is not None
+                whole = replace(copied, **without_shards(vars(copied), iter(wholes)))
+                path = checkpoint_io.save(whole, self.folder, self.keep, self.sync_records)
+                step.write_s = time.perf_counter() - started
+                step.write_bytes = path.stat().st_size
+        except BaseException as error:
+            self._error = error
+
+    def _finish(self) -> None:
+        """Wait for the one under way and raise what went wrong with it, the same time on all ranks."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._current is None:
+            return
+        self._current, error, self._error = None, self._error, None
+        if self._group is not None:
+            reasons: list[Any] = [None] * self._world_size
+            dist.all_gather_object(reasons, None if error is None else str(error), group=self._group)
+            found = [(rank, reason) for rank, reason in enumerate(reasons) if reason is not None]
+            if found and error is None:
+                raise Aborted(f"checkpoint of rank {found[0][0]}: {found[0][1]}")
+        if error is not None:
+            raise error

@@ -1,0 +1,123 @@
+"""When a run writes checkpoints, what goes into them, and how it continues from one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from hpcbench.optim.registry import load_optimizer_state
+from hpcbench.parallel.sharded import sharded_optimizer_state
+from hpcbench.train import checkpoint_io
+from hpcbench.train.checkpoint_io import Checkpoint
+from hpcbench.train.checkpoint_times import CheckpointTimes
+from hpcbench.train.checkpoint_writer import CheckpointWriter
+from hpcbench.train.context import RunContext
+from hpcbench.train.data_path import DataPath
+from hpcbench.train.host_copy import tree_bytes
+from hpcbench.train.state import State
+from hpcbench.train.training_step import TrainingStep
+
+
+class Checkpoints:
+    """The checkpoints of a run. Rank 0 writes, in a thread; the others take part where states are sharded.
+
+    Making it is collective.
+    """
+
+    def __init__(self, run: RunContext, data: DataPath, step: TrainingStep, times: CheckpointTimes) -> None:
+        """``times`` hold what reading the one took that the run continues from."""
+        train, parallel = run.config.train, run.config.parallel
+        self.run, self.step = run, step
+        self.setup = setup_of(run, len(data.training))
+        self.writer = CheckpointWriter(
+            run.folder.checkpoints, train.keep_checkpoints, run.group, sharded=parallel.shard_states,
+            asynchronous=train.checkpoint_async, timeout_s=parallel.timeout_s, times=times,
+            sync_records=run.folder.sync,
+        )  # fmt: skip
+
+    @property
+    def times(self) -> CheckpointTimes:
+        """What the checkpoints of this process cost."""
+        return self.writer.times
+
+    def is_due(self, state: State, *, last: bool) -> bool:
+        """Whether one is written between epochs; the ``last`` of a run always is, if any are."""
+        every = self.run.config.train.checkpoint_every
+        return every > 0 and (last or state.epoch % every == 0)
+
+    def save(self, state: State, *, wait: bool = False) -> None:
+        """Write one of where the run stands; with ``wait`` it is on the disk when this returns."""
+        state.checkpoints += 1
+        state.observers = self.step.observers.state_dict()
+        statistics = self.statistics(state)
+        if self.writer.takes_part:
+            self.writer.save(self.content(state, statistics), wait=wait)
+
+    def statistics(self, state: State) -> list[list[Tensor]]:
+        """Batch-norm statistics of all ranks, which are equal only after an evaluation; collective within an epoch."""
+        step, run = self.step, self.run
+        if not state.micro_batch or run.launch.world_size == 1:
+            return step.statistics.state() if run.data_ranks.passes > 1 else []
+        # Ranks that share samples have the statistics of the same samples.
+        own = [[tensor.cpu() for tensor in each] for each in step.statistics.state()]
+        own = own if any(own) and run.mesh.spatial_rank == 0 else []
+        return [each for rank in run.group.all_gather_object(own) for each in rank]
+
+    def content(self, state: State, statistics: list[list[Tensor]]) -> Checkpoint:
+        """What a checkpoint of ``state`` with the batch-norm ``statistics`` of ranks holds, not yet copied."""
+        step = self.step
+        return Checkpoint(
+            model=step.model.state_dict(),
+            optimizer=step.optimizer.state_dict(),
+            precision=self.run.precision.state_dict(),
+            state=state.as_dict(),
+            setup=self.setup,
+            statistics=statistics,
+        )
+
+    def expected_s(self, state: State) -> float:
+        """Seconds until one that is begun now would be on the disk; 0 on ranks that write none."""
+        if not self.run.is_first:
+            return 0.0
+        return self.writer.expected_write_s(tree_bytes(vars(self.content(state, []))))
+
+    def restore(self, found: Checkpoint) -> State:
+        """Continue from a checkpoint; returns where it stood. Raises ``InputError`` if it is another run's."""
+        run, step = self.run, self.step
+        if checkpoint_io.check_setup(found.setup, self.setup, int(found.state["micro_batch"])):
+            run.console.say(f"continues as {run.mesh.shape.words} ranks (data x spatial), which rounds differently")
+        checkpoint_io.load_model(step.model, found.model)
+        load_optimizer_state(step.optimizer, sharded_optimizer_state(found.optimizer, step.optimizer))
+        run.precision.load_state_dict(found.precision)
+        if found.statistics:
+            passes = run.data_ranks.passes
+            first = run.mesh.data_rank * passes if len(found.statistics) > passes else 0
+            step.statistics.load(found.statistics[first : first + passes])
+        state = State.from_dict(found.state)
+        state.resumed += 1
+        step.observers.load_state_dict(state.observers)
+        return state
+
+
+def setup_of(run: RunContext, training_samples: int) -> dict[str, Any]:
+    """What decides rounding and the sharing of data, and so must agree on resuming, by the names that an error uses."""
+    train = run.config.train
+    return {
+        "application": run.application.name,
+        "seed": run.seed,
+        "train.precision": run.precision.name,
+        "train.channels_last": train.channels_last,
+        "parallel.threads": run.threads,
+        "world size": run.launch.world_size,
+        "parallel.spatial": run.config.parallel.spatial,
+        "global batch size": run.global_batch_size,
+        "parallel.simulated_ranks": run.config.parallel.simulated_ranks,
+        "train.batchnorm_group_size": train.batchnorm_group_size,
+        "train.local_batch_size": train.local_batch_size,
+        "train.accumulation": train.accumulation,
+        "training samples": training_samples,
+        "staging.placement": run.config.staging.placement,
+        "staging.reshuffle": run.config.staging.reshuffle,
+        "nodes of shards": run.shard_nodes,
+    }

@@ -1,0 +1,200 @@
+"""How a run reads its data: the two splits, their loaders, this node's part of them, and the batches of an epoch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hpcbench.config.schema import RunConfig
+from hpcbench.data.device_prefetch import DevicePrefetcher
+from hpcbench.data.files import dataset_files
+from hpcbench.data.loader import BatchLoader, Loader, default_workers, open_loader
+from hpcbench.data.sampler import Indices, Shards, epoch_batches, epoch_sizes, in_passes, rank_share
+from hpcbench.data.shard import some_sample
+from hpcbench.parallel.spatial.extents import Extent
+from hpcbench.parallel.spatial.layers import own_part
+from hpcbench.train.background_staging import BackgroundStaging
+from hpcbench.train.build import open_data
+from hpcbench.train.context import RunContext
+from hpcbench.train.node_shard import NodeShard
+
+
+class Batch(NamedTuple):
+    """A micro-batch on the device."""
+
+    inputs: Tensor
+    targets: Tensor
+    indices: Tensor
+    """Numbers of the samples in the training set, on the host."""
+
+
+class DataPath:
+    """The training and the validation samples of a run, as this rank reads them now.
+
+    They come from ``config.data.root``, which is another place once the dataset was staged.
+    """
+
+    def __init__(self, run: RunContext, training: Any, validation: Any) -> None:
+        self.run = run
+        self.config = run.config
+        """Names the place and form of the dataset; where nodes have parts of it, those of the whole at the source."""
+        self.training, self.validation = training, validation
+        self.background: BackgroundStaging | None = None
+        """The staging under way while the run trains."""
+        self.node_shard: NodeShard | None = None
+        """This node's part of the training set, where it has only one."""
+        self.shards: Shards | None = None
+        """The parts of all nodes."""
+        self.slab: Extent | None = None
+        """The rows of every sample that this node has staged, where it has not all of them."""
+        asked = run.config.data.workers
+        self.workers = default_workers(run.threads) if asked is None else asked
+        self.prefetcher = DevicePrefetcher(run.device)
+        self._loaders: list[Loader] = []
+        self.open_loaders()
+
+    def files(self) -> list[Path]:
+        """Every file that the run reads: those that all samples share, then training and validation samples."""
+        return dataset_files(self.run.application, self.config)
+
+    def read_staged_copy(self, root: Path) -> None:
+        """Read the whole dataset from the folder that it was staged to, in the form that the transform gave it."""
+        self.config = self.staged_config(root)
+        self.training, self.validation = open_data(self.run.application, self.config)
+        self.open_loaders()
+
+    def staged_config(self, root: Path) -> RunConfig:
+        """The run's configuration for reading what a staging leaves in ``root``."""
+        config = copy.deepcopy(self.run.config)
+        config.data.root = str(root)
+        if config.staging.transform:
+            self.run.application.module("data").staged_form(config.data, config.staging.transform)
+        return config
+
+    def open_loaders(
+        self, config: RunConfig | None = None, training: Any = None, validation: Any = None,
+        stored: Extent | None = None,
+    ) -> None:  # fmt: skip
+        """A loader for each split, of files that ``config`` names; processes or threads start when first needed.
+
+        Of samples that ranks share, it reads this rank's part where the task prepares parts; ``stored`` as ``part_of``.
+        """
+        run = self.run
+
+        def opened(split: str, samples: Any) -> Loader:
+            axes = run.mesh.axes if run.task.reads_parts(split == "train") else {}
+            return open_loader(
+                run.application, config or self.config, split, samples, self.workers, run.device, axes, stored
+            )
+
+        self.close()
+        self.training_loader = opened("train", self.training if training is None else training)
+        self.validation_loader = opened("validation", self.validation if validation is None else validation)
+        self._loaders = [self.training_loader, self.validation_loader]
+        self.share_out_epoch()
+
+    def close(self) -> None:
+        """End the processes that read ahead."""
+        for loader in self._loaders:
+            loader.close()
+
+    def share_out_epoch(self) -> None:
+        """Deal the samples of an epoch to micro-batches, as the shards have it."""
+        ranks, train, last = self.run.data_ranks.total, self.run.config.train, self.run.config.data.last_batch
+        sizes = epoch_sizes(len(self.training), ranks, train.local_batch_size, last, self.shards)
+        self.micro_batches = len(sizes) * self.run.data_ranks.passes
+        """Micro-batches of an epoch, the same number on every rank; those of simulated ranks count each."""
+        self.step_sizes = [
+            sum(sizes[start : start + train.accumulation]) for start in range(0, len(sizes), train.accumulation)
+        ]
+        """Samples of every optimizer step of an epoch, over all ranks."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimizer steps of an epoch."""
+        return len(self.step_sizes)
+
+    def batch_sizes(self) -> set[int]:
+        """Sizes of the micro-batches of this rank, 0 where it has some without a sample."""
+        return {len(indices) for indices in self.batches_of_epoch(1)}
+
+    def evaluation_batch_sizes(self) -> set[int]:
+        """Sizes of the batches of this rank in an evaluation, 0 where it takes part without a sample."""
+        return {len(batch) for batch in self.evaluation_shares()}
+
+    def batches_of_epoch(self, epoch: int) -> list[Indices]:
+        """The samples of each micro-batch of this rank in an epoch, in order.
+
+        Simulated ranks, or groups of them that share batch-norm statistics, take turns.
+        """
+        run, ranks = self.run, self.run.data_ranks
+        of_ranks = epoch_batches(
+            len(self.training), run.seed, epoch, ranks.local, ranks.total, run.config.train.local_batch_size,
+            run.config.data.last_batch, self.shards,
+        )  # fmt: skip
+        return in_passes(of_ranks, ranks.joined)
+
+    def training_batches(
+        self, epoch: int, done: int = 0, before_step: Callable[[list[Indices]], None] | None = None
+    ) -> Iterator[Batch]:
+        """The micro-batches of this rank in an epoch after the first ``done``, on the device.
+
+        ``before_step`` is called with the samples of each step before the first of them is read.
+        """
+        run, batches = self.run, self.batches_of_epoch(epoch)[done:]
+        loaded = self.prefetcher(self.training_loader.load(batches))
+        for number, indices in enumerate(batches):
+            if before_step is not None and number % run.passes_per_step == 0:
+                before_step(batches[number : number + run.passes_per_step])
+            with run.phases.phase("input_wait"):
+                inputs, targets = next(loaded)
+            yield Batch(inputs, targets, torch.from_numpy(indices))
+
+    def files_of_step(self, step: list[Indices]) -> Iterator[Path]:
+        """Files that a step reads of a dataset that is being staged; where it has no sample, it reads another."""
+        assert self.background is not None
+        for indices in step:
+            for index in indices if len(indices) else [some_sample(self.training)]:
+                yield from self.background.files_of[int(index)]
+
+    @property
+    def evaluation_batch_size(self) -> int:
+        """Samples of a rank's batch in evaluation."""
+        train = self.run.config.train
+        return train.eval_batch_size or train.local_batch_size
+
+    @property
+    def evaluation_batches(self) -> int:
+        """Batches of an evaluation on the rank that has most."""
+        longest = -(-len(self.validation) // self.run.mesh.shape.data)
+        return -(-longest // self.evaluation_batch_size)
+
+    def validation_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """This rank's share of the validation set on the device, in order: inputs and targets."""
+        for inputs, targets in self.validation_loader.load(self.evaluation_shares()):
+            yield self.run.to_device(inputs), self.run.to_device(targets)
+
+    def evaluation_shares(self) -> list[Indices]:
+        """The samples of each batch of this rank in an evaluation, in order."""
+        run, size, ranks = self.run, self.evaluation_batch_size, self.run.mesh.shape.data
+        share = rank_share(len(self.validation), run.mesh.data_rank, ranks)
+        # Passes of sharded parameters are for all ranks: those with fewer samples take part in as many, with none.
+        longest = -(-len(self.validation) // ranks) if run.config.parallel.shard_states else len(share)
+        return [share[start : start + size] for start in range(0, longest, size)]
+
+    def first_batch(self) -> tuple[Tensor, Tensor]:
+        """The first training sample as the model sees it: input (1, ...) and target (1, ...)."""
+        reader = BatchLoader(self.training, 0, pin=False).reader
+        inputs, targets = reader.read(np.array([some_sample(self.training)]))
+        prepared, target = self.run.task.prepare(self.run.to_device(inputs), self.run.to_device(targets), None)
+        return self.run.as_input(prepared), target
+
+    def local_part(self, prepared: Tensor, loader: Loader) -> Tensor:
+        """This rank's part of prepared inputs: all of them where ``loader`` reads no more, else cut out of them."""
+        return prepared if loader.parts else own_part(prepared, self.run.mesh.axes)

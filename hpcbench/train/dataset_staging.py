@@ -1,0 +1,170 @@
+"""The data side of the clock: dropping caches before it, staging inside or before it."""
+
+from __future__ import annotations
+
+import copy
+import glob
+from dataclasses import replace
+from pathlib import Path
+
+from hpcbench.application import Application
+from hpcbench.config.schema import RunConfig
+from hpcbench.data.files import dataset_files, split_files
+from hpcbench.parallel.group import Group
+from hpcbench.parallel.staging_world import staging_world
+from hpcbench.train import overlapped_staging
+from hpcbench.train.context import RunContext
+from hpcbench.train.data_path import DataPath
+from hpcbench.train.node_shard import NodeShard
+from hpcbench.train.shard_staging import foresee_shards, read_shards, shared_patterns
+from hpcbench.train.slab_staging import own_rows, read_slabs, transform_of_rows
+from staging.errors import InputError
+from staging.landing.transforms import find_transform
+from staging.moving.counters import Counters
+from staging.options import StageOptions
+from staging.phase_timer import PhaseTimer
+from staging.prepare import Prepared, prepare, settled
+from staging.ranks.collective_errors import together
+from staging.ranks.mpi_world import one_node_per_rank
+from staging.ranks.world import World
+from staging.report import StagingReport
+from staging.source.page_cache import drop_cache
+from staging.stage import carry_out
+
+
+def drop_caches(run: RunContext, files: list[Path]) -> None:
+    """Ask the operating system to forget the pages of ``files``, if wanted, and log what was really done."""
+    if not run.config.submission.clear_cache:
+        run.log.cache_clear("not done: pages of the dataset may be cached")
+        return
+    dropped = drop_cache(files) if run.launch.local_rank == 0 else 0
+    run.group.barrier()
+    run.log.cache_clear(f"posix_fadvise DONTNEED on {dropped} of {len(files)} dataset files of each node")
+
+
+def stage_dataset(run: RunContext, data: DataPath, epoch: int) -> None:
+    """Bring the dataset to node-local storage, and read from there afterwards; ``epoch`` epochs are finished."""
+    staging = run.config.staging
+    if not staging.destination:
+        return
+    run.log.staging_start()
+    before = run.log.elapsed_s()
+    with run.phases.timer.span("staging"):
+        # a re-shuffle that a resumed run begins with has to find all files
+        overlaps = staging.overlap and not (staging.reshuffle and epoch)
+        prepared = prepare_run(run, data, epoch, world_of(run.group, staging.destination, beside=overlaps))
+        if overlaps:
+            overlapped_staging.begin(run, data, prepared, epoch)
+            return
+        report = carry_out(prepared, watcher=run.watcher)
+        run.group.barrier()
+    run.log.staging_stop(run.log.elapsed_s() - before if staging.timed else report.seconds)
+    write_report(run, report)
+    read_staged(run, data, prepared.destination)
+
+
+def prepare_run(run: RunContext, data: DataPath, epoch: int, world: World) -> Prepared:
+    """What a staging of the run will do; collective. Raises ``InputError`` on all ranks where it cannot be done."""
+    application, config = run.application, run.config
+    options = together(world, lambda: settled(options_of(application, config, run.seed, epoch)))
+    if config.staging.slabs:
+        data.slab = own_rows(run.mesh.shape, data.training, world)
+        options = replace(options, transform=transform_of_rows(application, config, data.training, data.slab))
+    prepared = prepare(options, world, PhaseTimer(), Counters(), names(application, config))
+    if options.placement == "shard":
+        data.node_shard = NodeShard(
+            application, config, data.training, options, world, prepared.destination, run.mesh.shape.spatial_size
+        )
+        foresee_shards(run, data, prepared, epoch)
+    return prepared
+
+
+def world_of(group: Group, destination: str, *, beside: bool = False) -> World:
+    """The ranks as staging into ``destination`` sees them; collective."""
+    world = staging_world(group, beside=beside)
+    return one_node_per_rank(world) if "{rank}" in destination else world
+
+
+def finish_staging(run: RunContext, data: DataPath) -> None:
+    """Once a staging under which the run trained ``has_ended`` on all ranks: read from there."""
+    assert data.background is not None
+    timer, report = run.phases.timer, data.background.report
+    with timer.span("staging"):
+        run.group.barrier()
+    run.log.staging_stop(report.seconds)
+    write_report(run, report, exposed_s=timer.totals()["staging"])
+    read_staged(run, data, data.background.destination)
+    data.background = None
+
+
+def write_report(run: RunContext, report: StagingReport, **more: float) -> None:
+    """Keep the report in the run folder, and say it in a sentence; ``more`` comes beside it."""
+    if run.is_first:
+        run.folder.write_json("staging.json", {**report.as_dict(), "timed": run.config.staging.timed, **more})
+        run.console.say(report.sentence())
+        run.console.say(report.bound_sentence())
+
+
+def options_of(application: Application, config: RunConfig, seed: int, shuffle: int = 0) -> StageOptions:
+    """What a run's configuration asks of staging; ``shuffle`` is the number of the draw of shards."""
+    staging = config.staging
+    return StageOptions(
+        source=Path(config.data.root),
+        destination=staging.destination,
+        placement=staging.placement,
+        seed=seed,
+        shuffle=shuffle if staging.reshuffle else 0,
+        replicate_also=replicated_names(application, config) if staging.placement == "shard" else (),
+        path=staging.path,
+        transform=staging.transform,
+        plain=shared_names(application, config),
+        verify=staging.verify,
+        threads=staging.threads,
+        index=Path(staging.index) if staging.index else None,
+    )
+
+
+def names(application: Application, config: RunConfig) -> list[str]:
+    """Every file that a run reads, relative to ``data.root``."""
+    root = Path(config.data.root)
+    return [path.relative_to(root).as_posix() for path in dataset_files(application, config)]
+
+
+def replicated_names(application: Application, config: RunConfig) -> tuple[str, ...]:
+    """Patterns of the files that every node gets beside its shard of the training set."""
+    root = Path(config.data.root)
+    sharded = [path.relative_to(root).as_posix() for path in split_files(application, config, "train")]
+    return shared_patterns(names(application, config), sharded)
+
+
+def shared_names(application: Application, config: RunConfig) -> tuple[str, ...]:
+    """Files that all samples share, as patterns; a transform leaves them as they are."""
+    data, root = application.module("data"), Path(config.data.root)
+    if not config.staging.transform or not hasattr(data, "shared_files"):
+        return ()
+    return tuple(glob.escape(path.relative_to(root).as_posix()) for path in data.shared_files(config))
+
+
+def read_staged(run: RunContext, data: DataPath, folder: Path) -> None:
+    """Read the dataset where it landed, in the form that the transform gave it."""
+    if data.node_shard is not None:
+        read_shards(run.config, data)
+    elif data.slab is not None:
+        read_slabs(data, folder)
+    else:
+        data.read_staged_copy(folder)
+
+
+def check_transform(application: Application, config: RunConfig) -> None:
+    """Raise ``InputError`` for a transform that is unknown, or whose outcome the application cannot read."""
+    transform = config.staging.transform
+    if not transform:
+        return
+    find_transform(transform)
+    data = application.module("data")
+    if not hasattr(data, "staged_form"):
+        raise InputError(
+            f"{application.name} cannot read what staging.transform {transform} makes; "
+            f"add staged_form(data, transform) to {application.package}.data, or leave the transform out"
+        )
+    data.staged_form(copy.deepcopy(config.data), transform)

@@ -1,0 +1,185 @@
+"""What watches the steps of a run: every measurement is an observer, in a file of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StepInfo:
+    """An optimizer step, as observers are told of it."""
+
+    number: int
+    """Counted from 1 over the run."""
+    samples: int
+    """Training samples up to its end, over all ranks."""
+    step_samples: int
+    """Samples of the step itself, over all ranks."""
+    lr: float
+
+
+class StepObserver:
+    """Watches steps. A measurement overrides what it needs; what it does not override costs nothing.
+
+    ``flush``, ``state_dict`` and ``summary`` are called on all ranks at the same points of the run.
+    """
+
+    name = ""
+    """Key of its state in a checkpoint; empty where it keeps none."""
+    table = ""
+    """The table of the run folder that holds its rows, such as ``steps.csv``; empty where it has none."""
+
+    @classmethod
+    def looks_at_gradients(cls) -> bool:
+        """Whether it must be called between the backward pass and the end of the optimizer's step.
+
+        A step that is captured as one graph has no such point, so only the passes are captured then. By default the
+        methods that are overridden tell.
+        """
+        return any(_overrides(cls, method) for method in ("after_backward", "before_update", "before_optimizer"))
+
+    def begin(self) -> None:
+        """Steps follow."""
+
+    def before_backward(self, step: int) -> None:
+        """A forward and backward pass of step ``step`` begins, or the whole step where it is a single graph."""
+
+    def after_backward(self, step: int, share: float) -> None:
+        """The gradients of a micro-batch are added; its mean loss had the weight ``share`` in the step."""
+
+    def before_update(self, info: StepInfo) -> None:
+        """The gradients are those of the whole step, summed over ranks, before clipping."""
+
+    def before_optimizer(self, info: StepInfo) -> None:
+        """The optimizer is called next."""
+
+    def after_optimizer(self, info: StepInfo, loss: Tensor) -> None:
+        """The parameters are new; ``loss`` () is this rank's share of the mean loss of the step, on the device."""
+
+    def after_step(self, info: StepInfo) -> None:
+        """The step is over, with what was flushed after it."""
+
+    def end(self) -> None:
+        """No step follows for a while, and the device has been waited for."""
+
+    def flush(self, epoch: int) -> Sequence[Row]:
+        """Rows for the table since the last call; may wait for the device."""
+        return ()
+
+    def flushed(self, tables: Mapping[str, Sequence[Row]]) -> None:
+        """These rows of all observers were written, by table."""
+
+    def evaluated(self, row: Row) -> None:
+        """An evaluation found ``row`` of ``epochs.csv``."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps of it."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from what ``state_dict`` gave."""
+
+    def summary(self) -> dict[str, Any]:
+        """Values of fields of ``summary.json``, by name."""
+        return {}
+
+    def close(self) -> None:
+        """The run ends."""
+
+
+class Observers:
+    """The observers of a run as one. Only methods that one of them overrides are called in a step."""
+
+    def __init__(self, observers: Sequence[StepObserver]) -> None:
+        self.all = list(observers)
+        self.tables = [each.table for each in self.all if each.table]
+        self._before_backward = self._overriding("before_backward")
+        self._after_backward = self._overriding("after_backward")
+        self._before_update = self._overriding("before_update")
+        self._before_optimizer = self._overriding("before_optimizer")
+        self._after_optimizer = self._overriding("after_optimizer")
+        self._after_step = self._overriding("after_step")
+
+    def begin(self) -> None:
+        """As of ``StepObserver``."""
+        for each in self.all:
+            each.begin()
+
+    def before_backward(self, step: int) -> None:
+        """As of ``StepObserver``."""
+        for call in self._before_backward:
+            call(step)
+
+    def after_backward(self, step: int, share: float) -> None:
+        """As of ``StepObserver``."""
+        for call in self._after_backward:
+            call(step, share)
+
+    def before_update(self, info: StepInfo) -> None:
+        """As of ``StepObserver``."""
+        for call in self._before_update:
+            call(info)
+
+    def before_optimizer(self, info: StepInfo) -> None:
+        """As of ``StepObserver``."""
+        for call in self._before_optimizer:
+            call(info)
+
+    def after_optimizer(self, info: StepInfo, loss: Tensor) -> None:
+        """As of ``StepObserver``."""
+        for call in self._after_optimizer:
+            call(info, loss)
+
+    def after_step(self, info: StepInfo) -> None:
+        """As of ``StepObserver``."""
+        for call in self._after_step:
+            call(info)
+
+    def end(self) -> None:
+        """As of ``StepObserver``."""
+        for each in self.all:
+            each.end()
+
+    def flush(self, epoch: int) -> dict[str, Sequence[Row]]:
+        """Rows since the last call, by table."""
+        tables = {each.table: rows for each in self.all if (rows := each.flush(epoch)) and each.table}
+        for each in self.all:
+            each.flushed(tables)
+        return tables
+
+    def evaluated(self, row: Row) -> None:
+        """As of ``StepObserver``."""
+        for each in self.all:
+            each.evaluated(row)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps of each, by name."""
+        return {each.name: each.state_dict() for each in self.all if each.name}
+
+    def load_state_dict(self, states: Mapping[str, Any]) -> None:
+        """Continue from what ``state_dict`` gave; an observer that was not there then starts anew."""
+        for each in self.all:
+            if each.name in states:
+                each.load_state_dict(states[each.name])
+
+    def summary(self) -> dict[str, Any]:
+        """Values of fields of ``summary.json``, of all of them."""
+        return {key: value for each in self.all for key, value in each.summary().items()}
+
+    def close(self) -> None:
+        """As of ``StepObserver``."""
+        for each in self.all:
+            each.close()
+
+    def _overriding(self, method: str) -> list[Callable[..., None]]:
+        return [getattr(each, method) for each in self.all if _overrides(type(each), method)]
+
+
+def _overrides(kind: type[StepObserver], method: str) -> bool:
+    return getattr(kind, method) is not getattr(StepObserver, method)

@@ -1,0 +1,199 @@
+"""What a rank is doing, and for how long it has stood still: told by the loop, counted by a thread beside it."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from hpcbench.phase_names import LONG_PHASES
+
+READING_PHASES = frozenset({"init", "staging"})
+"""Phases in which bytes that move are a sign of life: a large checkpoint or a staged file may take long."""
+
+WARM_STEPS = 5
+"""Steps from the start of the process that may take long: kernels are compiled and chosen in them."""
+
+LOOK_S = 1.0
+"""Seconds between two looks at the progress of a rank."""
+
+ALIVE_BYTES = 2**20
+"""A rank that reads or writes so much between two looks in such a phase has not stood still."""
+
+NAME_BYTES = 32
+HEADER_BYTES = 4096
+
+
+class Progress:
+    """What the main thread of a rank does now.
+
+    ``enter``, ``tick`` and ``touch`` take about 0.2 microseconds. They also write into memory that other processes of
+    the node can read (``read_progress``), so that the phase of a process that is stopped is known to the moment.
+    """
+
+    __slots__ = ("_handles", "_name", "_names", "_step", "changes", "descriptor", "phase", "step", "steps_done")
+
+    def __init__(self) -> None:
+        self.phase = "init"
+        self.step = 0
+        self.steps_done = 0
+        """Calls of ``tick``."""
+        self.changes = 0
+        """Grows with every sign of life."""
+        self.descriptor = os.memfd_create("hpcbench-progress")
+        os.truncate(self.descriptor, HEADER_BYTES)
+        # Behind the header comes what is written to the descriptor: stacks, on demand.
+        os.lseek(self.descriptor, HEADER_BYTES, os.SEEK_SET)
+        shared = memoryview(mmap.mmap(self.descriptor, HEADER_BYTES))
+        self._step = shared[:8].cast("q")
+        self._name = shared[8 : 8 + NAME_BYTES]
+        self._names: dict[str, bytes] = {}
+        self._handles: dict[str, _During] = {}
+        self.enter("init")
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)
+
+    def enter(self, phase: str) -> str:
+        """The main thread now does ``phase``, such as "compute"; returns what it did before."""
+        before, self.phase = self.phase, phase
+        self.changes += 1
+        try:
+            self._name[:] = self._names[phase]
+        except KeyError:
+            self._name[:] = self._names[phase] = phase.encode()[:NAME_BYTES].ljust(NAME_BYTES, b"\0")
+        return before
+
+    def tick(self, step: int) -> None:
+        """Optimizer step ``step`` is done."""
+        self.step = self._step[0] = step
+        self.steps_done += 1
+        self.changes += 1
+
+    def touch(self) -> None:
+        """Something else is done: a batch of the evaluation, a file of the staging. From any thread."""
+        self.changes += 1
+
+    def during(self, phase: str) -> _During:
+        """A context manager: ``enter(phase)``, and at its end the phase before it. May be nested."""
+        handle = self._handles.get(phase)
+        if handle is None:
+            handle = self._handles[phase] = _During(self, phase)
+        return handle
+
+
+class _During:
+    """One phase of ``Progress.during``; holds the phases that it was entered from."""
+
+    __slots__ = ("_before", "_phase", "_progress")
+
+    def __init__(self, progress: Progress, phase: str) -> None:
+        self._progress = progress
+        self._phase = phase
+        self._before: list[str] = []
+
+    def __enter__(self) -> None:
+        self._before.append(self._progress.enter(self._phase))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.enter(self._before.pop())
+
+
+def read_progress(pid: int, descriptor: int) -> tuple[str, int] | None:
+    """Phase and step of process ``pid`` of this node, which need not run; ``None`` where it cannot be read."""
+    try:
+        with open(f"/proc/{pid}/fd/{descriptor}", "rb") as file:  # noqa: PTH123 - a link to a file without a name
+            header = file.read(8 + NAME_BYTES)
+    except OSError:
+        return None
+    if len(header) < 8 + NAME_BYTES:
+        return None
+    return header[8:].rstrip(b"\0").decode(errors="replace"), int.from_bytes(header[:8], "little", signed=True)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How long a rank may stand still, in seconds of a time that passes only while its process runs."""
+
+    hang_s: float = 60.0
+    """At least so long; 0 switches the watch off."""
+    steps: float = 20.0
+    """And so many times the longest warm step."""
+    long: float = 10.0
+    """So many times that in a long phase, and in the first steps."""
+
+    def of(self, phase: str, warm: bool, longest_step_s: float) -> float:
+        """The bound in ``phase`` of a rank whose longest warm step took so long."""
+        usual = max(self.hang_s, self.steps * longest_step_s)
+        return usual if warm and phase not in LONG_PHASES else usual * self.long
+
+
+def bytes_moved() -> int:
+    """Bytes that this process has read and written so far; 0 where the system does not tell."""
+    try:
+        lines = Path("/proc/self/io").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith(("rchar", "wchar")))
+
+
+class StandstillClock:
+    """How long a rank has stood still, counted at every ``look``.
+
+    A look adds at most two intervals. So no time passes while the whole process is stopped (a job that is suspended, a
+    laptop that sleeps), and it passes slowly where the machine is too busy to let the process look.
+    """
+
+    def __init__(
+        self, progress: Progress, bounds: Bounds, clock: Callable[[], float] = time.monotonic,
+        moved: Callable[[], int] = bytes_moved,
+    ) -> None:  # fmt: skip
+        self._progress = progress
+        self._bounds = bounds
+        self._clock = clock
+        self._moved, self._bytes = moved, 0
+        self._looked = clock()
+        self.now = 0.0
+        """Seconds that this process has run since the clock was made."""
+        self._changed_at = 0.0
+        self._changes = -1
+        self._stepped_at: float | None = None
+        self._steps = 0
+        self.longest_step_s = 0.0
+
+    def look(self) -> None:
+        """Count the time since the last look."""
+        now = self._clock()
+        self.now += min(max(0.0, now - self._looked), 2 * LOOK_S)
+        self._looked = now
+        progress = self._progress
+        if progress.phase in READING_PHASES:
+            before, self._bytes = self._bytes, self._moved()
+            if self._bytes - before >= ALIVE_BYTES:
+                progress.touch()
+        if progress.changes != self._changes:
+            self._changes, self._changed_at = progress.changes, self.now
+        if progress.phase in LONG_PHASES:
+            self._stepped_at = None
+            self._steps = progress.steps_done
+        elif (done := progress.steps_done - self._steps) > 0:
+            if self._stepped_at is not None and self._steps >= WARM_STEPS:
+                self.longest_step_s = max(self.longest_step_s, (self.now - self._stepped_at) / done)
+            self._steps, self._stepped_at = progress.steps_done, self.now
+
+    @property
+    def standing_s(self) -> float:
+        """Seconds since the last sign of life that a look saw."""
+        return self.now - self._changed_at
+
+    @property
+    def bound_s(self) -> float:
+        """How long the rank may stand still in its phase."""
+        warm = self._progress.steps_done >= WARM_STEPS
+        return self._bounds.of(self._progress.phase, warm, self.longest_step_s)

@@ -1,0 +1,131 @@
+"""What a run measures of its ranks and nodes beside its phases: warm steps, processor time, energy, probes."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hpcbench.measure.device_use import DeviceUse, find_utilization
+from hpcbench.measure.energy import Absent, Energy, EnergyMeter, find_energy_counters
+from hpcbench.measure.memory import reset_peak_memory
+from hpcbench.measure.node_probe import ProbeResult, probe
+from hpcbench.measure.step_times import StepTimes
+from hpcbench.phase_names import MESSAGE_KINDS, PHASES, STEP_PHASES
+
+if TYPE_CHECKING:
+    import torch
+
+    from hpcbench.parallel.group import Group
+    from staging.ranks.launch import Launch
+
+NOT_READ = Absent("not read by this rank")
+"""Of ranks that leave the counters of their node to another."""
+
+
+class RankMetrics:
+    """Of one rank; made before the clock starts, which is collective. ``simulated``: its node is a pretended one."""
+
+    def __init__(self, group: Group, steps: StepTimes, threads: int, simulated: bool) -> None:
+        self.group = group
+        self.threads = threads
+        self.node = node_name(group.launch, simulated)
+        self.host = socket.gethostname()
+        hosts = group.all_gather_object(self.host)
+        # Of one machine that plays several nodes, only one rank may read the counters.
+        self.reads = hosts.index(self.host) == group.rank
+        self.meter = EnergyMeter(find_energy_counters() if self.reads else NOT_READ)
+        self.steps = steps
+        self.probed: ProbeResult | None = None
+        self.device_use = DeviceUse(Absent("the clock was not started"))
+        steps.joules = self._joules
+
+    def probe(self, device: torch.device) -> None:
+        """Time a matrix product and an all-reduce; collective, before the clock starts."""
+        self.probed = probe(self.group, device)
+        reset_peak_memory(device)
+
+    def start(self, device: torch.device) -> None:
+        """The clock starts: energy and the busy time of ``device`` are counted from now on."""
+        self.meter.start()
+        self.device_use = DeviceUse(find_utilization(device))
+        self.device_use.start()
+
+    def stop(self) -> None:
+        """The clock has stopped."""
+        self.meter.stop()
+        self.device_use.stop()
+
+    def _joules(self) -> float | None:
+        found = self.meter.read() if self.reads else NOT_READ
+        return found.joules if isinstance(found, Energy) else None
+
+    def whole_run(self) -> dict[str, float]:
+        """Seconds of every phase and kind of message from the start of this process on, warm or not."""
+        spans, communication = self.steps.phases.timer.summary(), self.steps.communication
+        messages = dict.fromkeys(MESSAGE_KINDS, 0.0) if communication is None else communication.transfer_s
+        found = {name: spans.get(name, 0.0) for name in (*PHASES, "wall")} | messages
+        return {f"run_{name}_s": seconds for name, seconds in found.items()}
+
+    def row(self) -> dict[str, Any]:
+        """This rank's row of ``ranks.csv``; what is not known is unset."""
+        steps = self.steps
+        known = steps.steps > 0
+        return {
+            "rank": self.group.launch.rank,
+            "node": self.node,
+            "local_rank": self.group.launch.local_rank,
+            "threads": self.threads,
+            "steps": steps.steps,
+            "samples": steps.samples,
+            "wall_s": steps.wall_s if known else None,
+            **{f"{name}_s": steps.phases_s[name] if known else None for name in STEP_PHASES},
+            **{f"{kind}_s": steps.messages_s[kind] if known else None for kind in MESSAGE_KINDS},
+            "cpu_s": steps.cpu_s if known else None,
+            "energy_j": steps.energy_j if known and self.reads else None,
+            "gemm_dtype": None if self.probed is None else self.probed.gemm_dtype,
+            "gemm_flops": None if self.probed is None else self.probed.gemm_flops,
+            "all_reduce_s": None if self.probed is None else self.probed.all_reduce_s,
+            **self.device_use.row(),
+            **self.whole_run(),
+        }
+
+
+@dataclass(frozen=True)
+class NodesEnergy:
+    """Energy of all nodes from run_start to run_stop, as the summary has it."""
+
+    joules: float | None
+    source: str
+    note: str
+    """What the joules cover, or why there are none."""
+
+
+def gather_rank_metrics(own: RankMetrics) -> tuple[list[dict[str, Any]], NodesEnergy]:
+    """Rows of all ranks, and the energy of all nodes; collective."""
+    everyone = own.group.all_gather_object((own.row(), own.host, own.meter.read() if own.reads else None))
+    readings = {host: reading for _, host, reading in everyone if reading is not None}
+    return [row for row, _, _ in everyone], added_up(readings)
+
+
+def added_up(readings: dict[str, Energy | Absent]) -> NodesEnergy:
+    """The sum over hosts, which is known only if that of each is."""
+    absent = {host: reading.reason for host, reading in readings.items() if isinstance(reading, Absent)}
+    known = [reading for reading in readings.values() if isinstance(reading, Energy)]
+    if absent:
+        host, reason = next(iter(absent.items()))
+        where = f"{host}: " if known else ""
+        return NodesEnergy(None, "", f"not measured: {where}{reason}")
+    nodes = Counter((reading.source, reading.covers) for reading in known)
+    note = "; ".join(f"{covers} of {count} node{'s' if count > 1 else ''}" for (_, covers), count in nodes.items())
+    sources = dict.fromkeys(source for source, _ in nodes)
+    return NodesEnergy(sum(reading.joules for reading in known), ", ".join(sources), note)
+
+
+def node_name(launch: Launch, simulated: bool) -> str:
+    """The node of this rank as people know it; a simulated one has a number."""
+    if simulated:
+        return f"simulated node {launch.node_rank}"
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()

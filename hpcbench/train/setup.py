@@ -1,0 +1,284 @@
+"""Sets up a run: checks its input on every rank before anything is written, then builds its parts."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hpcbench.application import Application
+from hpcbench.config.resolve import as_tree
+from hpcbench.config.schema import RunConfig
+from hpcbench.measure.communication import Communication
+from hpcbench.measure.environment import environment_record
+from hpcbench.measure.memory import reset_peak_memory
+from hpcbench.measure.mllog import RunLog
+from hpcbench.measure.mllog_resume import FinishedLog, read_finished
+from hpcbench.measure.phases import Phases
+from hpcbench.measure.shared_clock import SharedClock
+from hpcbench.measure.step_times import StepTimes
+from hpcbench.measure.system import system_description
+from hpcbench.optim.lr_scaling import rate_note, scale_to_batch
+from hpcbench.parallel.gradients import broadcast_state
+from hpcbench.parallel.mesh import make_mesh
+from hpcbench.parallel.mesh_shape import MeshShape, mesh_shape
+from hpcbench.parallel.simulated_ranks import DataRanks, data_ranks
+from hpcbench.results.attempts import Attempts
+from hpcbench.results.checkpoint_files import complete
+from hpcbench.results.run_folder import RunFolder, default_path
+from hpcbench.train import checkpoint_io
+from hpcbench.train.attempt_recorder import AttemptRecorder
+from hpcbench.train.build import build_model, build_optimizer, check_batch, open_data
+from hpcbench.train.check_mesh import check_mesh
+from hpcbench.train.checkpoint_times import CheckpointTimes
+from hpcbench.train.checkpointing import Checkpoints
+from hpcbench.train.console import Console
+from hpcbench.train.context import RunContext
+from hpcbench.train.data_path import DataPath
+from hpcbench.train.dataset_staging import check_transform
+from hpcbench.train.distribute import distribute
+from hpcbench.train.hang_watch import HangWatch
+from hpcbench.train.loop import Trainer
+from hpcbench.train.measurements import ObserverInputs, looks_at_gradients, make_observers
+from hpcbench.train.memory_limits import check_memory
+from hpcbench.train.noise_scale import check_noise_scale
+from hpcbench.train.progress import Progress
+from hpcbench.train.rank_metrics import RankMetrics
+from hpcbench.train.ranks import Ranks
+from hpcbench.train.resume_check import check_records
+from hpcbench.train.shard_staging import check_placement
+from hpcbench.train.slab_staging import check_slabs
+from hpcbench.train.state import State
+from hpcbench.train.targets import epochs_to_target, is_over
+from hpcbench.train.task import Task
+from hpcbench.train.tensorboard import check_tensorboard
+from hpcbench.train.training_step import TrainingStep
+from hpcbench.train.whole_step import captures_whole_step
+from staging.errors import InputError
+from staging.phase_timer import PhaseTimer
+from staging.ranks.launch import Launch
+from staging.ranks.signals import Interrupts
+
+
+def set_up(
+    application: Application, config: RunConfig, ranks: Ranks, timer: PhaseTimer, interrupts: Interrupts,
+    run_dir: Path | None, *, resume: bool, again: bool = False, watch: HangWatch | None = None,
+) -> Trainer:  # fmt: skip
+    """A run with all its parts. Bad input raises ``InputError`` on every rank, and leaves nothing behind.
+
+    ``watch`` is told of every stage that is done, and of the run folder once there is one.
+    """
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    group, launch = ranks.group, ranks.launch
+    progress = Progress() if watch is None else watch.progress
+    if config.train.seed is None:
+        config.train.seed = group.broadcast_object(secrets.randbelow(2**31))
+    path = Path(group.broadcast_object(str(run_dir or default_path(application.name, config.preset or "run"))))
+    training, validation = ranks.together(lambda: open_data(application, config))
+    progress.touch()
+    shape, shared = check_input(application, config, ranks, training)
+    task = ranks.together(lambda: application.module("task").build_task(config))
+    ranks.together(lambda: check_slabs(application, config, shape, task))
+    progress.touch()
+    model = build_model(application, config, ranks.device, config.train.seed)
+    progress.touch()
+    times = CheckpointTimes()
+    folder, found = ranks.together(lambda: open_folder(path, launch.rank, times, resume=resume, again=again))
+    if watch is not None:
+        watch.report_into(folder)
+    progress.touch()
+    log = ranks.together(lambda: start_log(folder, application, config, ranks, task, found))
+    broadcast_state(model, group)
+    phases = Phases(timer, ranks.device)
+    timer.listen(progress.enter)
+    communication = Communication(phases, SharedClock(group))
+    mesh = make_mesh(group, shape, shared.processes, config.parallel.timeout_s, communication)
+    whole, reducer = distribute(application, config, model, ranks, mesh, shared, communication)
+    passes, observed = shared.passes * config.train.accumulation, looks_at_gradients(config)
+    captured = captures_whole_step(config, launch.world_size, passes, observed=observed)
+    progress.touch()
+    optimizer = ranks.together(
+        lambda: build_optimizer(config, task, model, ranks.device, ranks.precision, capturable=captured)
+    )
+    reset_peak_memory(ranks.device)
+    run = RunContext(
+        application=application, config=config, launch=launch, group=group, watcher=ranks.watcher, mesh=mesh,
+        data_ranks=shared, device=ranks.device, precision=ranks.precision, threads=ranks.threads,
+        seed=config.train.seed, task=task, phases=phases, progress=progress,
+        communication=communication, folder=folder, log=log,
+        console=Console(launch.rank == 0, config.train.max_epochs), interrupts=interrupts, started=started,
+    )  # fmt: skip
+    data = DataPath(run, training, validation)
+    step = TrainingStep(run, model, whole, optimizer, reducer, whole=captured)
+    trainer = assemble(run, data, step, found, times, ranks)
+    if run.is_first:
+        folder.write_config(as_tree(config))
+    scale_to_batch(config, run.global_batch_size)
+    write_description(run, data)
+    run.console.say(headline(run))
+    return trainer
+
+
+def check_input(
+    application: Application, config: RunConfig, ranks: Ranks, training: Any
+) -> tuple[MeshShape, DataRanks]:
+    """The mesh and its data-parallel ranks. Raises ``InputError`` on all ranks for what cannot be trained so."""
+    launch = ranks.launch
+    ranks.together(lambda: check_transform(application, config))
+    ranks.together(lambda: check_tensorboard(config.measure.tensorboard))
+    nodes = ranks.group.all_gather_object(launch.node_rank)
+    shape = ranks.together(lambda: mesh_shape(launch.world_size, config.parallel.spatial))
+    ranks.together(lambda: check_placement(application, config, training, nodes, shape.spatial_size))
+    ranks.together(lambda: check_mesh(application, config, shape, launch.rank))
+    ranks.together(lambda: check_memory(application, config, ranks.device, launch.local_size))
+    shared = ranks.together(lambda: ranks_of(config, launch, shape))
+    ranks.together(lambda: check_batch(config, len(training), shared.total))
+    ranks.together(lambda: check_noise_scale(config, shape.data * shared.passes * config.train.accumulation))
+    return shape, shared
+
+
+def assemble(
+    run: RunContext, data: DataPath, step: TrainingStep, found: checkpoint_io.Checkpoint | None,
+    times: CheckpointTimes, ranks: Ranks,
+) -> Trainer:  # fmt: skip
+    """The trainer with its observers, where the checkpoint ``found`` stood. Raises ``InputError`` for another run's."""
+    step_times = StepTimes(run.phases, run.config.measure.warmup_steps, run.communication)
+    rank_metrics = RankMetrics(run.group, step_times, run.threads, has_simulated_nodes(run.config))
+    step.observers = make_observers(
+        ObserverInputs(run, step, step_times, resumed_step=0 if found is None else int(found.state["step"]))
+    )
+    checkpoints = Checkpoints(run, data, step, times)
+    state, earlier = State(), Attempts()
+    if found is not None:
+        earlier = ranks.together(lambda: Attempts.read(run.folder.path))
+        checkpoints.times.learn(each.checkpoint for each in earlier.attempts)
+        state = ranks.together(lambda: checkpoints.restore(found))
+        if run.is_first:
+            run.folder.reserve()
+            for table in (*step.observers.tables, "epochs.csv"):
+                run.folder.truncate_rows(table, state.step)
+    recorder = AttemptRecorder(run, rank_metrics, checkpoints.times, earlier, state.step)
+    return Trainer(run, data, step, rank_metrics, checkpoints, recorder, state)
+
+
+def has_simulated_nodes(config: RunConfig) -> bool:
+    """Whether the nodes that ranks name are pretended ones."""
+    return config.parallel.simulated_nodes is not None and config.parallel.simulated_ranks is None
+
+
+def headline(run: RunContext) -> str:
+    """The first line of a run: what runs where."""
+    ranks = f"{run.launch.world_size} rank{'s' if run.launch.world_size > 1 else ''}"
+    if run.mesh.axes:
+        ranks += f" as {run.mesh.shape.words} (data x spatial)"
+    if run.config.parallel.simulated_ranks is not None:
+        ranks += f" simulating {run.data_ranks.total}"
+    return (
+        f"{run.application.name} {run.config.preset}: {ranks} x {run.threads} threads on {run.device_name}, "
+        f"{run.precision.name}, global batch {run.global_batch_size}, "
+        f"{rate_note(run.config.optim, run.global_batch_size)}, seed {run.seed}"
+    )
+
+
+def ranks_of(config: RunConfig, launch: Launch, shape: MeshShape) -> DataRanks:
+    """The data-parallel ranks of the configuration. Raises ``InputError`` where they cannot be formed."""
+    simulated, group_size = config.parallel.simulated_ranks, config.train.batchnorm_group_size
+    return data_ranks(launch.rank // shape.spatial_size, shape.data, simulated, group_size)
+
+
+def open_folder(
+    path: Path, rank: int, times: CheckpointTimes, *, resume: bool, again: bool
+) -> tuple[RunFolder, checkpoint_io.Checkpoint | None]:
+    """The run folder, new or continued, and the checkpoint to continue from. Rank 0 makes it, the others name it."""
+    if resume:
+        folder = RunFolder.open(path)
+        found = checkpoint_io.load_newest(folder.checkpoints, times)
+        if found is None:
+            raise InputError(f"{path} holds no checkpoint to resume from; start again with another --run-dir")
+        if rank == 0:
+            check_records(folder, State.from_dict(found.state), complete(folder.checkpoints)[-1])
+        return folder, found
+    if rank != 0:
+        return RunFolder(path), None
+    if again:
+        RunFolder(path).set_aside()
+    return RunFolder.create(path), None
+
+
+def start_log(
+    folder: RunFolder, application: Application, config: RunConfig, ranks: Ranks, task: Task,
+    found: checkpoint_io.Checkpoint | None,
+) -> RunLog:  # fmt: skip
+    """The official log up to the start of the initialisation; a resumed one continues where it was."""
+    first = ranks.launch.rank == 0
+    if found is None:
+        log = RunLog(folder.mllog, enabled=first)
+    else:
+        state, end = State.from_dict(found.state), read_finished(folder.mllog)
+        if end is not None and not wants_more(config, task, state, end):
+            refuse_complete(folder, config, met=has_met(config, task, state, end))
+            return RunLog.finished(folder.mllog, end)
+        log = RunLog.resume(folder.mllog, enabled=first, epoch=state.evaluated, extend=end is not None)
+    log.submission(config, application)
+    log.init_start()
+    return log
+
+
+def wants_more(config: RunConfig, task: Task, state: State, end: FinishedLog) -> bool:
+    """Whether a run that came to its end is asked to train longer, or to another target; else it lacks its report."""
+    return not has_met(config, task, state, end) and not is_over(config, state)
+
+
+def has_met(config: RunConfig, task: Task, state: State, end: FinishedLog) -> bool:
+    """Whether a run that came to its end met the target of ``config``, if only after its last checkpoint."""
+    again = end.cause == "target" and config.train.target == end.target
+    return again or epochs_to_target(config, task, state) is not None
+
+
+def refuse_complete(folder: RunFolder, config: RunConfig, *, met: bool) -> None:
+    """Raise ``InputError`` for a run that was trained to its end and left everything; ``met``: the target, if any."""
+    if not folder.summary.exists():
+        return
+    summary = folder.read_summary()
+    if not summary.complete or summary.status == "aborted":
+        return
+    if summary.status == "target_not_reached":
+        if met:
+            return
+        by_steps = config.train.max_steps is not None
+        made = f"{summary.steps} steps" if by_steps else f"{summary.epochs:g} epochs"
+        raise InputError(
+            f"the run in {folder.path} has made its {made} and not reached its target; raise "
+            f"--train.{'max_steps' if by_steps else 'max_epochs'} to extend it"
+        )
+    if met:
+        raise InputError(f"the run in {folder.path} has reached its target; leave out --resume and use a new --run-dir")
+    raise InputError(
+        f"the run in {folder.path} has made its {summary.epochs:g} epochs; raise --train.max_epochs to extend it"
+    )
+
+
+def write_description(run: RunContext, data: DataPath) -> None:
+    """What the run is, in files and in the log: system, versions, hyperparameters."""
+    log, config, launch = run.log, run.config, run.launch
+    accelerators = launch.local_size if run.device.type != "cpu" else 0
+    log.seed(run.seed)
+    log.samples(len(data.training), len(data.validation))
+    log.geometry(run.global_batch_size, launch.nodes, accelerators, launch.world_size)
+    log.event("data_parallel", run.mesh.shape.data)
+    log.event("spatial_parallel", run.mesh.shape.spatial_size)
+    if run.mesh.axes:
+        log.event("spatial_split", list(run.mesh.shape.spatial))
+    if config.parallel.simulated_ranks is not None:
+        log.event("simulated_ranks", run.data_ranks.total)
+    if config.staging.placement == "replicate":  # else once the shards are known
+        log.hyperparameters(run.task.log_keys(data.steps_per_epoch))
+    if config.train.target is not None:
+        log.quality_target(config.train.target)
+    if not run.is_first:
+        return
+    run.folder.write_json("system.json", system_description(config, launch.nodes, run.folder.path))
+    record: dict[str, Any] = environment_record(sys.argv)
+    run.folder.write_json("environment.json", {**record, "ranks": launch.world_size, "launched_by": launch.source})

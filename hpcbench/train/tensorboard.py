@@ -1,0 +1,52 @@
+"""Losses, rates and metrics for TensorBoard, where it is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from hpcbench.train.observers import Row, StepObserver
+from staging.errors import InputError
+
+FOLDER = "tensorboard"
+
+
+def check_tensorboard(wanted: bool) -> None:
+    """Raise ``InputError`` where it is wanted and not installed."""
+    if wanted and find_spec("tensorboard") is None:
+        raise InputError(
+            'measure.tensorboard needs TensorBoard, which is not installed; pip install "hpcbench[tensorboard]", '
+            "or set measure.tensorboard false"
+        )
+
+
+class TensorBoard(StepObserver):
+    """Writes what the tables of the run get into ``folder``; a resumed run continues there."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        """``step`` is the last one that is kept of earlier attempts."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.writer: Any = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
+
+    def flushed(self, tables: Mapping[str, Sequence[Row]]) -> None:
+        """Loss and learning rate of each step."""
+        for row in tables.get("steps.csv", ()):
+            self.writer.add_scalar("train/loss", row["loss"], row["step"])
+            self.writer.add_scalar("train/lr", row["lr"], row["step"])
+        for row in tables.get("noise_scale.csv", ()):
+            if row["b_simple"] != "":
+                self.writer.add_scalar("train/noise_scale", row["b_simple"], row["step"])
+
+    def evaluated(self, row: Row) -> None:
+        """Metrics and throughput at an evaluation."""
+        for key, value in row.items():
+            if key not in ("epoch", "step", "samples", "lr"):
+                self.writer.add_scalar(f"evaluation/{key}", value, row["step"])
+        self.writer.flush()
+
+    def close(self) -> None:
+        """Close the files."""
+        self.writer.close()

@@ -1,0 +1,144 @@
+"""Compiles, captures and selects kernels on made-up samples before the clock starts, and leaves no trace of it.
+
+The rules allow this, since no data of the benchmark are touched. Afterwards model, optimizer, statistics and random
+numbers are what they were.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hpcbench.measure.memory import reset_peak_memory
+from hpcbench.optim.registry import create_optimizer, parameter_kinds
+from hpcbench.parallel.spatial.layers import own_part
+from hpcbench.train.context import RunContext
+from hpcbench.train.cuda_graph import WARMUP_STEPS
+from hpcbench.train.data_path import DataPath
+from hpcbench.train.dropout import set_sample_keys
+from hpcbench.train.randomness import sample_keys
+from hpcbench.train.training_step import TrainingStep
+
+
+def is_due(run: RunContext) -> bool:
+    """Whether the first steps would do more than steps do: compile, capture, or try kernels."""
+    train = run.config.train
+    return train.compile or train.cuda_graph or run.device.type != "cpu"
+
+
+def warm_up(run: RunContext, data: DataPath, step: TrainingStep) -> float | None:
+    """Make passes of every batch size of the run; collective where a pass is. Returns the seconds that it took.
+
+    ``None`` where the application does not tell the shapes of a batch (its module ``shapes``): nothing is done then,
+    and the first steps compile within the scored time.
+    """
+    if not run.application.has("shapes"):
+        return None
+    started = time.perf_counter()
+    # Passes alone change neither parameters nor the optimizer's state.
+    changed = [*step.model.buffers(), *(step.model.parameters() if step.whole_step is not None else ())]
+    before = [tensor.detach().clone() for tensor in changed]
+    state = OptimizerState(step.optimizer) if step.whole_step is not None else None
+    precision = run.precision.state_dict()
+    devices = [run.device] if run.device.type != "cpu" else []
+    with torch.random.fork_rng(devices=devices, device_type=run.device.type if devices else "cuda"):
+        # Sharded gradients that were not sent stay where nobody drops them.
+        step.reducer.enabled = run.config.parallel.shard_states
+        for size in sizes_of_all(run, data.batch_sizes(), empty=step.waits_in_pass):
+            for _ in range(WARMUP_STEPS + 1):
+                training_pass(run, step, size)
+        for size in sizes_of_all(run, data.evaluation_batch_sizes(), empty=run.config.parallel.shard_states):
+            evaluation_pass(run, step, size)
+        if step.whole_step is None:
+            try_optimizer(run, step)
+    with torch.no_grad():
+        for tensor, value in zip(changed, before, strict=True):
+            tensor.copy_(value)
+    if state is not None:
+        state.put_back()
+    run.precision.load_state_dict(precision)
+    step.optimizer.zero_grad(set_to_none=step.graph is None)
+    if run.device.type != "cpu":
+        torch.accelerator.synchronize(run.device)
+    reset_peak_memory(run.device)
+    return time.perf_counter() - started
+
+
+def sizes_of_all(run: RunContext, own: set[int], *, empty: bool) -> list[int]:
+    """Batch sizes of any rank, largest first, so that all make as many passes; 0 where they make ``empty`` ones, too.
+
+    Collective: passes may wait for those of other ranks, whose last batch may have another size.
+    """
+    sizes = set().union(*run.group.all_gather_object(own))
+    return sorted(sizes if empty else sizes - {0}, reverse=True)
+
+
+def training_pass(run: RunContext, step: TrainingStep, samples: int) -> None:
+    """Forward and backward pass of a made-up batch; with the optimizer's step, where one graph holds both."""
+    inputs, target = made_up(run, samples)
+    set_sample_keys(step.model, sample_keys(run.seed, 0, torch.arange(samples)))
+    step.weight.fill_(1)
+    if step.whole_step is not None:
+        step.whole_step(run.config.optim.lr, inputs, target)
+        return
+    (step.graph or step.forward_backward)(inputs, target)
+    step.optimizer.zero_grad(set_to_none=step.graph is None)
+
+
+class OptimizerState:
+    """The tensors that an optimizer keeps, as they were; those made since then were zero, and stay in place."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self.optimizer = optimizer
+        self.before = {id(tensor): tensor.clone() for tensor in self.tensors()}
+
+    def tensors(self) -> Iterator[Tensor]:
+        """Momenta, moments and counts of steps of all parameters."""
+        states = self.optimizer.state.values()
+        return (value for state in states for value in state.values() if isinstance(value, Tensor))
+
+    @torch.no_grad()
+    def put_back(self) -> None:
+        """Into the same memory, since a captured step knows no other."""
+        for tensor in self.tensors():
+            if id(tensor) in self.before:
+                tensor.copy_(self.before[id(tensor)])
+            else:
+                tensor.zero_()
+
+
+@torch.no_grad()
+def evaluation_pass(run: RunContext, step: TrainingStep, samples: int) -> None:
+    """Forward pass of a made-up batch as in evaluation."""
+    inputs, _ = made_up(run, samples)
+    step.model.eval()
+    step.forward(inputs)
+    step.model.train()
+
+
+def made_up(run: RunContext, samples: int) -> tuple[Tensor, Tensor]:
+    """Inputs, this rank's part of them, and targets of a batch as model and loss take them: uniform or zeros."""
+    inputs, target = run.application.module("shapes").batch_shapes(run.config, samples)
+    # Readers give channels last, as samples are stored; compiled code is for one layout.
+    layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(inputs.dim(), torch.contiguous_format)
+    filled = torch.zeros(inputs.shape, dtype=inputs.dtype, device=run.device).contiguous(memory_format=layout)
+    if filled.is_floating_point():
+        filled.uniform_()
+    goal = torch.zeros(target.shape, dtype=target.dtype, device=run.device)
+    return own_part(run.as_input(filled), run.mesh.axes), goal
+
+
+def try_optimizer(run: RunContext, step: TrainingStep) -> None:
+    """A step of an optimizer like the run's, on copies of a few parameters, so that its kernels are compiled."""
+    if run.config.parallel.shard_states:
+        return
+    kinds = parameter_kinds(step.model)
+    copies = {each: nn.Parameter(each.detach().clone()) for each in list(step.model.parameters())[:4]}
+    for copy in copies.values():
+        copy.grad = torch.zeros_like(copy)
+    known = {copies[each]: kind for each, kind in kinds.items() if each in copies}
+    create_optimizer(run.config.optim, [{"params": list(copies.values())}], run.device, kinds=known).step()

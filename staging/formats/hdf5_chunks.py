@@ -1,0 +1,104 @@
+"""Chunks of an HDF5 dataset that are compressed with deflate, decompressed here and never beyond the size of a chunk.
+
+HDF5's own filter follows a stream to wherever it grows (``H5Z__filter_deflate``). Filters are undone in the reverse
+order of the pipeline, except those that a chunk's mask leaves out (HDF5 file format specification 3.0, III.A.1).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from staging.errors import DataError
+from staging.formats.compression import LARGEST_EXPANSION, PIECE, TooLargeError, libdeflate
+
+DEFLATE, SHUFFLE = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE
+AGAIN = "copy it again, or remove it from the set"
+GROWING = "write it again with gzip, or without compression"
+
+DAMAGED = (zlib.error, ValueError) + (() if libdeflate is None else (libdeflate.DeflateError,))
+
+
+def filters_of(dataset: h5py.Dataset) -> list[int]:
+    """Numbers of the filters that chunks went through when they were written, in this order."""
+    properties = dataset.id.get_create_plist()
+    return [int(properties.get_filter(place)[0]) for place in range(properties.get_nfilters())]
+
+
+def read_chunks(path: Path, key: str, dataset: h5py.Dataset, selection: Sequence[slice]) -> NDArray[Any]:
+    """The ``selection``, slices of step 1 for the first dimensions, of a ``dataset`` of deflated chunks.
+
+    Raises ``DataError`` naming ``path`` and ``key`` for other filters than shuffle and deflate, and for a chunk that
+    is damaged, or larger than the array by far. Raises what h5py does where HDF5 cannot find a chunk.
+    """
+    pipeline, chunks, dtype = filters_of(dataset), dataset.chunks, dataset.dtype
+    if pipeline not in ([DEFLATE], [SHUFFLE, DEFLATE]) or dataset.id.get_type() != h5py.h5t.py_create(dtype):
+        raise DataError(path, f"dataset '{key}' is stored with filters or a type that are not read", GROWING)
+    size = prod(chunks) * dtype.itemsize
+    if size > max(dataset.nbytes * 2, PIECE):
+        raise TooLargeError(path, f"dataset '{key}' of {dataset.nbytes} bytes has chunks of {size} bytes")
+    wanted = [range(*part.indices(length)) for part, length in zip(selection, dataset.shape, strict=False)]
+    wanted += [range(length) for length in dataset.shape[len(wanted) :]]
+    array = np.empty([len(part) for part in wanted], dtype)
+    starts = [range(part.start - part.start % step, part.stop, step) for part, step in zip(wanted, chunks, strict=True)]
+    for place in product(*starts) if array.size else ():
+        stored = dataset.id.get_chunk_info_by_coord(place)
+        if stored.byte_offset is not None and stored.size > size + size // 1000 + PIECE:
+            raise TooLargeError(path, f"dataset '{key}' has a chunk of {stored.size} bytes where {size} are expected")
+        target, source = _common(place, chunks, wanted)
+        if stored.byte_offset is None:
+            array[target] = dataset.fillvalue
+            continue
+        mask, packed = dataset.id.read_direct_chunk(place)
+        plain = _plain(path, key, packed, pipeline, mask, size, dtype.itemsize)
+        array[target] = np.frombuffer(plain, dtype).reshape(chunks)[source]
+    return array
+
+
+def _common(
+    place: Sequence[int], chunks: Sequence[int], wanted: Sequence[range]
+) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """Where what is wanted of the chunk at ``place`` lies in the result, and where in the chunk."""
+    target, source = [], []
+    for start, length, part in zip(place, chunks, wanted, strict=True):
+        low, high = max(start, part.start), min(start + length, part.stop)
+        target.append(slice(low - part.start, high - part.start))
+        source.append(slice(low - start, high - start))
+    return tuple(target), tuple(source)
+
+
+def _plain(path: Path, key: str, data: bytes, pipeline: list[int], mask: int, size: int, itemsize: int) -> Any:
+    """A chunk of ``size`` bytes as it was before its filters."""
+    plain: Any = data
+    for number, kind in reversed(list(enumerate(pipeline))):
+        if mask >> number & 1:
+            continue
+        if kind == DEFLATE:
+            plain = _inflate(plain, size)
+        elif plain is not None and len(plain) == size:
+            plain = np.ascontiguousarray(np.frombuffer(plain, np.uint8).reshape(itemsize, -1).T).data.cast("B")
+    if plain is None or len(plain) != size:
+        raise DataError(path, f"dataset '{key}' cannot be read (a chunk is not {size} sound bytes)", AGAIN)
+    return plain
+
+
+def _inflate(data: bytes, size: int) -> Any | None:
+    """What a zlib stream holds, ``None`` where it is damaged or grows beyond ``size`` bytes."""
+    if size > LARGEST_EXPANSION * len(data):
+        return None
+    try:
+        if libdeflate is not None:
+            return libdeflate.zlib_decompress(data, size)
+        stream = zlib.decompressobj()
+        plain = stream.decompress(data, size + 1)
+        return plain if stream.eof else None
+    except DAMAGED:
+        return None

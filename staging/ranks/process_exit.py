@@ -1,0 +1,93 @@
+"""How a rank ends: who it is and why in words, with which exit code, and at once where it must."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from staging.errors import Aborted, InputError
+from staging.ranks.launch import started_by_srun
+from staging.ranks.mpi import abort_mpi, finalize_mpi
+
+DIED = "the process died without a word (killed, out of memory, or its node was lost)"
+PARENT_DIED = "the process that started the ranks died"
+
+
+def sender(message: dict[str, Any]) -> str:
+    """Who sent ``message``."""
+    return f"rank {message['rank']} on {message['node']}" if message["node"] else f"rank {message['rank']}"
+
+
+def exit_code_of(error: BaseException) -> int:
+    """The exit code with which ``error`` ends a process."""
+    if isinstance(error, InputError):
+        return 2
+    if isinstance(error, KeyboardInterrupt):
+        return 130
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else 1
+    return int(getattr(error, "exit_code", 1))
+
+
+def cause_of(error: BaseException) -> dict[str, str | None]:
+    """Why ``error`` ends the work, for programs: ``cause`` and, where it is a signal, the name of the ``signal``."""
+    if isinstance(error, KeyboardInterrupt):
+        return {"cause": "signal", "signal": "SIGINT"}
+    if isinstance(error, InputError | Aborted):
+        return {"cause": error.cause, "signal": getattr(error, "signal", None)}
+    return {"cause": "error", "signal": None}
+
+
+def is_told(error: BaseException) -> bool:
+    """Whether ``error`` says itself why the work ends; any other may follow from what another rank has met."""
+    return isinstance(error, InputError | KeyboardInterrupt | SystemExit) or hasattr(error, "exit_code")
+
+
+def leave(exit_code: int, *, alone: bool = False) -> NoReturn:
+    """End this process at once; output is flushed, nothing else is tidied up.
+
+    ``alone``: some ranks may not leave by themselves. MPI's Abort ends them. Slurm's srun then returns 137 and not
+    ``exit_code``, so there it is the last resort. Other launchers return ``exit_code``; without Abort mpiexec of MPICH
+    kills the ranks that leave a moment later, and often returns 9.
+    """
+    flush()
+    if alone or not started_by_srun(os.environ):
+        abort_mpi(exit_code)
+    os._exit(exit_code)
+
+
+def leave_together(exit_code: int) -> NoReturn:
+    """End this process when all others call this, too: under MPI all wait here for the last, and then leave."""
+    flush()
+    finalize_mpi()
+    # Destructors would end a process by SIGABRT whose threads are in the midst of a collective operation.
+    os._exit(exit_code)
+
+
+def flush() -> None:
+    """Pass on what was printed."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+
+
+def within(seconds: float, act: Callable[[], object]) -> bool:
+    """Do ``act``, whose errors are dropped, in a thread; whether it ended within ``seconds``. Else it is left alone."""
+
+    def guarded() -> None:
+        with contextlib.suppress(Exception):
+            act()
+
+    thread = threading.Thread(target=guarded, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        # The interpreter is ending and starts no more threads.
+        guarded()
+        return True
+    thread.join(seconds)
+    return not thread.is_alive()

@@ -1,0 +1,173 @@
+"""Whether the other ranks of this node still live, as their common parent shows it, before they can tell each other."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from staging.errors import InputError
+from staging.print_line import print_line
+from staging.ranks.launch import detect
+
+if TYPE_CHECKING:
+    import psutil
+
+PARENTS = ("hydra_pmi_proxy", "hydra_bstrap_pr", "slurmstepd", "prted", "orted")
+"""Processes of launchers whose children are the ranks of a node and nothing else."""
+
+SETTLED_S = 2.0
+"""A launcher that has started no rank for so long has started all."""
+
+LOOK_S = 0.5
+
+
+class Siblings:
+    """The ranks of this node, children of one process where the launcher is known; else nothing is ever found."""
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        self._environ = environ
+        self._parent = os.getppid()
+        self.expected = self._local_size() if self._is_launcher() else 0
+        self._spawned = _started_with("HPCBENCH_SPAWNED")
+        self._most = 0
+        self._looked_at = 0.0
+        self._grown_at = time.monotonic()
+
+    def check(self) -> None:
+        """Raise ``InputError`` when a rank of this node has ended, or was never started; one of the others says so.
+
+        May be called often.
+        """
+        now = time.monotonic()
+        if not self.expected or now - self._looked_at < LOOK_S:
+            return
+        self._looked_at = now
+        living = self._living()
+        if living > self._most:
+            self._most, self._grown_at = living, now
+        if living < self.expected and now - self._grown_at >= SETTLED_S:
+            self._fail(living)
+
+    def _fail(self, living: int) -> None:
+        problem = (
+            f"{self.expected - living} of the {self.expected} ranks of this node ended before all ranks had met, or "
+            "could not be started; see what it printed, and the launcher"
+        )
+        error = InputError(problem)
+        with socket.socket(socket.AF_UNIX) as claim:
+            with contextlib.suppress(OSError):
+                claim.bind(f"\0hpcbench-siblings-{self._parent}")
+                # Said at once, since the launcher may end this process before it reports the error.
+                print_line(f"error: {problem}")
+            time.sleep(LOOK_S)
+            self._abort_hydra()
+            time.sleep(LOOK_S)
+        error.speaks = False
+        raise error
+
+    def _abort_hydra(self) -> None:
+        """Ask MPICH's launcher to end all ranks on all nodes, as MPI's Abort does once MPI is initialized.
+
+        It goes on when a rank ends before that, whatever its exit code, and the others wait in MPI_Init for ever.
+        """
+        descriptor = self._environ.get("PMI_FD", "")
+        if descriptor.isdecimal() and self._name().startswith("hydra"):
+            os.write(int(descriptor), b"cmd=abort exitcode=2\n")
+
+    def _name(self) -> str:
+        try:
+            return Path(f"/proc/{self._parent}/comm").read_text(encoding="utf-8").strip()
+        except OSError:
+            return ""
+
+    def _is_launcher(self) -> bool:
+        return "HPCBENCH_SPAWNED" in self._environ or self._name() in PARENTS
+
+    def _local_size(self) -> int:
+        try:
+            return detect(self._environ).local_size
+        except InputError:
+            return 0
+
+    def _living(self) -> int:
+        import psutil
+
+        try:
+            children = psutil.Process(self._parent).children()
+        except psutil.Error:
+            # Then the launcher itself is gone, which others notice.
+            return self.expected
+        return sum(_lives(child) and self._is_rank(child) for child in children)
+
+    def _is_rank(self, child: psutil.Process) -> bool:
+        """Whether a child of the parent is a rank of this start; launchers have no others."""
+        import psutil
+
+        if not self._spawned:
+            return True
+        try:
+            environ = child.environ()
+        except psutil.Error:
+            return False
+        return all(environ.get(key) == self._environ.get(key) for key in ("HPCBENCH_SPAWNED", "MASTER_PORT"))
+
+
+@contextmanager
+def guarded_by_child(environ: Mapping[str, str]) -> Iterator[None]:
+    """While entered, a child of this process ends it, and all ranks, when another rank of the node has ended.
+
+    For MPI_Init, in which mpi4py keeps the interpreter's lock, so that no thread could.
+    """
+    siblings = Siblings(environ)
+    if siblings.expected < 2 or threading.active_count() > 1:
+        yield
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    ended, end = os.pipe()
+    rank = os.getpid()
+    child = os.fork()
+    if child == 0:
+        os.close(end)
+        try:
+            while not select.select([ended], [], [], LOOK_S)[0]:
+                siblings.check()
+        except InputError:
+            os.kill(rank, signal.SIGKILL)
+        finally:
+            os._exit(0)
+    os.close(ended)
+    try:
+        yield
+    finally:
+        os.close(end)
+        os.waitpid(child, 0)
+
+
+def _started_with(name: str) -> bool:
+    """Whether this process was started with a variable, and did not get it later, which its siblings could not see."""
+    import psutil
+
+    try:
+        return name in psutil.Process().environ()
+    except psutil.Error:
+        return False
+
+
+def _lives(process: psutil.Process) -> bool:
+    import psutil
+
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False

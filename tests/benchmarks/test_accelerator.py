@@ -1,0 +1,193 @@
+"""The benchmark for accelerators: its three calls end to end on a processor, and what happens when something breaks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from _accelerator.gpu_tests import OPTIONS
+from _accelerator.kernels import kind_of
+from _accelerator.plan import ROOT, Planned, planned
+from _accelerator.runner import Record, Runner
+from _accelerator.wheels import describe_checkout, download, install, report
+
+from hpcbench.results.run_folder import RunFolder
+from tests.benchmarks.bare_python import make_bare_python
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def start(python: Path, call: str, out: Path, *words: str) -> subprocess.Popen[str]:
+    command = [str(python), str(BENCHMARKS / "accelerator.py"), call, "--smoke", "--out", str(out), *words]
+    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python without pandas, Matplotlib, pytest-xdist and whatever else nobody carries."""
+    return make_bare_python(tmp_path_factory.mktemp("bare") / "environment")
+
+
+def test_a_bare_machine_has_no_more_than_what_it_has_and_what_is_carried(bare_python: Path) -> None:
+    code = "import importlib.util, sys\nfor name in sys.argv[1:]: print(importlib.util.find_spec(name) is not None)"
+    names = ["torch", "lightning_fabric", "h5py", "mpi4py", "yaml", "hypothesis", "rich"]
+    lacking = ["pandas", "matplotlib", "xdist", "tfrecord", "tensorboard", "pytorch_optimizer", "hpcbench"]
+    done = subprocess.run([bare_python, "-I", "-c", code, *names, *lacking], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True"] * len(names) + ["False"] * len(lacking)
+
+
+def test_tests_are_found_without_the_plugins_that_the_project_asks_for(bare_python: Path) -> None:
+    words = [*OPTIONS, "--collect-only", "tests/gpu"]
+    command = [bare_python, "-I", "-m", "pytest", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    files = {path.name for path in (ROOT / "tests" / "gpu").glob("test_*.py")}
+    assert files == {line.partition("::")[0].rpartition("/")[2] for line in done.stdout.splitlines() if "::" in line}
+
+
+def test_losses_of_a_run_are_read_without_pandas(bare_python: Path, tmp_path: Path) -> None:
+    RunFolder.create(tmp_path / "run").append_rows("steps.csv", [{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25}])
+    code = "from pathlib import Path; from tests.gpu.run_losses import losses; print(losses(Path('run')))"
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"
+    done = subprocess.run([bare_python, "-I", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[0.5, 0.25]", done.stderr
+
+
+@pytest.mark.slow
+def test_all_three_calls_on_a_processor_of_a_bare_machine(bare_python: Path, tmp_path: Path) -> None:
+    calls = {call: start(bare_python, call, tmp_path, "--commit", "0123abc") for call in ("tests", "train", "rest")}
+    for call, process in calls.items():
+        output, errors = process.communicate(timeout=600)
+        record = json.loads((tmp_path / f"accelerator_{call}.json").read_text())
+        assert process.returncode == 0, f"{output}\n{errors[-5000:]}"
+        assert record["commit"] == "0123abc"
+        assert record["machine"]["cores"] >= 1
+        assert record["goals"]["cosmoflow batch 1"]["samples_per_s"] == 410
+        names = [entry["name"] for entry in record["measurements"]]
+        assert names == [one.name for one in planned(call, smoke=True)]
+        assert {entry["status"] for entry in record["measurements"]} <= {"measured", "skipped"}
+    assert len(list(tmp_path.iterdir())) == 3
+    steps = {
+        entry["name"]: entry for entry in json.loads((tmp_path / "accelerator_train.json").read_text())["measurements"]
+    }
+    for name in ("cosmoflow batch 2: graph", "deepcam batch 2: eager", "cosmoflow batch 2: graph, from files"):
+        found = steps[name]["result"]
+        assert found["samples_per_s"] == pytest.approx(2 / found["step_s"])
+        assert found["step_s_min"] <= found["step_s"] <= found["step_s_max"]
+        assert found["peak_memory_bytes"] > 2**20
+        assert found["flops_per_s"] > 0
+    assert steps["cosmoflow batch 2: eager"]["result"]["kernel_ms_by_kind"]["convolution"] > 0
+    assert steps["cosmoflow batch 2: hpcbench train"]["result"]["steps"] == 2
+
+
+WORKER = """
+import json, os, signal, sys, time
+for line in sys.stdin:
+    settings = json.loads(line)["settings"]
+    if settings == {"die": 1}: os.kill(os.getpid(), signal.SIGSEGV)
+    if settings == {"hang": 1}: time.sleep(600)
+    print(json.dumps({"part": os.getpid()}), flush=True)
+    print(json.dumps({"status": "measured", "result": {"pid": os.getpid()}, "machine": {"seen": 1}}), flush=True)
+"""
+
+
+def run(plan: list[Planned], path: Path, budget_s: float) -> dict[str, Any]:
+    record = Record(path, {"machine": {}})
+    Runner(record, lambda _: [sys.executable, "-c", WORKER], {}, time.monotonic() + budget_s).run(plan)
+    written: dict[str, Any] = json.loads(path.read_text())
+    return written
+
+
+def test_a_measurement_that_dies_or_hangs_leaves_the_others(tmp_path: Path) -> None:
+    plan = [
+        Planned("first", "a", "x", {}),
+        Planned("second", "a", "x", {}),
+        Planned("dies", "a", "x", {"die": 1}),
+        Planned("hangs", "a", "x", {"hang": 1}, limit_s=0.5),
+        Planned("last", "a", "x", {}),
+        Planned("other group", "b", "x", {}),
+    ]
+    written = run(plan, tmp_path / "record.json", 100)
+    first, second, dies, hangs, last, other = written["measurements"]
+    assert (dies["status"], dies["reason"]) == ("failed", "its process ended by SIGSEGV")
+    assert (hangs["status"], hangs["reason"]) == ("failed", "ended after 0 s, its limit")
+    assert {entry["status"] for entry in (first, second, last, other)} == {"measured"}
+    assert first["result"] == second["result"]  # the same process
+    assert len({entry["result"]["pid"] for entry in (first, last, other)}) == 3
+    assert first["parts"] == [first["result"]["pid"]]
+    assert written["machine"] == {"seen": 1}
+
+
+def test_what_does_not_fit_into_the_time_is_named(tmp_path: Path) -> None:
+    plan = [Planned("long", "a", "x", {}, needs_s=50), Planned("short", "a", "x", {}, needs_s=1)]
+    long, short = run(plan, tmp_path / "record.json", 40)["measurements"]
+    assert long["status"] == "skipped"
+    assert long["reason"] in ("about 50 s needed, 40 s left", "about 50 s needed, 39 s left")
+    assert short["status"] == "measured"
+
+
+@pytest.mark.parametrize(("name", "kind"), [
+    ("sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x64", "convolution"),
+    ("void cutlass__5x_cudnn::Kernel<cutlass_tensorop_bf16_s16816wgrad_optimized_bf16_64x64_32x6_nhwc>", "convolution"),
+    ("void at::native::conv_depthwise2d_forward_kernel<3, c10::BFloat16, int>", "convolution"),
+    ("nvjet_hsh_128x64_64x8_2x1_v_bz_TNT", "matrix product"),
+    ("void cudnn::ops::nchwToNhwcKernel<__nv_bfloat16, __nv_bfloat16, float>", "copy and layout"),
+    ("Memcpy DtoD (Device -> Device)", "copy and layout"),
+    ("void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda>", "copy and layout"),
+    ("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 512>", "normalisation"),
+    ("triton_red_fused__native_batch_norm_legit_functional_convolution_5", "normalisation"),
+    ("triton_poi_fused_convolution_relu_7", "elementwise"),
+    ("void at::native::(anonymous namespace)::max_pool3d_with_indices_single_out_frame<float>", "pooling"),
+    ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMathFunctor>", "optimizer"),
+    ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "communication"),
+    ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>", "elementwise"),
+    ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>", "loss and sums"),
+    ("aten::mkldnn_convolution", "convolution"),
+])  # fmt: skip
+def test_kernels_are_sorted_by_their_names(name: str, kind: str) -> None:
+    assert kind_of(name) == kind
+
+
+def test_packages_of_the_machine_are_never_carried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert download(tmp_path / "wheels", "3.12", None, ["nvidia-nccl-cu13", "torch==2.11"]) == 2
+    assert "nvidia-nccl-cu13, torch==2.11: the machine's own PyTorch" in capsys.readouterr().out
+    assert not (tmp_path / "wheels").exists()
+
+
+def test_too_many_wheels_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (tmp_path / "huge-1-py3-none-any.whl").open("wb") as file:
+        file.truncate(61 * 2**20)
+    assert report(tmp_path) == 2
+    assert "too much to carry: name what the machine has with --present" in capsys.readouterr().out
+
+
+def test_only_what_is_missing_is_installed_and_elsewhere(tmp_path: Path) -> None:
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    (wheels / "pytest-0.0.1-py3-none-any.whl").write_bytes(b"not looked at: pytest is there")
+    found = install(wheels, tmp_path / "target")
+    assert found["installed"] == []
+    assert "pytest" in found["there_already"]
+    (wheels / "no_such_thing-1-py3-none-any.whl").write_bytes(b"no wheel")
+    with pytest.raises(SystemExit, match="do not fit this Python"):
+        install(wheels, tmp_path / "target")
+
+
+def test_a_checkout_is_found_without_being_installed(tmp_path: Path) -> None:
+    describe_checkout(tmp_path)
+    code = (
+        "from importlib.metadata import distribution as d\n"
+        "print([p.name for p in d('hpcbench').entry_points if p.group == 'hpcbench.apps'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == "['cosmoflow', 'deepcam']"

@@ -1,0 +1,58 @@
+"""Whether Slurm preempts a job, as a controller says it, or says nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from hpcbench.batch.preemption import was_preempted
+
+ANSWER = (
+    "JobId=7 JobName=train UserId=me(1000) Priority=1 JobState={state} Reason=None Requeue=1 Restarts=0 ExitCode=0:0 "
+    "RunTime=00:01:00 TimeLimit=01:00:00 PreemptEligibleTime=2026-03-14T09:26:53 PreemptTime={time} Partition=low"
+)
+"""In one line, shortened."""
+
+
+def environ_with(folder: Path, script: str, **more: str) -> dict[str, str]:
+    """An environment of a job whose ``scontrol`` is a shell script."""
+    command = folder / "scontrol"
+    command.write_text(f"#!/bin/sh\n{script}\n")
+    command.chmod(0o755)
+    return {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "SLURM_JOB_ID": "7", **more}
+
+
+@pytest.mark.parametrize(
+    ("state", "when", "expected"),
+    [
+        ("RUNNING", "None", False),
+        ("RUNNING", "2026-03-14T10:00:00", True),
+        ("PREEMPTED", "None", True),
+        ("CANCELLED", "None", False),
+    ],
+)
+def test_the_controller_says_so(
+    state: str, when: str, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = ANSWER.format(state=state, time=when)
+    environ = environ_with(tmp_path, f'echo "$@" > {tmp_path}/asked\necho "{answer}"')
+    monkeypatch.setenv("PATH", environ["PATH"])
+    assert was_preempted(environ) is expected
+    assert (tmp_path / "asked").read_text() == "show job -o 7\n"
+
+
+def test_without_an_answer_a_signal_is_a_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = ANSWER.format(state="PREEMPTED", time="None")
+    environ = environ_with(tmp_path, f'echo "{answer}"; echo "slurm_load_jobs error: unable to contact" >&2; exit 1')
+    monkeypatch.setenv("PATH", environ["PATH"])
+    assert not was_preempted(environ)
+    assert not was_preempted({"PATH": environ["PATH"]})
+    environ_with(tmp_path, "exec sleep 60")
+    started = time.monotonic()
+    assert not was_preempted(environ, 0.2)
+    assert time.monotonic() - started < 30
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert not was_preempted({"SLURM_JOB_ID": "7", "PATH": "/nowhere"})

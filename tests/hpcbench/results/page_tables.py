@@ -1,0 +1,123 @@
+"""The files of a run folder as the checks of its page read them, and what a run was asked to be."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from math import prod
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pandas as pd
+import torch
+import yaml
+
+from hpcbench.results import units
+
+SIDES = (16, 8, 4)
+"""Cells along each axis before the three convolutions of the smoke preset, each of which halves them."""
+Claims = dict[str, str]
+"""Texts of a page by their keys, as they must be."""
+
+
+class Tables:
+    """The files of a run folder, and figures that follow from them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = yaml.safe_load((folder / "config.yaml").read_text())
+        self.steps, self.epochs, self.ranks = (self.table(name) for name in ("steps", "epochs", "ranks"))
+        self.attempts: list[dict[str, Any]] = json.loads((folder / "attempts.json").read_text())["attempts"]
+        self.environment = json.loads((folder / "environment.json").read_text())
+        self.system = json.loads((folder / "system.json").read_text())
+        lines = (folder / "mllog.txt").read_text().splitlines()
+        self.events = [json.loads(line.split(":::MLLOG ")[1]) for line in lines if ":::MLLOG" in line]
+        self.world = int(self.environment["ranks"])
+        self.summed = self.world > 1 and not self.ranks.empty
+        """Whether phases are those of all ranks."""
+
+    def table(self, name: str) -> pd.DataFrame:
+        path = self.folder / f"{name}.csv"
+        return pd.read_csv(path) if path.exists() else pd.DataFrame()
+
+    def logged(self, key: str) -> Any:
+        return next(event for event in self.events if event["key"] == key)
+
+    @property
+    def aborted(self) -> bool:
+        return self.attempts[-1]["cause"] in ("signal", "diverged")
+
+    @property
+    def clock(self) -> str:
+        return units.duration((self.logged("run_stop")["time_ms"] - self.logged("run_start")["time_ms"]) / 1e3)
+
+    @property
+    def wall_s(self) -> float:
+        return sum(each["wall_s"] for each in self.attempts)
+
+    @property
+    def gaps(self) -> list[float]:
+        return [after["started"] - before["ended"] for before, after in pairwise(self.attempts)]
+
+    @property
+    def last_step(self) -> int:
+        return int(self.attempts[-1]["last_step"])
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Of the parameters, from a checkpoint."""
+        path = sorted((self.folder / "checkpoints").glob("*.pt"))[-1]
+        return [tuple(each.shape) for each in torch.load(path, weights_only=True)["model"].values()]
+
+    def flops(self, of: str) -> float:
+        """Operations of a sample, by hand: two for each product, forward or ``training`` (forward and backward)."""
+        weights = [shape for shape in self.shapes if len(shape) > 1]
+        convolutions = [shape for shape in weights if len(shape) == 5]
+        each = [2 * prod(shape) * side**3 for shape, side in zip(convolutions, SIDES, strict=True)]
+        forward = sum(each) + sum(2 * prod(shape) for shape in weights if len(shape) == 2)
+        return forward if of == "forward" else 3 * forward - each[0]  # no gradient of the input is needed
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """The median over epochs after the first."""
+        rates = [rows[1].samples / rows[1].train_s for rows in pairwise([None, *self.epochs.itertuples()])]
+        samples = [0, *self.epochs.get("samples", [])]
+        rates = (
+            [(now - before) / s for (before, now), s in zip(pairwise(samples), self.epochs["train_s"], strict=True)]
+            if not self.epochs.empty
+            else []
+        )
+        return median(rates[1:]) if len(rates) > 1 else None
+
+    @property
+    def warm_rate(self) -> float | None:
+        if self.ranks.empty or not self.ranks["steps"].all():
+            return None
+        return float(self.ranks["samples"].iloc[0] / self.ranks["wall_s"].max())
+
+    @property
+    def batch(self) -> tuple[int, str]:
+        """The global batch, and how it comes about."""
+        local, simulated = self.config["train"]["local_batch_size"], self.config["parallel"]["simulated_ranks"]
+        if self.config["parallel"]["spatial"] != "1":
+            groups = self.world // 2
+            return local * groups, f"{groups} group{'s' if groups > 1 else ''} of 2 ranks x {local}"
+        if (accumulation := self.config["train"]["accumulation"]) > 1:
+            return local * accumulation, f"1 rank x {local} x {accumulation} accumulated"
+        if simulated:
+            return local * simulated, f"1 rank simulating {simulated} x {local}"
+        return local * self.world, f"{self.world} rank{'s' if self.world > 1 else ''} x {local}"
+
+    @property
+    def noise_scale(self) -> float | None:
+        """The median over measurements of tr(Sigma) over |G|^2, both averaged with weights that fall by a twentieth."""
+        table = self.table("noise_scale")
+        if table.empty:
+            return None
+        mean = table[["gradient_sq", "tr_sigma"]].ewm(alpha=1 / 20).mean()
+        ratio = (mean["tr_sigma"] / mean["gradient_sq"]).clip(lower=0).where(mean["gradient_sq"] > 0, float("inf"))
+        return float(ratio.median())
+
+    def checkpoint(self, name: str) -> float:
+        return float(sum(each["checkpoint"][f"checkpoint_{name}"] for each in self.attempts))

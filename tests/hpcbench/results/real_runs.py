@@ -1,0 +1,114 @@
+"""Small real runs that end in every way: to their last epoch, by a signal, killed and resumed, in ranks, simulated."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcbench.cli.main import main
+
+SETTINGS = [
+    "--preset", "smoke", "--seed", "5", "--optim.lr", "0.003", "--train.target", "1e-9", "--train.max_epochs", "2",
+    "--parallel.threads", "1", "--measure.warmup_steps", "2", "--train.local_batch_size", "4",
+]  # fmt: skip
+PROBE = ["--measure.probe", "true"]
+ENDING = """
+import os, signal, sys
+from hpcbench.cli.main import main
+from hpcbench.train.loop import Trainer
+step, number = int(sys.argv[1]), getattr(signal, sys.argv[2])
+def finish_step(self, samples, finish=Trainer.finish_step):
+    finish(self, samples)
+    if self.state.step == step:
+        os.kill(os.getpid(), number)
+Trainer.finish_step = finish_step
+sys.exit(main(sys.argv[3:]))
+"""
+"""A training that gets a signal after an optimizer step."""
+
+
+@dataclass(frozen=True)
+class RealRun:
+    """A run folder, and when its processes worked on it, as an observer outside saw it."""
+
+    folder: Path
+    began: float
+    ended: float
+
+
+class RealRuns:
+    """Makes each run when it is first asked for."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.made = root, dict[str, RealRun]()
+        small = ["--simulate.train_samples", "24", "--simulate.validation_samples", "10", "--processes", "1"]
+        data = ["data", "simulate", "cosmoflow", "--preset", "smoke", "--out", str(root / "data"), *small]
+        assert main(data) == 0
+
+    def __getitem__(self, name: str) -> RealRun:
+        if name not in self.made:
+            folder, began = self.root / name, time.time()
+            if name == "resumed":  # by the signal within an epoch, then killed within the next, then to its end
+                before = self["signal"]
+                shutil.copytree(before.folder, folder)
+                began = before.began
+            getattr(self, name)(folder)
+            self.made[name] = RealRun(folder, began, time.time())
+        return self.made[name]
+
+    def fresh(self, folder: Path) -> None:
+        self.train(folder, *SETTINGS, *PROBE)
+
+    def signal(self, folder: Path) -> None:
+        self.train(folder, *SETTINGS, before=["-c", ENDING, "3", "SIGTERM"], code=128 + signal.SIGTERM)
+
+    def resumed(self, folder: Path) -> None:
+        self.train(folder, "--resume", "--preset", "smoke", before=["-c", ENDING, "8", "SIGKILL"], code=-signal.SIGKILL)
+        self.train(folder, "--resume", "--preset", "smoke")
+
+    def diverged(self, folder: Path) -> None:
+        # The largest rate that a configuration may hold, times the largest factor.
+        wild = ("--optim.lr", "1e4", "--schedule.shape", "multistep", "--schedule.milestones", "[0]")
+        self.train(folder, *SETTINGS, *wild, "--schedule.factors", "[1e4]", code=1)
+        assert main(["report", str(folder)]) == 0
+
+    def spatial(self, folder: Path) -> None:
+        self.train(folder, *SETTINGS, *PROBE, "--parallel.spatial", "2", ranks=2)
+
+    def sharded(self, folder: Path) -> None:
+        self.train(folder, *SETTINGS, "--train.local_batch_size", "2", "--parallel.shard_states", "true", ranks=2)
+
+    def simulated(self, folder: Path) -> None:
+        self.train(folder, *SETTINGS, "--train.local_batch_size", "2", "--parallel.simulated_ranks", "3")
+
+    def staged(self, folder: Path) -> None:
+        self.train(folder, *SETTINGS, "--staging.destination", str(self.root / "node"))
+
+    def noise_scale(self, folder: Path) -> None:
+        self.train(folder, *SETTINGS, "--train.noise_scale_every", "1", "--train.accumulation", "2")
+
+    def mesh(self, folder: Path) -> None:
+        self.train(folder, *SETTINGS, *PROBE, "--parallel.spatial", "2", ranks=4)
+
+    def resumed_ranks(self, folder: Path) -> None:
+        stop = ["-c", ENDING, "5", "SIGTERM"]
+        self.train(folder, *SETTINGS, "--train.local_batch_size", "2", before=stop, ranks=2, code=128 + signal.SIGTERM)
+        self.train(folder, "--resume", "--preset", "smoke", ranks=2)
+
+    def train(
+        self, folder: Path, *settings: str, before: list[str] | None = None, ranks: int = 1, code: int = 3
+    ) -> None:
+        """Train in processes of their own, which end with ``code``: 3 where the target is not reached."""
+        launcher = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(ranks)] if ranks > 1 else []
+        words = ["train", "cosmoflow", "--data.root", str(self.root / "data"), "--run-dir", str(folder), *settings]
+        done = subprocess.run(
+            [*launcher, sys.executable, *(before or ["-m", "hpcbench"]), *words],
+            env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False, timeout=300,
+        )  # fmt: skip
+        assert done.returncode == code, done.stdout + done.stderr

@@ -1,0 +1,93 @@
+"""Every number on the page of a run, recomputed from the tables of its folder and not by the page's own code.
+
+Only the form of numbers (``units``) is shared. A number that no check claims fails, so that a new one needs a check.
+Plots have tests of their own.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from .page_quality import heading, metrics, references, tiles
+from .page_reader import PageReader
+from .page_tables import Claims, Tables
+from .page_times import attempts, checkpoints, phases, setup, staging, use, words_of
+from .real_runs import RealRuns
+
+pytestmark = [pytest.mark.slow, pytest.mark.mpi]
+
+NAMES = (
+    "fresh",
+    "signal",
+    "resumed",
+    "diverged",
+    "spatial",
+    "sharded",
+    "simulated",
+    "staged",
+    "noise_scale",
+    "mesh",
+    "resumed_ranks",
+)
+TICK_S = 0.02
+
+
+@pytest.fixture(scope="module")
+def real_runs(tmp_path_factory: pytest.TempPathFactory, mpiexec: str) -> RealRuns:
+    return RealRuns(tmp_path_factory.mktemp("real"))
+
+
+def recomputed(t: Tables) -> Claims:
+    """Every text of the page that has a number, by its key."""
+    claims: Claims = {}
+    for part in (heading, tiles, metrics, phases, attempts, use, checkpoints, staging, references, setup):
+        claims |= part(t)
+    return claims | ({"loss/figcaption": f"One optimizer step takes {t.batch[0]} samples."} if len(t.steps) else {})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_number_of_the_page_follows_from_the_tables(real_runs: RealRuns, name: str) -> None:
+    t = Tables(real_runs[name].folder)
+    claims, shown = recomputed(t), PageReader(t.folder / "report.html").numbers()
+    described = {*words_of(t.environment), *words_of(t.system)}
+    left = {key for key, text in shown.items() if key.startswith("how-it-was-run/") and text in described}
+    wrong = {key: (shown.get(key), claims.get(key)) for key in (shown.keys() - left) | claims.keys()}
+    assert {key: pair for key, pair in wrong.items() if pair[0] != pair[1]} == {}
+
+
+@pytest.mark.parametrize("name", ["fresh", "resumed"])
+def test_attempts_and_gaps_lie_within_what_an_observer_saw(real_runs: RealRuns, name: str) -> None:
+    seen = real_runs[name]
+    t = Tables(seen.folder)
+    times = [moment for each in t.attempts for moment in (each["started"], each["ended"])]
+    times = [seen.began, *times, seen.ended]
+    assert all(after - before > -TICK_S for before, after in pairwise(times))
+
+
+def test_the_page_of_a_resumed_run_names_every_ending(real_runs: RealRuns) -> None:
+    page = PageReader(real_runs["resumed"].folder / "report.html").texts
+    ended = [page[f"attempts-table/{number}/how it ended"] for number in (1, 2, 3)]
+    assert ended == ["signal", "killed", "all epochs trained"]
+    assert page["how-fast/note"] == "What an attempt that was killed did after its last checkpoint counts as a gap."
+
+
+def test_the_page_of_a_run_that_a_signal_ended_says_how_to_continue(real_runs: RealRuns) -> None:
+    page = PageReader(real_runs["signal"].folder / "report.html").texts
+    assert page["/verdict"].startswith("SIGTERM asked it to end")
+    assert page["/verdict"].endswith("To continue, resume with --resume.")
+    assert page["tiles/epochs/value"] == "0"
+
+
+def test_what_was_not_measured_is_said_and_never_zero(real_runs: RealRuns) -> None:
+    page = PageReader(real_runs["sharded"].folder / "report.html").texts
+    assert page["tiles/compute rate/note"] == "peak not measured"
+    assert page["use/peak FLOP/s"] == "not measured; --measure.probe true measures it before the clock starts"
+    assert page["use/FLOP/s utilization"].startswith("not known")
+    aborted = PageReader(real_runs["diverged"].folder / "report.html").texts
+    assert "tiles/compute rate/value" not in aborted
+    assert "how-it-was-run/forward pass" not in aborted
+    assert aborted["use/model FLOP/s"].startswith("not known")
+    assert aborted["use/processors busy"].endswith("in the steps after the warm-up"), "all ranks met the loss together"
+    assert aborted["checkpoints/checkpoints"] == "none"

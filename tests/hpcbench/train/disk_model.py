@@ -1,0 +1,175 @@
+"""A disk that forgets what it was not told to keep: records what a program does to a folder, and replays crashes of it.
+
+POSIX promises little: of a file that was not synced any part may be there after a crash, and of the names made, renamed
+and removed in a folder since it was synced, each may have happened or not, in any combination.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+State = dict[str, bytes | None]
+"""What a crash leaves: the content of each path below the root; ``None`` is a folder."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """``create``, ``write``, ``sync``, ``rename``, ``unlink``, ``mkdir``, ``sync folder`` or a note of the test."""
+
+    kind: str
+    path: str = ""
+    file: int = 0
+    content: bytes = b""
+    to: str = ""
+    note: Any = None
+
+
+@dataclass
+class Recorder:
+    """What was done below ``root``, in order. Writes are found by looking at the files before everything else."""
+
+    root: Path
+    events: list[Event] = field(default_factory=list)
+    _seen: dict[int, bytes] = field(default_factory=dict)
+    _numbers: dict[int, int] = field(default_factory=dict)
+    """A number for each file; that of its inode may be used again for another."""
+
+    def note(self, value: Any) -> None:
+        """Add a note of the test."""
+        self.look()
+        self.events.append(Event("note", note=value))
+
+    def look(self) -> None:
+        """Find new files, and what was written to them, however it was written."""
+        for path in sorted(each for each in self.root.rglob("*") if each.is_file()):
+            number, content = self._number(path.stat().st_ino), path.read_bytes()
+            if number not in self._seen:
+                self.events.append(Event("create", self._name(path), number))
+                self._seen[number] = b""
+            if content != self._seen[number]:
+                self.events.append(Event("write", file=number, content=content))
+                self._seen[number] = content
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Inside, calls of ``os`` that change names or sync are recorded, from all threads."""
+        real = {name: getattr(os, name) for name in ("fsync", "rename", "replace", "unlink", "remove", "mkdir")}
+
+        def fsync(descriptor: int) -> None:
+            self.look()
+            found = os.fstat(descriptor)
+            name = self._name(Path(f"/proc/self/fd/{descriptor}").readlink())
+            kind = "sync folder" if stat.S_ISDIR(found.st_mode) else "sync"
+            self.events.append(Event(kind, name, 0 if kind == "sync folder" else self._number(found.st_ino)))
+            real["fsync"](descriptor)
+
+        def rename(old: Any, new: Any) -> None:
+            self.look()
+            number = self._number(Path(old).stat().st_ino)
+            real["replace"](old, new)
+            self.events.append(Event("rename", self._name(Path(old)), number, to=self._name(Path(new))))
+
+        def unlink(path: Any) -> None:
+            if not self._is_below(path):
+                real["unlink"](path)
+                return
+            self.look()
+            number = self._numbers.pop(Path(path).stat().st_ino)
+            real["unlink"](path)
+            self.events.append(Event("unlink", self._name(Path(path)), number))
+
+        def mkdir(path: Any, *arguments: Any) -> None:
+            real["mkdir"](path, *arguments)
+            self.events.append(Event("mkdir", self._name(Path(path))))
+
+        with patch.multiple(os, fsync=fsync, rename=rename, replace=rename, unlink=unlink, remove=unlink, mkdir=mkdir):
+            yield
+        self.look()
+
+    def _is_below(self, path: Any) -> bool:
+        return Path(path).is_relative_to(self.root)
+
+    def _number(self, inode: int) -> int:
+        return self._numbers.setdefault(inode, len(self._seen) + 1)
+
+    def _name(self, path: Path) -> str:
+        return "" if path == self.root else str(path.relative_to(self.root))
+
+
+@dataclass
+class Disk:
+    """What is on the disk for certain, and what may be."""
+
+    names: dict[str, int | None] = field(default_factory=dict)
+    synced: dict[int, bytes] = field(default_factory=dict)
+    written: dict[int, bytes] = field(default_factory=dict)
+    pending: list[Event] = field(default_factory=list)
+    """Changes of names that no sync of their folder followed."""
+
+    def apply(self, event: Event) -> None:
+        """Go on by an event."""
+        if event.kind == "write":
+            self.written[event.file] = event.content
+        elif event.kind == "sync":
+            self.synced[event.file] = self.written.get(event.file, b"")
+        elif event.kind == "sync folder":
+            for each in [each for each in self.pending if _folder(each) == event.path]:
+                change(self.names, each)
+                self.pending.remove(each)
+        elif event.kind != "note":
+            self.pending.append(event)
+
+    def crashes(self) -> Iterator[State]:
+        """Every state that a crash now may leave; of a file not synced, nothing new, a half, or all."""
+        for kept in product((False, True), repeat=len(self.pending)):
+            names = dict(self.names)
+            for each, happened in zip(self.pending, kept, strict=True):
+                if happened:
+                    change(names, each)
+            names = {path: file for path, file in names.items() if _parents(path) <= set(names)}
+            files = {file for file in names.values() if file is not None}
+            loose = sorted(file for file in files if self.written.get(file, b"") != self.synced.get(file, b""))
+            for contents in product(*(self._contents(file) for file in loose)):
+                content = {**self.synced, **dict(zip(loose, contents, strict=True))}
+                yield {path: None if file is None else content.get(file, b"") for path, file in names.items()}
+
+    def _contents(self, file: int) -> list[bytes]:
+        old, new = self.synced.get(file, b""), self.written[file]
+        kept = len(old) if new.startswith(old) else 0  # what was appended may be cut off, and no more
+        return list(dict.fromkeys([old, new[: kept + (len(new) - kept) // 2], new]))
+
+
+def change(names: dict[str, int | None], event: Event) -> None:
+    """Make, rename or remove a name."""
+    if event.kind == "rename":
+        names.pop(event.path, None)
+        names[event.to] = event.file
+    elif event.kind == "unlink":
+        names.pop(event.path, None)
+    else:
+        names[event.path] = None if event.kind == "mkdir" else event.file
+
+
+def materialize(state: State, root: Path) -> None:
+    """Make files and folders of a state below the empty folder ``root``."""
+    for path, content in sorted(state.items()):
+        if content is None:
+            (root / path).mkdir()
+        else:
+            (root / path).write_bytes(content)
+
+
+def _folder(event: Event) -> str:
+    return str(Path(event.path).parent).removeprefix(".")
+
+
+def _parents(path: str) -> set[str]:
+    return {str(each) for each in Path(path).parents if str(each) != "."}

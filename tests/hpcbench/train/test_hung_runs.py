@@ -1,0 +1,119 @@
+"""A training whose rank is stopped ends by itself, says which rank it was, and can be resumed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from hpcbench.results.checkpoint_files import complete
+from hpcbench.results.run_folder import RunFolder
+from tests.hpcbench.train.conftest import arguments
+from tests.hpcbench.train.interrupted import attempts, launched
+
+pytestmark = [pytest.mark.slow, pytest.mark.mpi]
+
+Train = Callable[..., int]
+LIMIT_S = 100
+
+
+def ranks_below(pid: int) -> dict[int, int]:
+    """Process ids by rank of the Python processes that a launcher has started."""
+    found = {}
+    for process in psutil.Process(pid).children(recursive=True):
+        rank = process.environ().get("PMI_RANK")
+        if rank is not None and "python" in process.name():
+            found[int(rank)] = process.pid
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_a_stopped_rank_ends_the_training_which_can_be_resumed(
+    stopped: int, start: Callable[..., object], train: Train, mpiexec: str, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    endless = ("--train.max_epochs", "5000", "--parallel.hang_s", "4", "--train.local_batch_size", "4")
+    process = start(run, *endless, before=(mpiexec, "-n", "2"))
+    deadline = time.monotonic() + LIMIT_S
+    while not complete(run / "checkpoints"):
+        assert time.monotonic() < deadline
+        assert process.poll() is None  # type: ignore[attr-defined]
+        time.sleep(0.1)
+    ranks = ranks_below(process.pid)  # type: ignore[attr-defined]
+    assert sorted(ranks) == [0, 1]
+    os.kill(ranks[stopped], signal.SIGSTOP)
+    output, _ = process.communicate(timeout=LIMIT_S)  # type: ignore[attr-defined]
+    assert process.returncode not in (0, 2, 3)  # type: ignore[attr-defined]
+    assert f"aborted: rank {stopped} on " in output
+    assert "its process stopped" in output
+    assert "resume with --resume" in output
+    report = (run / "hang.txt").read_text()
+    assert f"rank {stopped} on " in report.splitlines()[0]
+    assert "loop.py" in report, "the stack of the rank that waited"
+    summary = RunFolder.open(run).read_summary()
+    assert (summary.status, summary.cause) == ("aborted", "hang"), "written by the other rank where rank 0 hangs"
+    assert summary.reason in output
+    assert summary.steps >= len(RunFolder.open(run).read_steps()) > 0
+    assert summary.epochs >= 1
+    time.sleep(1)
+    assert not [pid for pid in ranks.values() if is_alive(pid)], "no process is left"
+    epochs = int(complete(run / "checkpoints")[-1].name.split("-")[1])
+    alone = ("--parallel.spatial", "1", "--train.local_batch_size", "8", "--train.max_epochs", str(epochs + 1))
+    assert train(run, "--resume", *alone) == 0
+    assert RunFolder.open(run).read_summary().epochs == epochs + 1
+
+
+INIT = {"where": "init", "hang_s": 600, "ranks": [0]}
+"""Rank 0 sleeps where the model is built."""
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_a_hang_in_the_initialisation_ends_the_run(world_size: int, cosmos: Path, tmp_path: Path) -> None:
+    words = arguments(cosmos, tmp_path / "run", "--parallel.hang_s", "1")
+    (found,) = attempts({"words": words, "plan": INIT, "world_size": world_size})
+    assert found["codes"] == [1] * world_size, found
+    assert "aborted: rank 0 on " in found["said"]
+    assert "in init" in found["said"]
+    assert "build_model" in found["said"], "its stack, since there is no run folder yet"
+    assert "above; start again" in found["said"]
+    assert found["seconds"] < 60
+
+
+PHASES = ("init", "input_wait", "compute", "optimizer", "evaluation", "checkpoint", "finalize", "staging")
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_training_whose_rank_is_stopped_in_any_phase_ends_and_names_it(
+    phase: str, cosmos: Path, mpiexec: str, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    where = {"where": "init"} if phase == "init" else {"phase": phase}
+    number = 10 if phase in ("input_wait", "compute", "optimizer") else 1
+    settings = ("--parallel.hang_s", "1", "--train.local_batch_size", "1", "--train.max_epochs", "2")
+    words = arguments(cosmos, run, *settings, "--staging.destination", str(tmp_path / "staged"))
+    stop = {**where, "number": number, "signal": "SIGSTOP", "ranks": [1]}
+    code, said = launched([mpiexec, "-n", "2"], stop, words)
+    assert code not in (0, 2, 3), said
+    assert "aborted: rank 1 on " in said
+    assert "stood still for " in said
+    assert f" in {phase}" in said
+    assert "its process stopped" in said
+    if phase != "init":
+        summary = RunFolder.open(run).read_summary()
+        # After the clock the run has its result, and lacks what else it writes.
+        ended = ("success", "epochs", False) if phase == "finalize" else ("aborted", "hang", True)
+        assert (summary.status, summary.cause, summary.complete) == ended
+        assert "rank 1 on " in (run / "hang.txt").read_text().splitlines()[0]

@@ -1,0 +1,344 @@
+"""Runs that signals end anywhere and anyhow: all ranks stop together, and resumed they are as if nothing had been."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.cli.main import main
+from hpcbench.results.run_folder import RunFolder
+from hpcbench.train import loop
+from tests.hpcbench.train.conftest import FAST, arguments
+from tests.hpcbench.train.interrupted import attempts, launched, newest, plan, same_run, stopped_by
+from tests.params import slow_except
+
+Train = Callable[..., int]
+SIGNALS = ("SIGTERM", "SIGUSR1", "SIGINT")
+STOCHASTIC = ("--model.dropout", "0.5", "--data.augment", "true")
+NEVER = ("--train.target", "1e-9")
+TOLERANCE = 1e-9
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    """Draws that a failed test can repeat."""
+    seed = secrets.randbelow(10**6)
+    print(f"seed {seed}")
+    return random.Random(seed)
+
+
+@pytest.fixture(scope="module")
+def climate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """8 training and 5 validation samples of 48 x 64 x 16, for a model with batch norm."""
+    root = tmp_path_factory.mktemp("data") / "deepcam"
+    words = ["data", "simulate", "deepcam", "--preset", "smoke", "--out", str(root), "--processes", "1"]
+    assert main([*words, "--simulate.train_samples", "8", "--simulate.validation_samples", "5"]) == 0
+    return root
+
+
+def deepcam(root: Path, folder: Path, *settings: str) -> list[str]:
+    """The command line of a short run with batch norm: 4 epochs of ranks x batch 1."""
+    place = ["train", "deepcam", "--preset", "smoke", "--data.root", str(root), "--run-dir", str(folder)]
+    new = () if "--resume" in settings else ("--train.target", "1", "--train.local_batch_size", "1")
+    return [*place, *FAST, "--train.precision", "64-true", *new, *settings]
+
+
+@pytest.mark.slow
+def test_a_run_whose_epochs_are_longer_than_its_time_comes_to_its_target_bit_for_bit(
+    cosmos: Path, train: Train, chance: random.Random, tmp_path: Path
+) -> None:
+    """24 steps an epoch, and at most 11 in an attempt."""
+    common = (*STOCHASTIC, "--train.local_batch_size", "1", "--optim.lr", "0.0003")
+    assert train(tmp_path / "long", *common, "--train.max_epochs", "2") == 0
+    quality = RunFolder.open(tmp_path / "long").read_epochs()["mae"]
+    target = ("--train.target", repr(float(quality.min())))
+    assert train(tmp_path / "whole", *common, *target, "--train.max_epochs", "2") == 0
+    folder, step, each, ends = tmp_path / "run", 0, [], []
+    last = 24 * (int(quality.idxmin()) + 1)
+    while True:
+        step += chance.randint(5, 11)
+        more = ("--resume",) if each else (*common, *target, "--train.max_epochs", "2")
+        attempt: dict[str, Any] = {"words": arguments(cosmos, folder, *more)}
+        if step < last:
+            ends.append((step, chance.choice(SIGNALS)))
+            attempt["plan"] = plan("step", *ends[-1])
+        each.append(attempt)
+        if step >= last:
+            break
+    found = attempts(*each)
+    codes = [128 + signal.Signals[name] for _, name in ends]
+    assert [done["codes"] for done in found] == [[code] for code in (*codes, 0)], found
+    assert [f"aborted: signal {name}" in done["said"] for (_, name), done in zip(ends, found, strict=False)]
+    same_run(folder, tmp_path / "whole")
+    one, other = (RunFolder.open(path).read_summary() for path in (folder, tmp_path / "whole"))
+    assert (one.status, one.cause, one.signal, one.resumed) == ("success", "target", None, len(each) - 1)
+    assert len(each) >= 3
+    assert (one.epochs_to_target, one.metrics, one.steps) == (other.epochs_to_target, other.metrics, other.steps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["step", "evaluation"])
+def test_simulated_ranks_continue_bit_for_bit(where: str, climate: Path, chance: random.Random, tmp_path: Path) -> None:
+    """Each simulated rank has batch-norm statistics of its own within an epoch."""
+    common = ("--parallel.simulated_ranks", "2", "--train.max_epochs", "2")
+    assert main(deepcam(climate, tmp_path / "whole", *common)) == 3
+    folder, number = tmp_path / "run", chance.randint(1, 7) if where == "step" else 2
+    first = {"words": deepcam(climate, folder, *common), "plan": plan(where, number, "SIGTERM")}
+    found = attempts(first, {"words": deepcam(climate, folder, "--resume")})
+    assert [each["codes"] for each in found] == [[143], [3]], found
+    same_run(folder, tmp_path / "whole")
+
+
+MESHES: dict[str, tuple[str, ...]] = {
+    "data": (),
+    "spatial": ("--parallel.spatial", "2"),
+    "sharded": ("--parallel.shard_states", "true"),
+    "overlap": ("--staging.overlap", "--staging.threads", "1", "--staging.destination"),
+    "batch norm": (),
+}
+"""Settings of two ranks."""
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+@pytest.mark.parametrize("mesh", MESHES)
+def test_ranks_stop_at_one_step_and_continue_as_without_interruption(
+    mesh: str, cosmos: Path, climate: Path, chance: random.Random, mpiexec: str, tmp_path: Path
+) -> None:
+    def words(folder: str, *more: str) -> list[str]:
+        place = (str(tmp_path / f"staged-{folder}"),) if mesh == "overlap" else ()
+        new = () if "--resume" in more else (*MESHES[mesh], *place, "--train.max_epochs", "2")
+        if mesh == "batch norm":
+            return deepcam(climate, tmp_path / folder, *new, *more)
+        fixed = () if "--resume" in more else (*NEVER, *STOCHASTIC, "--train.precision", "64-true")
+        return arguments(cosmos, tmp_path / folder, *fixed, *new, *more, *batch)
+
+    batch = ("--train.local_batch_size", "4" if mesh == "spatial" else "2")
+    ranks, name = chance.choice([(0,), (1,), (0, 1)]), chance.choice(SIGNALS[:2])
+    steps = 4 if mesh == "batch norm" else 6  # an epoch
+    # With batch norm before the first evaluation, since it makes the statistics of all ranks one.
+    step = chance.randint(1, steps - 2 if mesh in ("batch norm", "overlap") else 2 * steps - 2)
+    print(f"{name} to {ranks} after step {step}")
+    code, said = launched([mpiexec, "-n", "2"], plan("step", step, name, *ranks), words("run"))
+    assert code == 128 + signal.Signals[name], said
+    stopped_by(tmp_path / "run", name, step, late=2)
+    assert said.count("aborted: signal") == 1, said
+    found = attempts(*({"words": each, "world_size": 2} for each in (words("run", "--resume"), words("whole"))))
+    assert [each["codes"] for each in found] == [[3, 3], [3, 3]], found
+    same_run(tmp_path / "run", tmp_path / "whole", TOLERANCE)
+
+
+@pytest.mark.parametrize("ranks", slow_except([1], [1, 2]))
+@pytest.mark.parametrize("late", slow_except(["training"], ["training", "validation"]))
+def test_a_signal_while_a_sample_is_waited_for_stops_before_its_step(
+    ranks: int, late: str, cosmos: Path, tmp_path: Path
+) -> None:
+    """A file that takes a minute to read: schedulers kill sooner than it comes."""
+    staged = ("--staging.overlap", "--staging.threads", "1", "--staging.destination")
+    common = (*NEVER, *STOCHASTIC, "--train.precision", "64-true", "--train.local_batch_size", str(4 // ranks))
+    one = ("--train.max_epochs", "1")
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    number = {"training": 14, "validation": 30}[late] // ranks
+    moment = plan("late sample", number, "SIGTERM", 0)
+    found = attempts(
+        {"words": arguments(cosmos, whole, *common, *one, *staged, str(tmp_path / "a")), "world_size": ranks},
+        {"words": arguments(cosmos, run, *common, *one, *staged, str(tmp_path / "b")), "world_size": ranks,
+         "plan": moment},
+        {"words": arguments(cosmos, run, "--resume"), "world_size": ranks},
+    )  # fmt: skip
+    assert [each["codes"] for each in found] == [[3] * ranks, [143] * ranks, [3] * ranks], found
+    assert found[1]["seconds"] < 40, "25 s after the signal no file may be begun"
+    assert RunFolder.open(run).read_summary().resumed == 1
+    same_run(run, whole, TOLERANCE if ranks > 1 else 0.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_signal_while_shards_are_dealt_anew_stops_before_the_next_step(
+    rank: int, cosmos: Path, tmp_path: Path
+) -> None:
+    common = (*NEVER, *STOCHASTIC, "--train.precision", "64-true", "--train.max_epochs", "3")
+    shards = ("--staging.placement", "shard", "--staging.reshuffle", "true", "--staging.destination")
+    more = ("--train.local_batch_size", "2", "--train.checkpoint_every", "3")
+
+    def words(name: str) -> list[str]:
+        return arguments(cosmos, tmp_path / name, *common, *more, *shards, str(tmp_path / f"{name}-{{rank}}"))
+
+    found = attempts(
+        {"words": words("whole"), "world_size": 2},
+        {"words": words("run"), "world_size": 2, "plan": plan("reshuffle", 1, "SIGTERM", rank)},
+        {"words": arguments(cosmos, tmp_path / "run", "--resume"), "world_size": 2},
+    )
+    assert [each["codes"] for each in found] == [[3, 3], [143, 143], [3, 3]], found
+    assert RunFolder.open(tmp_path / "run").read_summary().resumed == 1
+    same_run(tmp_path / "run", tmp_path / "whole", TOLERANCE)
+
+
+OUTSIDE = {"init": "SIGUSR1", "staging": "SIGTERM"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", OUTSIDE)
+def test_a_signal_before_the_first_step_ends_a_run_that_cannot_be_resumed(
+    where: str, cosmos: Path, tmp_path: Path
+) -> None:
+    staged = ("--staging.destination", str(tmp_path / "staged"))
+    first = {"words": arguments(cosmos, tmp_path / "run", *staged), "plan": plan(where, 1, OUTSIDE[where])}
+    found = attempts(
+        first, {"words": arguments(cosmos, tmp_path / "run", "--resume")},
+        {"words": arguments(cosmos, tmp_path / "run", *staged, "--train.max_epochs", "1", "--resume-or-start")},
+    )  # fmt: skip
+    assert [each["codes"] for each in found] == [[128 + signal.Signals[OUTSIDE[where]]], [2], [0]], found
+    assert f"aborted: signal {OUTSIDE[where]}" in found[0]["said"]
+    assert found[1]["said"].count("\n") == 1
+    problems = ("--run-dir", "is not a complete run folder", f"run folder {tmp_path / 'run'} does not exist")
+    assert any(problem in found[1]["said"] for problem in problems)
+    assert "resume with" not in found[0]["said"]
+
+
+def test_a_signal_in_an_evaluation_or_while_a_checkpoint_is_written_loses_nothing(
+    cosmos: Path, train: Train, tmp_path: Path
+) -> None:
+    common = (*NEVER, *STOCHASTIC, "--train.local_batch_size", "2", "--train.max_epochs", "3")
+    assert train(tmp_path / "whole", *common) == 3
+    found = attempts(
+        {"words": arguments(cosmos, tmp_path / "run", *common), "plan": plan("evaluation", 2, "SIGUSR1")},
+        {"words": arguments(cosmos, tmp_path / "run", "--resume"), "plan": plan("checkpoint", 1, "SIGTERM")},
+        {"words": arguments(cosmos, tmp_path / "run", "--resume")},
+    )
+    assert [each["codes"] for each in found] == [[138], [143], [3]], found
+    same_run(tmp_path / "run", tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("where", "name", "code"), [
+    ("baselines", "SIGKILL", -9), ("page", "SIGTERM", 143),
+])  # fmt: skip
+def test_a_run_that_was_ended_after_its_clock_is_completed(
+    where: str, name: str, code: int, cosmos: Path, tmp_path: Path
+) -> None:
+    """And a third attempt finds nothing to do."""
+    folder = tmp_path / "run"
+    common = ("--train.baselines", "true", "--train.max_epochs", "1", "--train.target", "10")
+    resume = arguments(cosmos, folder, "--resume", "--train.baselines", "true")
+    (first,) = attempts({"words": arguments(cosmos, folder, *common), "plan": plan(where, 1, name)})
+    assert first["codes"] == [code], first
+    log, before = (folder / "mllog.txt").read_text(), RunFolder.open(folder).read_summary()
+    assert (before.status, before.cause, before.complete) == ("success", "target", False)
+    assert not (folder / "report.html").exists()
+    found = attempts({"words": resume}, {"words": resume}, {"words": [*resume, "--resume-or-start"]})
+    assert [each["codes"] for each in found] == [[0], [2], [0]], found
+    assert (folder / "mllog.txt").read_text() == log
+    after = RunFolder.open(folder).read_summary()
+    assert after.time_to_solution_s == before.time_to_solution_s
+    assert (after.metrics, after.epochs_to_target, after.complete) == (before.metrics, 1, True)
+    assert set(after.baselines) == {"predict the mean", "ridge regression on power spectra"}
+    assert (folder / "report.html").stat().st_size > 1000
+    assert found[1]["said"] == (
+        f"hpcbench: error: the run in {folder} has reached its target; leave out --resume and use a new --run-dir\n"
+    )
+    assert found[2]["said"] == f"the run in {folder} has reached its target; nothing is left to do\n"
+
+
+def test_epochs_to_target_are_those_of_the_first_evaluation_that_met_it_whatever_it_was_then(
+    train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The metric falls from epoch to epoch here, whatever the model has learned."""
+    folder, real, epochs = tmp_path / "run", loop.evaluate, iter((1, 2, 3, 4, 1, 2, 3, 4))
+
+    def evaluate(*words: Any) -> tuple[Any, dict[str, float]]:
+        scores, metrics = real(*words)
+        return scores, {**metrics, "mae": 1 / next(epochs)}
+
+    monkeypatch.setattr(loop, "evaluate", evaluate)
+    common = ("--train.local_batch_size", "2", "--train.max_epochs", "4", "--optim.lr", "0.0003")
+    assert train(tmp_path / "whole", *common) == 0
+    quality = RunFolder.open(tmp_path / "whole").read_epochs()["mae"]
+    easy, hard = (repr(float(quality[:count].min())) for count in (1, 4))
+    assert train(folder, *common, "--train.target", easy) == 0
+    assert RunFolder.open(folder).read_summary().epochs_to_target == 1
+    assert train(folder, "--resume", "--resume-or-start", "--train.target", hard) == 0
+    summary = RunFolder.open(folder).read_summary()
+    assert (summary.epochs_to_target, summary.epochs, summary.target) == (4, 4, 0.25)
+    losses = [RunFolder.open(path).read_steps()["loss"].tolist() for path in (folder, tmp_path / "whole")]
+    assert losses[0] == losses[1]
+    capsys.readouterr()
+    assert train(folder, "--resume", "--train.target", hard) == 2
+    assert "has reached its target" in capsys.readouterr().err
+
+
+def test_a_run_without_a_target_can_be_extended(
+    train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ("--train.local_batch_size", "2", *STOCHASTIC)
+    assert train(tmp_path / "whole", *common, "--train.max_epochs", "3") == 0
+    folder = tmp_path / "run"
+    assert train(folder, *common, "--train.max_epochs", "1") == 0
+    capsys.readouterr()
+    assert train(folder, "--resume") == 2
+    said = capsys.readouterr().err
+    assert said == (
+        f"hpcbench: error: the run in {folder} has made its 1 epochs; raise --train.max_epochs to extend it\n"
+    )
+    assert train(folder, "--resume", "--train.max_epochs", "2") == 0
+    assert train(folder, "--resume", "--resume-or-start", "--train.max_epochs", "3") == 0
+    same_run(folder, tmp_path / "whole")
+    assert RunFolder.open(folder).read_summary().cause == "epochs"
+    assert train(folder, "--resume", "--resume-or-start", "--train.max_epochs", "3") == 0
+    assert newest(folder).state["epoch"] == 3
+
+
+def test_a_run_that_did_not_reach_its_target_has_nothing_left_to_do(
+    train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is refused, and adds no attempt; a job script, which asks again, gets the exit code of the run."""
+    folder = tmp_path / "run"
+    assert train(folder, *NEVER, "--train.max_epochs", "2") == 3
+    files = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert train(folder, "--resume") == 2
+    assert capsys.readouterr().err == (
+        f"hpcbench: error: the run in {folder} has made its 2 epochs and not reached its target; raise "
+        "--train.max_epochs to extend it\n"
+    )
+    assert train(folder, "--resume", "--resume-or-start") == 3
+    said = f"the run in {folder} has made its epochs and not reached its target; nothing is left to do\n"
+    assert capsys.readouterr().out == said
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == files
+    assert train(folder, "--resume", "--resume-or-start", "--train.max_epochs", "3") == 3
+    assert train(folder, "--resume", "--resume-or-start", "--train.target", "10") == 0
+    assert RunFolder.open(folder).read_summary().epochs_to_target == 1
+
+
+def test_the_first_rank_knows_what_another_one_met(cosmos: Path, tmp_path: Path) -> None:
+    """A damaged sample, a signal outside of the loop, and a death without a word."""
+    copy = tmp_path / "copy"
+    shutil.copytree(cosmos, copy)
+    two = (*NEVER, "--train.local_batch_size", "1", "--train.max_epochs", "2")
+    for path in (copy / "train").glob("*.tfrecord"):
+        path.write_bytes(path.read_bytes()[:-20])
+    staged = ("--staging.destination", str(tmp_path / "staged"))
+    found = attempts(
+        {"words": arguments(copy, tmp_path / "bad_data", *two), "world_size": 2},
+        {
+            "words": arguments(cosmos, tmp_path / "signal", *two, *staged), "world_size": 2,
+            "plan": plan("staging", 1, "SIGTERM", 1),
+        },
+        {
+            "words": arguments(cosmos, tmp_path / "rank_lost", *two), "world_size": 2,
+            "plan": plan("step", 3, "SIGKILL", 1),
+        },
+    )  # fmt: skip
+    assert [each["codes"] for each in found] == [[2, 2], [143, 143], [1, -9]], found
+    causes = {name: RunFolder.open(tmp_path / name).read_summary() for name in ("bad_data", "signal", "rank_lost")}
+    assert {name: (each.cause, each.signal) for name, each in causes.items()} == {
+        "bad_data": ("bad_data", None), "signal": ("signal", "SIGTERM"), "rank_lost": ("rank_lost", None),
+    }  # fmt: skip
+    assert "rank 1" in causes["rank_lost"].reason

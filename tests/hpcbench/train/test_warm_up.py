@@ -1,0 +1,129 @@
+"""What compiles and captures before the clock leaves no trace in a run, and leaves nothing to compile behind it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hpcbench.cli.main import main
+from hpcbench.measure.mllog import RunLog
+from hpcbench.results.run_folder import RunFolder
+from hpcbench.train import run as run_module
+from hpcbench.train.checkpoint_io import load_newest
+from tests.hpcbench.train.conftest import arguments
+from tests.hpcbench.train.interrupted import attempts, same_run
+from tests.params import slow_except
+
+Train = Callable[..., int]
+DRAWN = ("--model.dropout", "0.5", "--data.augment", "true", "--train.max_epochs", "2", "--train.target", "null")
+
+
+def same(one: Path, other: Path) -> None:
+    assert RunFolder(one).steps.read_text() == RunFolder(other).steps.read_text()
+    kept = [load_newest(path / "checkpoints") for path in (one, other)]
+    assert kept[0] is not None
+    assert kept[1] is not None
+    assert all(torch.equal(value, kept[1].model[name]) for name, value in kept[0].model.items())
+    states = [each.optimizer["state"] for each in kept if each is not None]
+    assert states[0].keys() == states[1].keys()
+    for key, values in states[0].items():
+        assert all(torch.equal(torch.as_tensor(v), torch.as_tensor(states[1][key][n])) for n, v in values.items())
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "lamb"])
+def test_a_run_is_the_same_to_the_bit_with_and_without(
+    optimizer: str, train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = (*DRAWN, "--optim.name", optimizer, "--train.eval_batch_size", "3")
+    assert train(tmp_path / "without", *settings) == 0
+    took: list[float | None] = []
+    real = run_module.warm_up
+    monkeypatch.setattr(run_module, "is_due", lambda run: True)
+    monkeypatch.setattr(run_module, "warm_up", lambda *parts: took.append(real(*parts)) or took[-1])
+    assert train(tmp_path / "with", *settings) == 0
+    assert len(took) == 1
+    assert took[0] is not None
+    assert took[0] > 0
+    same(tmp_path / "without", tmp_path / "with")
+
+
+def test_statistics_of_batch_norm_are_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = tmp_path / "data"
+    few = ["--simulate.train_samples", "8", "--simulate.validation_samples", "2"]
+    assert main(["data", "simulate", "deepcam", "--preset", "smoke", "--out", str(data), "--processes", "1", *few]) == 0
+    known = ["train", "deepcam", "--preset", "smoke", "--data.root", str(data), "--train.seed", "1"]
+    words = [*known, "--train.max_epochs", "1", "--train.target", "null", "--train.baselines", "false"]
+    assert main([*words, "--run-dir", str(tmp_path / "without")]) == 0
+    monkeypatch.setattr(run_module, "is_due", lambda run: True)
+    assert main([*words, "--run-dir", str(tmp_path / "with")]) == 0
+    same(tmp_path / "without", tmp_path / "with")
+
+
+RANKS = {
+    "sharded": ("--parallel.shard_states", "true"),
+    "shared statistics": ("--train.batchnorm_group_size", "2"),
+    "spatial": ("--parallel.spatial", "2"),
+    "reduced": (),
+}
+
+
+@pytest.mark.parametrize("ways", slow_except(["sharded"], RANKS))
+def test_ranks_whose_last_batches_differ_make_as_many_passes(ways: str, cosmos: Path, tmp_path: Path) -> None:
+    """17 samples in batches of 4 on each of two ranks: the last has one sample on the first, and none on the other."""
+    sizes = ("--train.local_batch_size", "4", "--samples", "17", "--train.eval_batch_size", "4")
+    common = (*RANKS[ways], *sizes, "--train.precision", "64-true", "--train.max_epochs", "2")
+    found = attempts(*(
+        {"words": arguments(cosmos, tmp_path / name, *common), "world_size": 2, "plan": {"warm_up": name == "with"}}
+        for name in ("with", "without")
+    ))  # fmt: skip
+    assert [each["codes"] for each in found] == [[0, 0], [0, 0]], found
+    assert "warmed up in" in found[0]["said"]
+    assert "warmed up" not in found[1]["said"]
+    same_run(tmp_path / "with", tmp_path / "without")
+
+
+def test_nothing_is_compiled_while_the_clock_runs(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[int] = []
+    at: dict[str, int] = {}
+
+    def counting(graph: Any, inputs: Any) -> Any:
+        compiled.append(len(inputs))
+        return graph.forward
+
+    real = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda model, **options: real(model, backend=counting, **options))
+    for name in ("run_start", "run_stop"):
+        method = getattr(RunLog, name)
+
+        def noting(log: RunLog, *args: Any, _method: Any = method, _name: str = name) -> None:
+            at.setdefault(_name, len(compiled))
+            _method(log, *args)
+
+        monkeypatch.setattr(RunLog, name, noting)
+    # 24 samples in batches of 7: the last has 3; 10 are evaluated by 4, the last two together.
+    sizes = ("--train.local_batch_size", "7", "--train.eval_batch_size", "4")
+    torch._dynamo.reset()
+    assert train(tmp_path / "run", "--train.compile", "true", "--train.max_epochs", "2", *sizes) == 0
+    assert at["run_start"] == at["run_stop"] == 4, "training and evaluation, two sizes each"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++, with which torch compiles for a processor")
+def test_a_compiled_run_is_the_run_that_is_not(cosmos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    common = (*DRAWN, "--train.precision", "32-true")
+    found = attempts(*(
+        {"words": arguments(cosmos, tmp_path / name, *common, "--train.compile", name)} for name in ("true", "false")
+    ))  # fmt: skip
+    assert [each["codes"] for each in found] == [[0], [0]], found
+    assert "compiled and warmed up in" in found[0]["said"]
+    compiled, eager = (RunFolder.open(tmp_path / name).read_steps()["loss"] for name in ("true", "false"))
+    assert compiled.to_numpy() == pytest.approx(eager.to_numpy(), rel=1e-4)

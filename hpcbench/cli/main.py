@@ -18,6 +18,7 @@ from staging.bounds import shown
 from staging.cli import said_once
 from staging.errors import InputError
 from staging.print_line import print_line
+from staging.ranks.process_exit import keep_exit_code
 
 COMMANDS = (
     "demo", "apps", "app", "data", "stage", "plan", "train", "submit", "jobs", "sites", "study", "optimizers", "check",
@@ -43,6 +44,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code."""
     tokens = list(sys.argv[1:] if argv is None else argv)
     use_huge_pages(os.environ)
+    return keep_exit_code(run_command(tokens))
+
+
+def run_command(tokens: list[str]) -> int:
+    """Run a command; every end that it foresees is one line and an exit code."""
     try:
         return dispatch(tokens)
     except InputError as error:

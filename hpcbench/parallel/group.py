@@ -20,6 +20,7 @@ from hpcbench.parallel.rendezvous import interface_towards, meet
 from staging.errors import InputError
 from staging.ranks.host_addresses import own_addresses
 from staging.ranks.launch import Launch
+from staging.ranks.process_exit import leave_at_exit
 from staging.ranks.siblings import Siblings
 
 T = TypeVar("T")
@@ -163,6 +164,7 @@ def connect(
         world_size=launch.world_size,
         timeout=timedelta(seconds=timeout_s),
     )
+    leave_at_exit()
     group = Group(launch, device, store)
     group.launch = _true_nodes(group, environ)
     return group

@@ -45,6 +45,8 @@ class Attempt:
     peak_memory_bytes: int = 0
     checkpoint: dict[str, float] = field(default_factory=dict)
     """What its checkpoints took: seconds and bytes by the names of ``summary.json``."""
+    saves: list[dict[str, float]] = field(default_factory=list)
+    """Each checkpoint: ``epoch``, ``step``, ``stall_s``, ``copy_s``, ``write_bytes`` and ``write_s``."""
 
 
 @dataclass
@@ -75,6 +77,11 @@ class Attempts:
     def checkpoint(self) -> dict[str, float]:
         """What checkpoints took over all attempts."""
         return _added([each.checkpoint for each in self.attempts])
+
+    @property
+    def longest_stall_s(self) -> float:
+        """The longest that one checkpoint held the training."""
+        return max((save["stall_s"] for each in self.attempts for save in each.saves), default=0.0)
 
     @property
     def peak_memory_bytes(self) -> int:

@@ -125,9 +125,10 @@ def checkpoint_pairs(s: Summary) -> Pairs:
     if not s.checkpoints:
         return [("checkpoints", "none")]
     count = f"{s.checkpoints:,} written"
-    pairs = [
-        ("checkpoints", f"{count}; each held the training for {units.duration(s.checkpoint_stall_s / s.checkpoints)}")
-    ]
+    held = f"held the training for {units.duration(s.checkpoint_stall_s / s.checkpoints)}"
+    if s.checkpoints > 1:
+        held += f" in the mean, at most {units.duration(s.checkpoint_longest_stall_s)}"
+    pairs = [("checkpoints", f"{count}; each {held}" if s.checkpoints > 1 else f"{count}; it {held}")]
     if s.checkpoint_write_s:
         pairs.append(("written with", _bandwidth(s.checkpoint_write_bytes, s.checkpoint_write_s)))
     if s.checkpoint_read_s:

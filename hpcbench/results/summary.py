@@ -99,6 +99,8 @@ class Summary:
     """Largest over ranks: of the accelerator, or of the process where there is none."""
     checkpoint_stall_s: float = 0.0
     """The training was held by checkpoints."""
+    checkpoint_longest_stall_s: float = 0.0
+    """The longest that one of them held it."""
     checkpoint_write_bytes: int = 0
     checkpoint_write_s: float = 0.0
     """To write them, beside the training where they are asynchronous."""

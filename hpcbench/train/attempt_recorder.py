@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 
 from hpcbench.measure.memory import peak_memory_bytes
 from hpcbench.measure.process_age import process_age_s
@@ -54,6 +55,7 @@ class AttemptRecorder:
         now.ended = now.started + now.wall_s
         now.last_step, now.cause = step, cause
         now.checkpoint = self.checkpoints.summary()
+        now.saves = [asdict(each) for each in self.checkpoints.saves]
         now.energy_j, now.energy_source, now.energy_note = (
             self._collected.joules, self._collected.source, self._collected.note,
         )  # fmt: skip

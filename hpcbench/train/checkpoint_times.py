@@ -70,11 +70,10 @@ class CheckpointTimes:
         written = [each for each in self.saves if each.write_bytes]
         if written:
             size, seconds = sum(each.write_bytes for each in written), sum(each.write_s for each in written)
-            stall = sum(each.stall_s for each in self.saves) / len(self.saves)
+            stalls = [each.stall_s for each in self.saves]
             number = f"{len(written)} checkpoint{'s' if len(written) > 1 else ''}"
-            parts.append(
-                f"{number}: each held the training for {stall:.3g} s, written with {size / seconds / 1e6:.3g} MB/s"
-            )
+            held = f"held the training for {sum(stalls) / len(stalls):.3g} s each, at most {max(stalls):.3g} s"
+            parts.append(f"{number}: {held}; written with {size / seconds / 1e6:.3g} MB/s")
         if self.read_bytes:
             parts.append(f"checkpoint read with {self.read_bytes / self.read_s / 1e6:.3g} MB/s")
         return "; ".join(parts)

@@ -139,7 +139,8 @@ def summarize(trainer: Trainer, status: Status, ending: Ending, flops: FlopCount
     attempts = trainer.recorder.record(state.step, ending.cause)
     joules, source, note = attempts.energy
     phases = attempts.phases_s
-    measured: dict[str, Any] = {**attempts.checkpoint, **step.observers.summary(), **arrangement(run)}
+    stall = {"checkpoint_longest_stall_s": attempts.longest_stall_s}
+    measured: dict[str, Any] = {**attempts.checkpoint, **stall, **step.observers.summary(), **arrangement(run)}
     return Summary(
         application=run.application.name,
         title=run.application.title,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import sys
@@ -66,6 +67,25 @@ def leave_together(exit_code: int) -> NoReturn:
     finalize_mpi()
     # Destructors would end a process by SIGABRT whose threads are in the midst of a collective operation.
     os._exit(exit_code)
+
+
+def keep_exit_code(exit_code: int) -> int:
+    """``exit_code`` as it is, kept for ``leave_at_exit``: with it the command of this process ends."""
+    _kept[:] = [exit_code]
+    return exit_code
+
+
+def leave_at_exit() -> None:
+    """Let ``leave_together`` end the interpreter, if ``keep_exit_code`` was called before.
+
+    For a process with threads of torch's gloo. They drop what was sent when they come to it, ask for the lock of
+    an interpreter that has ended, and std::terminate kills the process. Handlers of ``atexit`` that are registered
+    later run before.
+    """
+    atexit.register(lambda: leave_together(_kept[0]) if _kept else None)
+
+
+_kept: list[int] = []
 
 
 def flush() -> None:

@@ -12,35 +12,21 @@ from statistics import fmean, pstdev
 import numpy as np
 import pytest
 
-from apps import cosmoflow
-from apps.cosmoflow.baselines import baselines
-from apps.cosmoflow.plots import ABOUT, LABELS, NOTES
 from hpcbench.application import find_application
 from hpcbench.config.resolve import resolve
 from hpcbench.results import units
 
 from .page_tables import Claims, Tables
 
-PARAMETERS = 59_612
-"""Of that model, for the run that leaves no checkpoint to count in; the others are counted."""
-DIAGONAL = (
-    "A perfect network lies on the diagonal; one that has learned nothing lies on the dashed line. In brackets: the "
-    "error of predicting the mean of these samples."
-)
-SLICES = (
-    "One plane of cells through each of the first validation samples, as the network sees them; a row is one sample. "
-    "Time runs from left to right, from high redshift z to today (z = 0): matter falls together into filaments and "
-    "knots."
-)
-
 
 def heading(t: Tables) -> Claims:
     """Lines above the tiles."""
     started = datetime.fromtimestamp(int(t.attempts[0]["started"]), UTC)
+    page, name = t.page, t.page.package.__name__.removeprefix("apps.")
     claims = {
-        "/span": "cosmoflow \u00b7 Regression of cosmological parameters from 3-D matter density",
+        "/span": f"{name} \u00b7 {page.title}",
         "/span 2": f"preset smoke \u00b7 {started.day} {started:%B %Y, %H:%M} UTC",
-        "/about": ABOUT,
+        "/about": page.plots.ABOUT,
     }
     cause = t.attempts[-1]["cause"]
     if cause == "signal":
@@ -51,26 +37,24 @@ def heading(t: Tables) -> Claims:
             "/h1": f"Aborted after {t.last_step} optimizer steps",
             "/reason": t.logged("run_stop")["metadata"]["reason"],
         }
-    scores = {name: found["mae"] for name, found in baseline_metrics(t).items()}
-    best = t.epochs["mae"].min()
-    beaten = {name: f"{name} ({units.score(score)})" for name, score in scores.items() if best < score}
-    others = {name: f"{name} ({units.score(score)})" for name, score in scores.items() if not best < score}
-    said = [f"Baselines that it beats: {', '.join(sorted(beaten.values(), key=worst))}."] if beaten else []
-    said += [f"Baselines that it does not beat: {', '.join(sorted(others.values(), key=worst))}."] if others else []
+    scores = {name: found[page.metric] for name, found in baseline_metrics(t).items()}
+    best = page.best(t.epochs[page.metric])
+    # The best baseline first.
+    ordered = sorted(scores.items(), key=lambda each: each[1], reverse=page.better == "higher")
+    beaten = [f"{name} ({units.score(score)})" for name, score in ordered if page.beats(best, score)]
+    others = [f"{name} ({units.score(score)})" for name, score in ordered if not page.beats(best, score)]
+    said = [f"Baselines that it beats: {', '.join(beaten)}."] if beaten else []
+    said += [f"Baselines that it does not beat: {', '.join(others)}."] if others else []
     claims["/verdict"] = " ".join([
-        f"The best validation MAE is {units.score(best)} after {len(t.epochs)} epochs and {t.clock}.",
-        f"The target is {units.score(1e-9)} or lower.", *said,
+        f"The best validation {page.metric_label} is {units.score(best)} after {len(t.epochs)} epochs and {t.clock}.",
+        f"The target is {units.score(page.target)} or {page.better}.", *said,
     ])  # fmt: skip
     return claims
 
 
-def worst(text: str) -> float:
-    return float(re.findall(r"\(([0-9.]+)\)", text)[0])
-
-
 def baseline_metrics(t: Tables) -> dict[str, dict[str, float]]:
-    application = find_application("cosmoflow")
-    return baselines(resolve(application, "smoke", [], {"data.root": t.config["data"]["root"]}))  # type: ignore[arg-type]
+    application = find_application(t.page.package.__name__.removeprefix("apps."))
+    return t.page.baselines(resolve(application, "smoke", [], {"data.root": t.config["data"]["root"]}))
 
 
 def tiles(t: Tables) -> Claims:
@@ -78,7 +62,7 @@ def tiles(t: Tables) -> Claims:
     if t.gaps:
         wall = f"{wall[3:]} in {len(t.attempts)} attempts, {units.duration(sum(t.gaps))} between them"
     batch, shape = t.batch
-    parameters = PARAMETERS if t.attempts[-1]["cause"] == "diverged" else sum(map(prod, t.shapes))
+    parameters = t.page.parameters if t.attempts[-1]["cause"] == "diverged" else sum(map(prod, t.shapes))
     found = {
         "time on the clock/value": t.clock, "time on the clock/note": wall,
         "epochs/value": str(len(t.epochs)), "epochs/note": f"{t.last_step} optimizer steps",
@@ -89,10 +73,11 @@ def tiles(t: Tables) -> Claims:
     rate = t.samples_per_s or t.warm_rate
     if rate is not None:
         found["throughput/value"] = units.significant(rate)
+    sign = "\u2264" if t.page.better == "lower" else "\u2265"
     if not t.epochs.empty:
         found |= {
-            "validation MAE/value": units.score(t.epochs["mae"].min()),
-            "validation MAE/note": f"best; target \u2264 {units.score(1e-9)}",
+            f"validation {t.page.metric_label}/value": units.score(t.page.best(t.epochs[t.page.metric])),
+            f"validation {t.page.metric_label}/note": f"best; target {sign} {units.score(t.page.target)}",
         }
     if not t.aborted:
         assert t.warm_rate is not None
@@ -107,28 +92,27 @@ def metrics(t: Tables) -> Claims:
     if t.aborted:
         return {}
     with np.load(t.folder / "scores.npz") as file:
-        columns = dict(zip(file["columns"], file["scores"].mean(axis=0), strict=True))
-    errors = {f"mae_{name.removeprefix('error_')}": value for name, value in columns.items() if "error" in name}
-    errors["mae"] = fmean(errors.values())
-    assert errors["mae"] == pytest.approx(t.epochs["mae"].iloc[-1], rel=1e-9)
-    series = {"network": errors, **baseline_metrics(t)}
-    cells = {
-        f"how-good/{LABELS[name]}/{column}": units.metric(values[name])
+        columns = dict(zip(file["columns"], file["scores"].T, strict=True))
+    found, name = t.page.metrics(columns), t.page.metric
+    assert found[name] == pytest.approx(t.epochs[name].iloc[-1], rel=1e-9)
+    series = {"network": found, **baseline_metrics(t)}
+    claims = {
+        f"how-good/{t.page.plots.LABELS[name]}/{column}": units.metric(values[name])
         for column, values in series.items()
-        for name in errors
+        for name in found
     }
+    notes = [note for note in t.page.plots.NOTES if re.search("[0-9]", note)]
+    claims |= {f"how-good/note{f' {number}' if number > 1 else ''}": note for number, note in enumerate(notes, 1)}
     samples = int(t.logged("eval_samples")["value"])
-    caption = f"Each dot is one of {samples} validation samples, in labels scaled to [-1, 1]. "
-    return cells | {
-        "how-good/note": NOTES[0],
-        "predictions/figcaption": caption + DIAGONAL,
-        "slices/figcaption": SLICES,
+    return claims | {
+        f"{name}/figcaption": caption.replace("{samples}", str(samples)) for name, caption in t.page.captions.items()
     }
 
 
 def references(t: Tables) -> Claims:
     """Reference runs of the preset as the application's file has them: means without the extremes; this run below."""
-    (point,) = json.loads(Path(cosmoflow.__file__).with_name("references").joinpath("smoke.json").read_text()).values()
+    folder = Path(str(t.page.package.__file__)).with_name("references")
+    (point,) = json.loads((folder / "smoke.json").read_text()).values()
     claims = {
         "hardware": point["Hardware"], "global batch": str(point["BS"]), "runs": str(len(point["Seeds"])),
         "epochs to target": olympic(point["Epochs to converge"]), "seconds to target": olympic(point["Seconds"]),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
-from math import prod
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,8 +14,8 @@ import yaml
 
 from hpcbench.results import units
 
-SIDES = (16, 8, 4)
-"""Cells along each axis before the three convolutions of the smoke preset, each of which halves them."""
+from .page_applications import PAGES
+
 Claims = dict[str, str]
 """Texts of a page by their keys, as they must be."""
 
@@ -29,6 +28,7 @@ class Tables:
         self.config = yaml.safe_load((folder / "config.yaml").read_text())
         self.steps, self.epochs, self.ranks = (self.table(name) for name in ("steps", "epochs", "ranks"))
         self.attempts: list[dict[str, Any]] = json.loads((folder / "attempts.json").read_text())["attempts"]
+        self.page = PAGES[json.loads((folder / "summary.json").read_text())["application"]]
         self.environment = json.loads((folder / "environment.json").read_text())
         self.system = json.loads((folder / "system.json").read_text())
         lines = (folder / "mllog.txt").read_text().splitlines()
@@ -72,16 +72,12 @@ class Tables:
 
     def flops(self, of: str) -> float:
         """Operations of a sample, by hand: two for each product, forward or ``training`` (forward and backward)."""
-        weights = [shape for shape in self.shapes if len(shape) > 1]
-        convolutions = [shape for shape in weights if len(shape) == 5]
-        each = [2 * prod(shape) * side**3 for shape, side in zip(convolutions, SIDES, strict=True)]
-        forward = sum(each) + sum(2 * prod(shape) for shape in weights if len(shape) == 2)
-        return forward if of == "forward" else 3 * forward - each[0]  # no gradient of the input is needed
+        forward, first = self.page.forward_flops(self.shapes)
+        return forward if of == "forward" else 3 * forward - first  # no gradient of the input is needed
 
     @property
     def samples_per_s(self) -> float | None:
         """The median over epochs after the first."""
-        rates = [rows[1].samples / rows[1].train_s for rows in pairwise([None, *self.epochs.itertuples()])]
         samples = [0, *self.epochs.get("samples", [])]
         rates = (
             [(now - before) / s for (before, now), s in zip(pairwise(samples), self.epochs["train_s"], strict=True)]

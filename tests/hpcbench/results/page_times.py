@@ -128,8 +128,12 @@ def checkpoints(t: Tables) -> Claims:
     count = len(t.epochs) + any(each["cause"] == "signal" for each in t.attempts)
     if not count:
         return {}
-    held = units.duration(t.checkpoint("stall_s") / count)
-    claims = {"checkpoints": f"{count} written; each held the training for {held}"}
+    stalls = [save["stall_s"] for each in t.attempts for save in each["saves"]]
+    assert len(stalls) == count
+    assert sum(stalls) == pytest.approx(t.checkpoint("stall_s"))
+    held = f"held the training for {units.duration(sum(stalls) / count)}"
+    one, several = f"it {held}", f"each {held} in the mean, at most {units.duration(max(stalls))}"
+    claims = {"checkpoints": f"{count} written; {one if count == 1 else several}"}
     for done, name in (("written", "write"), ("read", "read")):
         size, seconds = t.checkpoint(f"{name}_bytes"), t.checkpoint(f"{name}_s")
         if size:

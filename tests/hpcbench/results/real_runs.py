@@ -13,8 +13,10 @@ from pathlib import Path
 
 from hpcbench.cli.main import main
 
+from .page_applications import PAGES
+
 SETTINGS = [
-    "--preset", "smoke", "--seed", "5", "--optim.lr", "0.003", "--train.target", "1e-9", "--train.max_epochs", "2",
+    "--preset", "smoke", "--seed", "5", "--optim.lr", "0.003", "--train.max_epochs", "2",
     "--parallel.threads", "1", "--measure.warmup_steps", "2", "--train.local_batch_size", "4",
 ]  # fmt: skip
 PROBE = ["--measure.probe", "true"]
@@ -43,12 +45,13 @@ class RealRun:
 
 
 class RealRuns:
-    """Makes each run when it is first asked for."""
+    """Makes each run of ``application`` when it is first asked for; none reaches the target."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, application: str) -> None:
         self.root, self.made = root, dict[str, RealRun]()
+        self.application, self.settings = application, [*SETTINGS, "--train.target", str(PAGES[application].target)]
         small = ["--simulate.train_samples", "24", "--simulate.validation_samples", "10", "--processes", "1"]
-        data = ["data", "simulate", "cosmoflow", "--preset", "smoke", "--out", str(root / "data"), *small]
+        data = ["data", "simulate", application, "--preset", "smoke", "--out", str(root / "data"), *small]
         assert main(data) == 0
 
     def __getitem__(self, name: str) -> RealRun:
@@ -63,10 +66,10 @@ class RealRuns:
         return self.made[name]
 
     def fresh(self, folder: Path) -> None:
-        self.train(folder, *SETTINGS, *PROBE)
+        self.train(folder, *self.settings, *PROBE)
 
     def signal(self, folder: Path) -> None:
-        self.train(folder, *SETTINGS, before=["-c", ENDING, "3", "SIGTERM"], code=128 + signal.SIGTERM)
+        self.train(folder, *self.settings, before=["-c", ENDING, "3", "SIGTERM"], code=128 + signal.SIGTERM)
 
     def resumed(self, folder: Path) -> None:
         self.train(folder, "--resume", "--preset", "smoke", before=["-c", ENDING, "8", "SIGKILL"], code=-signal.SIGKILL)
@@ -75,30 +78,32 @@ class RealRuns:
     def diverged(self, folder: Path) -> None:
         # The largest rate that a configuration may hold, times the largest factor.
         wild = ("--optim.lr", "1e4", "--schedule.shape", "multistep", "--schedule.milestones", "[0]")
-        self.train(folder, *SETTINGS, *wild, "--schedule.factors", "[1e4]", code=1)
+        self.train(folder, *self.settings, *wild, "--schedule.factors", "[1e4]", code=1)
         assert main(["report", str(folder)]) == 0
 
     def spatial(self, folder: Path) -> None:
-        self.train(folder, *SETTINGS, *PROBE, "--parallel.spatial", "2", ranks=2)
+        self.train(folder, *self.settings, *PROBE, "--parallel.spatial", "2", ranks=2)
 
     def sharded(self, folder: Path) -> None:
-        self.train(folder, *SETTINGS, "--train.local_batch_size", "2", "--parallel.shard_states", "true", ranks=2)
+        self.train(folder, *self.settings, "--train.local_batch_size", "2", "--parallel.shard_states", "true", ranks=2)
 
     def simulated(self, folder: Path) -> None:
-        self.train(folder, *SETTINGS, "--train.local_batch_size", "2", "--parallel.simulated_ranks", "3")
+        self.train(folder, *self.settings, "--train.local_batch_size", "2", "--parallel.simulated_ranks", "3")
 
     def staged(self, folder: Path) -> None:
-        self.train(folder, *SETTINGS, "--staging.destination", str(self.root / "node"))
+        self.train(folder, *self.settings, "--staging.destination", str(self.root / "node"))
 
     def noise_scale(self, folder: Path) -> None:
-        self.train(folder, *SETTINGS, "--train.noise_scale_every", "1", "--train.accumulation", "2")
+        self.train(folder, *self.settings, "--train.noise_scale_every", "1", "--train.accumulation", "2")
 
     def mesh(self, folder: Path) -> None:
-        self.train(folder, *SETTINGS, *PROBE, "--parallel.spatial", "2", ranks=4)
+        self.train(folder, *self.settings, *PROBE, "--parallel.spatial", "2", ranks=4)
 
     def resumed_ranks(self, folder: Path) -> None:
         stop = ["-c", ENDING, "5", "SIGTERM"]
-        self.train(folder, *SETTINGS, "--train.local_batch_size", "2", before=stop, ranks=2, code=128 + signal.SIGTERM)
+        self.train(
+            folder, *self.settings, "--train.local_batch_size", "2", before=stop, ranks=2, code=128 + signal.SIGTERM
+        )
         self.train(folder, "--resume", "--preset", "smoke", ranks=2)
 
     def train(
@@ -106,7 +111,7 @@ class RealRuns:
     ) -> None:
         """Train in processes of their own, which end with ``code``: 3 where the target is not reached."""
         launcher = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(ranks)] if ranks > 1 else []
-        words = ["train", "cosmoflow", "--data.root", str(self.root / "data"), "--run-dir", str(folder), *settings]
+        words = ["train", self.application, "--data.root", str(self.root / "data"), "--run-dir", str(folder), *settings]
         done = subprocess.run(
             [*launcher, sys.executable, *(before or ["-m", "hpcbench"]), *words],
             env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False, timeout=300,

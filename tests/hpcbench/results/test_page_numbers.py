@@ -7,6 +7,7 @@ Plots have tests of their own.
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -34,9 +35,18 @@ NAMES = (
 TICK_S = 0.02
 
 
+DEEPCAM_NAMES = ("fresh", "signal", "resumed", "spatial", "simulated")
+"""Of the other application, one of each kind: what differs is model, metrics and samples."""
+
+
 @pytest.fixture(scope="module")
 def real_runs(tmp_path_factory: pytest.TempPathFactory, mpiexec: str) -> RealRuns:
-    return RealRuns(tmp_path_factory.mktemp("real"))
+    return RealRuns(tmp_path_factory.mktemp("real"), "cosmoflow")
+
+
+@pytest.fixture(scope="module")
+def deepcam_runs(tmp_path_factory: pytest.TempPathFactory, mpiexec: str) -> RealRuns:
+    return RealRuns(tmp_path_factory.mktemp("deepcam"), "deepcam")
 
 
 def recomputed(t: Tables) -> Claims:
@@ -49,7 +59,17 @@ def recomputed(t: Tables) -> Claims:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_number_of_the_page_follows_from_the_tables(real_runs: RealRuns, name: str) -> None:
-    t = Tables(real_runs[name].folder)
+    check_numbers(real_runs[name].folder)
+
+
+@pytest.mark.parametrize("name", DEEPCAM_NAMES)
+def test_every_number_of_a_page_of_deepcam_follows_from_the_tables(deepcam_runs: RealRuns, name: str) -> None:
+    check_numbers(deepcam_runs[name].folder)
+
+
+def check_numbers(folder: Path) -> None:
+    """All texts with digits on the page of a run are those that its tables give."""
+    t = Tables(folder)
     claims, shown = recomputed(t), PageReader(t.folder / "report.html").numbers()
     described = {*words_of(t.environment), *words_of(t.system)}
     left = {key for key, text in shown.items() if key.startswith("how-it-was-run/") and text in described}

@@ -281,7 +281,7 @@ def test_times_are_those_of_the_files(tmp_path: Path, gate: Gate, monkeypatch: p
     assert summary["checkpoint_write_s"] == saved.write_s
     assert summary["checkpoint_stall_s"] == saved.stall_s
     assert 0 < summary["checkpoint_read_s"] < 60
-    assert times.words().startswith("1 checkpoint: each held the training for ")
+    assert times.words().startswith("1 checkpoint: held the training for ")
     assert "; checkpoint read with " in times.words()
 
 

@@ -19,6 +19,7 @@ from hpcbench.optim.layerwise import LayerwiseOptimizer
 from hpcbench.optim.registry import create_optimizer, parameter_kinds
 from hpcbench.parallel.group import connect
 from staging.ranks.launch import detect
+from staging.ranks.process_exit import leave_together
 
 STEPS = 5
 
@@ -98,3 +99,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    leave_together(0)

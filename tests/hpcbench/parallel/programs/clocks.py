@@ -11,6 +11,7 @@ import torch
 from hpcbench.measure.shared_clock import SharedClock
 from hpcbench.parallel.group import connect
 from staging.ranks.launch import detect
+from staging.ranks.process_exit import leave_together
 
 MACHINE = (0, 1, 1, 2, 0)
 AHEAD_S = (100.0, -5000.0, 0.25)
@@ -42,3 +43,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    leave_together(0)

@@ -14,6 +14,7 @@ from hpcbench.parallel.gradients import GradientReducer, broadcast_state
 from hpcbench.parallel.group import Group, connect
 from staging.errors import InputError
 from staging.ranks.launch import detect
+from staging.ranks.process_exit import leave_together
 
 DATA = torch.linspace(-1, 1, 7 * 12, dtype=torch.float64).view(7, 1, 3, 4).sin()
 """Seven samples: ranks 0, 1 and 2 hold 3, 3 and 1 of them."""
@@ -115,3 +116,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    leave_together(0)

@@ -22,6 +22,7 @@ from hpcbench.parallel.peers import Peers
 from hpcbench.parallel.sharded import shard_model
 from hpcbench.parallel.spatial.layers import split_layers
 from staging.ranks.launch import detect
+from staging.ranks.process_exit import leave_together
 
 SHAPE = MeshShape(2, (2,))
 
@@ -113,3 +114,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    leave_together(0)

@@ -32,6 +32,7 @@ from hpcbench.train.loss_buffer import LossBuffer
 from hpcbench.train.observers import StepInfo
 from staging.phase_timer import PhaseTimer
 from staging.ranks.launch import detect
+from staging.ranks.process_exit import leave_together
 
 MOST_STEPS, MOST_DELAYED = 30, 12
 """Without and with a delay, in search of a step that other work on the machine hardly disturbs."""
@@ -293,3 +294,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    leave_together(0)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from hpcbench.parallel.batchnorm_group import share_batch_norm, shares_batch_norm
 from hpcbench.parallel.group import Group, connect
 from staging.ranks.launch import detect
+from staging.ranks.process_exit import leave_together
 
 PARTS = (((0, 1), (1, 4), (4, 6), (6, 8)), ((0, 3), (3, 3), (8, 8), (8, 8)))
 """Rows of each rank, in two steps: uneven, then with nothing for one of a group and for a whole group."""
@@ -92,3 +93,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    leave_together(0)

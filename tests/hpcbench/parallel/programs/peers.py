@@ -17,6 +17,7 @@ import torch.distributed as dist
 from hpcbench.parallel.group import Group, connect
 from hpcbench.parallel.node_peers import open_peers
 from staging.ranks.launch import detect
+from staging.ranks.process_exit import leave_together
 
 
 def pair(group: Group) -> dict[str, Any]:
@@ -52,3 +53,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    leave_together(0)

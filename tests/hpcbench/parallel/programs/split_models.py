@@ -27,6 +27,7 @@ from hpcbench.parallel.mesh_shape import mesh_shape
 from hpcbench.parallel.spatial.layers import own_part
 from hpcbench.train.dropout import set_sample_keys
 from staging.ranks.launch import detect
+from staging.ranks.process_exit import leave_together
 
 STEPS, FEW_STEPS, MANY = 20, 4, 8
 """Many ranks, which share few cores, take few steps."""
@@ -201,3 +202,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    leave_together(0)

@@ -24,6 +24,7 @@ from hpcbench.parallel.sharded import shard_model
 from hpcbench.parallel.spatial.layers import own_part
 from hpcbench.train.dropout import set_sample_keys
 from staging.ranks.launch import detect
+from staging.ranks.process_exit import leave_together
 
 WHOLE = {"_allgather_base_": 0, "_reduce_scatter_base_": 1, "allreduce_": 0}
 """Collectives, and which of their arguments has the bytes of all ranks: output, input, and both."""
@@ -75,3 +76,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    leave_together(0)

@@ -22,6 +22,7 @@ from hpcbench.train.checkpoint_io import Checkpoint, load
 from hpcbench.train.checkpoint_writer import CheckpointWriter
 from hpcbench.train.host_copy import tensors, tree_bytes
 from staging.ranks.launch import detect
+from staging.ranks.process_exit import leave_together
 
 
 def same(one: Any, other: Any) -> bool:
@@ -90,3 +91,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    leave_together(0)

@@ -66,9 +66,11 @@ class Tables:
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
-        """Of the parameters, from a checkpoint."""
+        """Of the parameters, from a checkpoint; what batch norm counts is none."""
         path = sorted((self.folder / "checkpoints").glob("*.pt"))[-1]
-        return [tuple(each.shape) for each in torch.load(path, weights_only=True)["model"].values()]
+        state = torch.load(path, weights_only=True)["model"]
+        counted = ("running_mean", "running_var", "num_batches_tracked")
+        return [tuple(tensor.shape) for name, tensor in state.items() if not name.endswith(counted)]
 
     def flops(self, of: str) -> float:
         """Operations of a sample, by hand: two for each product, forward or ``training`` (forward and backward)."""

@@ -6,6 +6,7 @@ Plots have tests of their own.
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -54,7 +55,8 @@ def recomputed(t: Tables) -> Claims:
     claims: Claims = {}
     for part in (heading, tiles, metrics, phases, attempts, use, checkpoints, staging, references, setup):
         claims |= part(t)
-    return claims | ({"loss/figcaption": f"One optimizer step takes {t.batch[0]} samples."} if len(t.steps) else {})
+    claims |= {"loss/figcaption": f"One optimizer step takes {t.batch[0]} samples."} if len(t.steps) else {}
+    return {key: text for key, text in claims.items() if re.search(r"[0-9]", text)}
 
 
 @pytest.mark.parametrize("name", NAMES)

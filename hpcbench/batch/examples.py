@@ -9,7 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from hpcbench.batch.job import Wish, make_job
+from hpcbench.batch.job import JobRequest, make_job
 from hpcbench.batch.schedulers import SCHEDULERS
 from hpcbench.batch.script import job_script
 from hpcbench.batch.site import PROFILES, read_site
@@ -27,8 +27,8 @@ def example_scripts() -> dict[str, str]:
         for application in APPLICATIONS:
             folder = WORK_DIR / "runs" / application
             arguments = (application, "--preset", "node", f"--data.root={WORK_DIR / 'data' / application}")
-            wish = Wish(nodes=4, time="02:00:00", account="my-project")
-            job = make_job(site, wish, folder, ("hpcbench",), arguments, f"{application}, preset node,", stages=True)
+            request = JobRequest(nodes=4, time="02:00:00", account="my-project")
+            job = make_job(site, request, folder, ("hpcbench",), arguments, f"{application}, preset node,", stages=True)
             found[f"{scheduler}-{application}.sh"] = job_script(
                 replace(job, work_dir=WORK_DIR), site, SCHEDULERS[scheduler]
             )

@@ -39,7 +39,7 @@ def again() -> list[str]:
     ]
 
 
-def submit_words(script: str) -> list[str]:
+def submit_command(script: str) -> list[str]:
     """The command that submits, in the folder of the script."""
     return ["flux", "batch", script]
 
@@ -72,6 +72,6 @@ def parse_state(printed: str) -> tuple[State, str] | None:
     return ("cancelled", "") if parts[2] == "cancel" else ("failed", f"exit code {parts[1]}")
 
 
-def cancel_words(job_id: str) -> list[str]:
+def cancel_command(job_id: str) -> list[str]:
     """The command that cancels."""
     return ["flux", "cancel", job_id]

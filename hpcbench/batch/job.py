@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hpcbench.batch.shell_quoting import check_name, check_text, check_variables, clock, time_s
 from hpcbench.batch.site import Site
-from hpcbench.batch.words import check_name, check_text, check_variables, clock, time_s
 from hpcbench.measure.environment import cores_allowed
 from staging.errors import InputError
 
 
 @dataclass(frozen=True)
-class Wish:
+class JobRequest:
     """What a user asks for; ``None`` and empty leave it to the site."""
 
     nodes: int = 1
@@ -104,57 +104,64 @@ class Job:
 
 
 def make_job(
-    site: Site, wish: Wish, folder: Path, command: tuple[str, ...], arguments: tuple[str, ...], title: str, stages: bool
+    site: Site,
+    request: JobRequest,
+    folder: Path,
+    command: tuple[str, ...],
+    arguments: tuple[str, ...],
+    title: str,
+    stages: bool,
 ) -> Job:
-    """The job of a wish on a site. Raises ``InputError`` in one line for what the site cannot give."""
-    ranks = ranks_per_node(site, wish)
-    gpus = gpus_per_rank(site, wish, ranks)
-    cores = cores_per_rank(site, wish, ranks)
-    if not wish.account and site.account_required:
+    """The job of a request on a site. Raises ``InputError`` in one line for what the site cannot give."""
+    ranks = ranks_per_node(site, request)
+    gpus = gpus_per_rank(site, request, ranks)
+    cores = cores_per_rank(site, request, ranks)
+    if not request.account and site.account_required:
         raise InputError(f"site {site.name} charges every job to a project; name yours with --account")
     for option in ("account", "queue", "qos", "constraint", "reservation"):
-        check_text(f"--{option}", getattr(wish, option))
-    for name in wish.environment:
+        check_text(f"--{option}", getattr(request, option))
+    for name in request.environment:
         check_name("--env", name)
-    for value in wish.environment.values():
+    for value in request.environment.values():
         check_variables("--env", value)
-    if wish.image and not site.container:
+    if request.image and not site.container:
         raise InputError(
             f"site {site.name} does not say how containers run; add 'container: apptainer exec {{image}}' to a profile "
             "of your own, or leave out --image"
         )
-    at_least("--warn-s", wish.warn_s, 0)
-    at_least("--attempts", wish.attempts, 1)
-    seconds = job_time_s(site, wish)
+    at_least("--warn-s", request.warn_s, 0)
+    at_least("--attempts", request.attempts, 1)
+    seconds = job_time_s(site, request)
     return Job(
         name="hpcbench", title=title, folder=folder.absolute(), work_dir=Path.cwd(), command=command,
-        arguments=arguments, nodes=at_least("--nodes", wish.nodes, 1), ranks_per_node=ranks, cores_per_rank=cores,
-        gpus_per_rank=gpus, memory_gib=memory_gib(site, wish), time_s=seconds, account=wish.account,
-        queue=wish.queue or site.queue, qos=wish.qos or site.qos, constraint=wish.constraint or site.constraint,
-        reservation=wish.reservation, module_paths=site.module_paths, modules=(*site.modules, *wish.modules),
-        environment={**site.environment, **wish.environment}, image=wish.image,
-        local_path=check_variables("--local-path", wish.local_path or site.local_path), stages=stages,
-        warn_s=wish.warn_s, attempts=wish.attempts,
+        arguments=arguments, nodes=at_least("--nodes", request.nodes, 1), ranks_per_node=ranks, cores_per_rank=cores,
+        gpus_per_rank=gpus, memory_gib=memory_gib(site, request), time_s=seconds, account=request.account,
+        queue=request.queue or site.queue, qos=request.qos or site.qos,
+        constraint=request.constraint or site.constraint,
+        reservation=request.reservation, module_paths=site.module_paths, modules=(*site.modules, *request.modules),
+        environment={**site.environment, **request.environment}, image=request.image,
+        local_path=check_variables("--local-path", request.local_path or site.local_path), stages=stages,
+        warn_s=request.warn_s, attempts=request.attempts,
     )  # fmt: skip
 
 
-def ranks_per_node(site: Site, wish: Wish) -> int:
+def ranks_per_node(site: Site, request: JobRequest) -> int:
     """One rank for each accelerator, or one."""
-    asked = wish.ranks_per_node
+    asked = request.ranks_per_node
     return site.node.gpus or 1 if asked is None else at_least("--ranks-per-node", asked, 1)
 
 
-def gpus_per_rank(site: Site, wish: Wish, ranks: int) -> int:
+def gpus_per_rank(site: Site, request: JobRequest, ranks: int) -> int:
     """One each where the node has accelerators for all; none where it has none."""
     gpus = site.node.gpus
-    if wish.gpus_per_rank is None:
+    if request.gpus_per_rank is None:
         if gpus and ranks > gpus:
             raise InputError(
                 f"--ranks-per-node ({ranks}) is more than the {gpus} GPUs of a node of {site.name}; lower it, or give "
                 "--gpus-per-rank 0 to train on its processors"
             )
         return 1 if gpus else 0
-    asked = at_least("--gpus-per-rank", wish.gpus_per_rank, 0)
+    asked = at_least("--gpus-per-rank", request.gpus_per_rank, 0)
     known = site.node.cores is not None
     if asked * ranks > gpus and (known or gpus):
         raise InputError(
@@ -164,10 +171,10 @@ def gpus_per_rank(site: Site, wish: Wish, ranks: int) -> int:
     return asked
 
 
-def cores_per_rank(site: Site, wish: Wish, ranks: int) -> int:
+def cores_per_rank(site: Site, request: JobRequest, ranks: int) -> int:
     """An equal share of the node's cores, or what is asked for."""
     cores = len(cores_allowed()) if site.scheduler == "local" else site.node.cores
-    if wish.cores_per_rank is None:
+    if request.cores_per_rank is None:
         if cores is None:
             raise InputError(f"site {site.name} does not know the cores of its nodes; give --cores-per-rank")
         if ranks > cores:
@@ -175,7 +182,7 @@ def cores_per_rank(site: Site, wish: Wish, ranks: int) -> int:
                 f"--ranks-per-node ({ranks}) is more than the {cores} cores of a node of {site.name}; lower it"
             )
         return cores // ranks
-    asked = at_least("--cores-per-rank", wish.cores_per_rank, 1)
+    asked = at_least("--cores-per-rank", request.cores_per_rank, 1)
     if cores is not None and asked * ranks > cores:
         raise InputError(
             f"--cores-per-rank ({asked}) for {ranks} ranks is more than the {cores} cores of a node of {site.name}; "
@@ -184,29 +191,30 @@ def cores_per_rank(site: Site, wish: Wish, ranks: int) -> int:
     return asked
 
 
-def memory_gib(site: Site, wish: Wish) -> int | None:
+def memory_gib(site: Site, request: JobRequest) -> int | None:
     """What is asked for of a node's memory."""
-    if wish.memory_gib is None:
+    if request.memory_gib is None:
         return None
     most = site.node.memory_gib
-    if most is not None and wish.memory_gib > most:
+    if most is not None and request.memory_gib > most:
         raise InputError(
-            f"--memory-gib ({wish.memory_gib}) is more than the {most} GiB of a node of {site.name}; lower it"
+            f"--memory-gib ({request.memory_gib}) is more than the {most} GiB of a node of {site.name}; lower it"
         )
-    return at_least("--memory-gib", wish.memory_gib, 1)
+    return at_least("--memory-gib", request.memory_gib, 1)
 
 
-def job_time_s(site: Site, wish: Wish) -> int:
+def job_time_s(site: Site, request: JobRequest) -> int:
     """The time limit; a job that may not last as long as its own warning would never train."""
-    seconds = time_s("--time", wish.time)
-    default_queue = not wish.queue or wish.queue == site.queue
+    seconds = time_s("--time", request.time)
+    default_queue = not request.queue or request.queue == site.queue
     if site.max_time and default_queue and seconds > time_s("max_time", site.max_time):
         raise InputError(
-            f"--time ({wish.time}) is more than the {site.max_time} of {site.name}; lower it, or name another --queue"
+            f"--time ({request.time}) is more than the {site.max_time} of {site.name}; lower it, or name another "
+            "--queue"
         )
-    if seconds <= wish.warn_s:
+    if seconds <= request.warn_s:
         raise InputError(
-            f"--time ({clock(seconds)}) must be longer than --warn-s ({wish.warn_s} s), when the job stops; raise it"
+            f"--time ({clock(seconds)}) must be longer than --warn-s ({request.warn_s} s), when the job stops; raise it"
         )
     return seconds
 

@@ -7,7 +7,7 @@ import re
 import shutil
 from pathlib import Path
 
-from hpcbench.batch.submit import Submitted, ask
+from hpcbench.batch.submission import JobHandle, ask
 from hpcbench.results.run_folder import write_atomic
 from staging.errors import DataError
 from staging.formats.regular import read_text
@@ -18,7 +18,7 @@ LARGEST_J = 1e15
 """Above it Slurm means that there is no value."""
 
 
-def job_energy_j(job: Submitted) -> float | None:
+def job_energy_j(job: JobHandle) -> float | None:
     """Joules of a job that has ended: what Slurm's accounting has, of all its steps; kept in the run folder.
 
     Unset where there is no accounting, or none of energy.

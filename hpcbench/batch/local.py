@@ -24,7 +24,7 @@ def again() -> list[str]:
     return ['HPCBENCH_ATTEMPT=$((attempt + 1)) exec bash "$run/job.sh"']
 
 
-def submit_words(script: str) -> list[str]:
+def submit_command(script: str) -> list[str]:
     """A shell that starts the script in a session of its own, and prints its process number."""
     return ["bash", "-c", 'setsid nohup bash "$1" > job.log 2>&1 < /dev/null & echo "$!"', "submit", script]
 
@@ -44,6 +44,6 @@ def parse_state(printed: str) -> tuple[State, str] | None:
     return ("running", "") if printed.strip() and not printed.strip().startswith("Z") else None
 
 
-def cancel_words(job_id: str) -> list[str]:
+def cancel_command(job_id: str) -> list[str]:
     """The command that ends the process group."""
     return ["kill", "-TERM", "--", f"-{job_id}"]

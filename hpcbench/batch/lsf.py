@@ -46,7 +46,7 @@ def again() -> list[str]:
     ]
 
 
-def submit_words(script: str) -> list[str]:
+def submit_command(script: str) -> list[str]:
     """The command that submits, in the folder of the script; every version of LSF takes scripts from its input."""
     return ["bsub"]
 
@@ -86,6 +86,6 @@ def parse_state(printed: str) -> tuple[State, str] | None:
     return "failed", f"exit code {code}" + (f", {reason}" if reason not in ("", "-") else "")
 
 
-def cancel_words(job_id: str) -> list[str]:
+def cancel_command(job_id: str) -> list[str]:
     """The command that cancels."""
     return ["bkill", job_id]

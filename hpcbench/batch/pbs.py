@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 from hpcbench.batch.job import Job
+from hpcbench.batch.shell_quoting import clock
 from hpcbench.batch.site import Site
 from hpcbench.batch.state import State
-from hpcbench.batch.words import clock
 
 PREFIX = "#PBS"
 SHELL = "/bin/bash -l"  # the job does not get the environment of who submits it
@@ -44,7 +44,7 @@ def again() -> list[str]:
     ]
 
 
-def submit_words(script: str) -> list[str]:
+def submit_command(script: str) -> list[str]:
     """The command that submits, in the folder of the script."""
     return ["qsub", script]
 
@@ -85,6 +85,6 @@ def parse_state(printed: str) -> tuple[State, str] | None:
     return None
 
 
-def cancel_words(job_id: str) -> list[str]:
+def cancel_command(job_id: str) -> list[str]:
     """The command that cancels."""
     return ["qdel", job_id]

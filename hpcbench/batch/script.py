@@ -27,8 +27,8 @@ from types import ModuleType
 from hpcbench import __version__
 from hpcbench.batch.job import Job
 from hpcbench.batch.launchers import LAUNCHERS
+from hpcbench.batch.shell_quoting import clock, expanded, quoted
 from hpcbench.batch.site import Site
-from hpcbench.batch.words import clock, expanded, quoted
 from staging.ranks.signals import WARNING_VARIABLE
 
 STOPPED = 138

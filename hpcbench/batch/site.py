@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from hpcbench.batch.words import check_text, check_variables, time_s
+from hpcbench.batch.shell_quoting import check_text, check_variables, time_s
 from hpcbench.config.bounds import check_bounds, within
 from hpcbench.config.read_yaml import read_yaml
 from hpcbench.config.typed_values import typed

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from hpcbench.batch.job import Job
+from hpcbench.batch.shell_quoting import clock
 from hpcbench.batch.site import Site
 from hpcbench.batch.state import State
-from hpcbench.batch.words import clock
 
 PREFIX = "#SBATCH"
 SHELL = "/bin/bash"
@@ -45,7 +45,7 @@ def again() -> list[str]:
     return ['scontrol requeue "$SLURM_JOB_ID"', "sleep 60  # until Slurm ends this attempt"]
 
 
-def submit_words(script: str) -> list[str]:
+def submit_command(script: str) -> list[str]:
     """The command that submits, in the folder of the script."""
     return ["sbatch", "--parsable", script]
 
@@ -86,6 +86,6 @@ def parse_state(printed: str) -> tuple[State, str] | None:
     return STATES[match[1]], "" if reason in ("None", "0:0") else reason
 
 
-def cancel_words(job_id: str) -> list[str]:
+def cancel_command(job_id: str) -> list[str]:
     """The command that cancels."""
     return ["scancel", job_id]

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """A line for each job."""
-    from hpcbench.batch.submit import RECORD, cancel, read_job, standing
+    from hpcbench.batch.submission import RECORD, cancel, read_job, standing
     from hpcbench.results.tables import table
 
     several = len(args.folders) > 1

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcbench.application import find_application
-from hpcbench.cli.submit import add_job_options, wished
+from hpcbench.cli.submit import add_job_options, job_request
 from hpcbench.config.schema import LARGEST_SEED, MOST_SAMPLES, MOST_STEPS
 from staging.errors import InputError
 from staging.number_options import MOST_NODES, add_whole
@@ -63,7 +63,7 @@ def scaling(args: argparse.Namespace, overrides: dict[str, str]) -> int:
 
     asked = ScalingRequest(
         mode=args.kind, preset=args.preset or "smoke", site=args.site or "local", nodes=args.nodes,
-        wish=wished(args, 1), repeats=given(args.repeats, 3), steps=args.steps,
+        request=job_request(args, 1), repeats=given(args.repeats, 3), steps=args.steps,
         global_batch_size=args.global_batch_size, instance_nodes=args.instance_nodes, vary=tuple(args.vary or ()),
         files=tuple(args.config), stages=not args.no_stage, seed=given(args.seed, 1),
         command="hpcbench " + " ".join(shlex.quote(word) for word in sys.argv[1:]),
@@ -74,10 +74,10 @@ def scaling(args: argparse.Namespace, overrides: dict[str, str]) -> int:
 
 def job_options(args: argparse.Namespace) -> list[str]:
     """The options of a job that the command line has."""
-    from hpcbench.batch.job import Wish
+    from hpcbench.batch.job import JobRequest
 
-    asked, plain = wished(args, 1), Wish()
-    names = [each.name for each in fields(Wish) if getattr(asked, each.name) != getattr(plain, each.name)]
+    asked, plain = job_request(args, 1), JobRequest()
+    names = [each.name for each in fields(JobRequest) if getattr(asked, each.name) != getattr(plain, each.name)]
     return [f"--{OF_JOBS.get(name, name).replace('_', '-')}" for name in names]
 
 

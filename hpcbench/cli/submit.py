@@ -14,7 +14,7 @@ from staging.errors import InputError
 from staging.number_options import MOST_NODES, MOST_PER_NODE, add_whole
 
 if TYPE_CHECKING:
-    from hpcbench.batch.job import Wish
+    from hpcbench.batch.job import JobRequest
 
 HELP = "submit a training as a batch job, or print its script"
 DESCRIPTION = """\
@@ -81,18 +81,18 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     from hpcbench.batch.schedulers import SCHEDULERS
     from hpcbench.batch.script import job_script
     from hpcbench.batch.site import find_site
-    from hpcbench.batch.submit import submit
+    from hpcbench.batch.submission import submit
     from hpcbench.results.run_folder import default_path
 
     site = find_site(args.site)
     application = find_application(args.app)
     config = resolve_arguments(application, args, overrides, "train")
-    wish = wished(args, args.nodes)
+    request = job_request(args, args.nodes)
     preset = config.preset or "run"
     folder = args.run_dir or default_path(application.name, preset)
     stages = not args.no_stage and "staging.destination" not in overrides
     title = f"{application.name}, preset {preset},"
-    job = make_job(site, wish, folder, own_command(bool(args.image)), train_words(args, overrides), title, stages)
+    job = make_job(site, request, folder, own_command(bool(args.image)), train_words(args, overrides), title, stages)
     if args.dry_run:
         print(job_script(job, site, SCHEDULERS[site.scheduler]), end="")
         return 0
@@ -104,11 +104,11 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     return 0
 
 
-def wished(args: argparse.Namespace, nodes: int) -> Wish:
+def job_request(args: argparse.Namespace, nodes: int) -> JobRequest:
     """What the options of a job ask for."""
-    from hpcbench.batch.job import Wish
+    from hpcbench.batch.job import JobRequest
 
-    return Wish(
+    return JobRequest(
         nodes=nodes, ranks_per_node=args.ranks_per_node, cores_per_rank=args.cores_per_rank,
         gpus_per_rank=args.gpus_per_rank, memory_gib=args.memory_gib, time=args.time, account=args.account,
         queue=args.queue, qos=args.qos, constraint=args.constraint, reservation=args.reservation,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcbench.batch.site import Site
-from hpcbench.batch.submit import cancel, submit
+from hpcbench.batch.submission import cancel, submit
 from hpcbench.exits import Aborted
 from hpcbench.results import units
 from hpcbench.study.folder import StudyFolder
@@ -18,7 +18,7 @@ from hpcbench.study.runner import Signals
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.jobs import job_of
 from hpcbench.study.scaling.ladder import PlannedRun, all_runs, groups
-from hpcbench.study.scaling.standing import UNDER_WAY, RunStanding, look
+from hpcbench.study.scaling.run_status import UNDER_WAY, RunStatus, look
 from staging.errors import InputError
 
 FAILURES_IN_A_ROW = 3
@@ -43,12 +43,12 @@ class Advance:
     """Between two looks at first; it grows to ``longest_poll_s`` while nothing ends."""
     longest_poll_s: float = 0.5
     speak: Callable[[str], None] = say
-    runs: dict[str, RunStanding] = field(default_factory=dict)
+    runs: dict[str, RunStatus] = field(default_factory=dict)
     started: dict[str, float] = field(default_factory=dict)
     failures: int = 0
     pause_s: float = 0.0
 
-    def run(self) -> dict[str, RunStanding]:
+    def run(self) -> dict[str, RunStatus]:
         """Go on until there is nothing left to do; how all runs stand.
 
         Raises ``Aborted`` (128+n) for signal n, and ``InputError`` where nothing but failures come, or no job can be
@@ -59,7 +59,7 @@ class Advance:
             if each.status == "done":  # it may have ended while nobody waited for it
                 self.folder.tidy(name, keep=False)
             elif each.status == "failed" and self.retry:
-                self.runs[name] = RunStanding("absent")
+                self.runs[name] = RunStatus("absent")
         with Signals() as signals:
             try:
                 while self.submit_due(signals) and self.wait:
@@ -104,7 +104,7 @@ class Advance:
                     path.rmdir()
                 aside.rename(path)
             raise
-        self.runs[run.name] = RunStanding("waiting", job=done)
+        self.runs[run.name] = RunStatus("waiting", job=done)
         self.started[run.name] = time.monotonic()
         if self.site.scheduler != "local":
             size = counted(job.nodes, "node")
@@ -123,7 +123,7 @@ class Advance:
                 if now.status not in UNDER_WAY:
                     self.ended(name, now)
 
-    def ended(self, name: str, now: RunStanding) -> None:
+    def ended(self, name: str, now: RunStatus) -> None:
         """A line for a run that has ended; several failures in a row end the study."""
         self.pause_s = 0.0
         self.folder.tidy(name, keep=now.status == "failed")
@@ -151,7 +151,7 @@ class Advance:
                 if self.wait_for_end(name).status == "failed":
                     self.folder.clear(name)
 
-    def wait_for_end(self, name: str, limit_s: float = 60.0) -> RunStanding:
+    def wait_for_end(self, name: str, limit_s: float = 60.0) -> RunStatus:
         """Until a run that was cancelled here is gone; how it then stands."""
         end = time.monotonic() + limit_s
         while (now := look(self.folder.run(name))).status in UNDER_WAY and time.monotonic() < end:
@@ -159,7 +159,7 @@ class Advance:
         return now
 
 
-def words(now: RunStanding) -> str:
+def words(now: RunStatus) -> str:
     """The end of a run in a few words."""
     if now.summary is None:
         return f"{now.status}: {now.reason}"

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from hpcbench.batch.job import Wish
+from hpcbench.batch.job import JobRequest
 from hpcbench.study.definition import compare_settings, union
 from hpcbench.study.scaling.rows import Mode
 from staging.errors import DataError, InputError
@@ -53,8 +53,8 @@ class Scaling:
     """Ranks that share a sample."""
     stages: bool = True
     """Whether the dataset is staged to the nodes, where no tier says otherwise."""
-    wish: Mapping[str, Any] = field(default_factory=dict)
-    """What else a job asks for: the fields of ``Wish`` that are not the default."""
+    request: Mapping[str, Any] = field(default_factory=dict)
+    """What else a job asks for: the fields of ``JobRequest`` that are not the default."""
     seed: int = 1
     """Of the first repeat; every run after it has the next one."""
     commands: tuple[str, ...] = ()
@@ -78,13 +78,13 @@ class Scaling:
         except (KeyError, TypeError, AttributeError) as error:
             raise DataError(path, f"is damaged ({error})", "restore it or give another folder") from None
 
-    def wished(self, nodes: int) -> Wish:
+    def job_request(self, nodes: int) -> JobRequest:
         """What a job of so many nodes asks for."""
-        known = {each.name for each in fields(Wish)}
-        values = {name: value for name, value in self.wish.items() if name in known}
+        known = {each.name for each in fields(JobRequest)}
+        values = {name: value for name, value in self.request.items() if name in known}
         if "modules" in values:
             values["modules"] = tuple(values["modules"])
-        return Wish(**{**values, "nodes": nodes, "ranks_per_node": self.ranks_per_node})
+        return JobRequest(**{**values, "nodes": nodes, "ranks_per_node": self.ranks_per_node})
 
 
 SAME = ("mode", "application", "preset", "site", "ranks_per_node", "cores_per_rank", "gpus_per_rank",
@@ -101,7 +101,7 @@ def grow(old: Scaling, new: Scaling, folder: Path) -> Scaling:
     """The study that has the runs of both. Raises ``InputError`` where they cannot be compared."""
     pairs = [(name.replace("_", " "), getattr(old, name), getattr(new, name)) for name in SAME]
     pairs += [("axes", sorted(old.vary), sorted(new.vary))]
-    before_jobs, now_jobs = old.wished(1), new.wished(1)
+    before_jobs, now_jobs = old.job_request(1), new.job_request(1)
     pairs += [(name.replace("_", " "), getattr(before_jobs, name), getattr(now_jobs, name)) for name in SAME_OF_JOBS]
     pairs += compare_settings(old.settings, new.settings)
     preset = dict.fromkeys(OF_SPEED, "the preset's")

@@ -25,16 +25,16 @@ def job_of(study: Scaling, site: Site, run: PlannedRun, folder: Path) -> Job:
     On a site without a scheduler all nodes are simulated by ranks of this machine.
     """
     nodes = run_nodes(study, run)
-    wish = study.wished(nodes)
+    request = study.job_request(nodes)
     simulated = site.scheduler == "local"
     if simulated:
-        wish = replace(wish, nodes=1, ranks_per_node=nodes * study.ranks_per_node)
+        request = replace(request, nodes=1, ranks_per_node=nodes * study.ranks_per_node)
     stages, path = storage(study, site, run)
     if path:
-        wish = replace(wish, local_path=path)
-    command = ("hpcbench",) if wish.image else (sys.executable, "-m", "hpcbench")
+        request = replace(request, local_path=path)
+    command = ("hpcbench",) if request.image else (sys.executable, "-m", "hpcbench")
     title = f"{study.mode} scaling, {run.name}: {study.application}, preset {study.preset},"
-    job = make_job(site, wish, folder, command, train_words(study, run), title, stages)
+    job = make_job(site, request, folder, command, train_words(study, run), title, stages)
     return replace(job, simulated_nodes=nodes) if simulated and nodes > 1 else job
 
 

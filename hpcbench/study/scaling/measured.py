@@ -10,7 +10,7 @@ from statistics import fmean, median
 from typing import Any
 
 from hpcbench.batch.job_energy import FILE, job_energy_j, read_kept
-from hpcbench.batch.submit import RECORD, read_job
+from hpcbench.batch.submission import RECORD, read_job
 from hpcbench.phase_names import STEP_PHASES
 from hpcbench.results.machine_use import device_busy, no_counter, peak_flops
 from hpcbench.results.run_folder import RunFolder
@@ -19,7 +19,7 @@ from hpcbench.study.folder import StudyFolder
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.ladder import PlannedRun, Point, groups, instances, points, variant_settings
 from hpcbench.study.scaling.rows import Measured, Row
-from hpcbench.study.scaling.standing import RunStanding
+from hpcbench.study.scaling.run_status import RunStatus
 from staging.errors import DataError
 from staging.formats.regular import read_text
 
@@ -28,7 +28,7 @@ Figures = tuple[Summary, list[Record], Record | None]
 """Of a run: its summary, its ranks, and its staging report where there is one."""
 
 
-def read_rows(study: Scaling, folder: StudyFolder, standings: Mapping[str, RunStanding]) -> list[Row]:
+def read_rows(study: Scaling, folder: StudyFolder, standings: Mapping[str, RunStatus]) -> list[Row]:
     """A row for each point of the study, whatever it has of its repeats."""
     members: dict[Point, list[list[PlannedRun]]] = {}
     for group in groups(study):
@@ -38,7 +38,7 @@ def read_rows(study: Scaling, folder: StudyFolder, standings: Mapping[str, RunSt
 
 def read_row(
     study: Scaling, folder: StudyFolder, point: Point, repeats: Sequence[Sequence[PlannedRun]],
-    standings: Mapping[str, RunStanding],
+    standings: Mapping[str, RunStatus],
 ) -> Row:  # fmt: skip
     """The row of one point."""
     runs, failed, left = [], [], 0

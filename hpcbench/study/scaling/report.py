@@ -19,8 +19,8 @@ from hpcbench.study.scaling.measured import read_rows
 from hpcbench.study.scaling.page import Content, write_scaling
 from hpcbench.study.scaling.proposal import proposal
 from hpcbench.study.scaling.rows import Row, by_variant
+from hpcbench.study.scaling.run_status import RunStatus, look
 from hpcbench.study.scaling.solution import Solution, solutions
-from hpcbench.study.scaling.standing import RunStanding, look
 from staging.errors import InputError
 
 
@@ -46,7 +46,7 @@ def report(study: Scaling, folder: StudyFolder, extras: Extras) -> None:
 
 
 def content(
-    study: Scaling, folder: StudyFolder, rows: Sequence[Row], standings: Mapping[str, RunStanding], extras: Extras
+    study: Scaling, folder: StudyFolder, rows: Sequence[Row], standings: Mapping[str, RunStatus], extras: Extras
 ) -> Content:
     """Everything that the page is made of."""
     from hpcbench.application import find_application

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.application import Application, find_application
-from hpcbench.batch.job import Wish, at_least, ranks_per_node
+from hpcbench.batch.job import JobRequest, at_least, ranks_per_node
 from hpcbench.batch.site import Site, find_site
 from hpcbench.config.read_yaml import read_yaml
 from hpcbench.config.resolve import known_keys, resolve
@@ -52,7 +52,7 @@ class ScalingRequest:
     preset: str
     site: str
     nodes: str
-    wish: Wish
+    request: JobRequest
     repeats: int = 3
     steps: int | None = None
     global_batch_size: int | None = None
@@ -73,8 +73,8 @@ def define(application: Application, asked: ScalingRequest, settings: Mapping[st
     check_options(asked, config)
     vary = axes(asked.vary, [key for key, _ in known_keys(type(config))])
     check_settings(asked, settings, vary)
-    wish = replace(asked.wish, cores_per_rank=None)
-    per_node = ranks_per_node(site, wish)
+    request = replace(asked.request, cores_per_rank=None)
+    per_node = ranks_per_node(site, request)
     nodes = nodes_list(asked.nodes)
     study = Scaling(
         mode=asked.mode, application=application.name, preset=asked.preset, site=asked.site, nodes=nodes,
@@ -83,7 +83,8 @@ def define(application: Application, asked: ScalingRequest, settings: Mapping[st
         instance_nodes=asked.instance_nodes, repeats=asked.repeats, steps=asked.steps, vary=vary,
         settings=dict(settings), files=tuple(str(path) for path in asked.files),
         spatial_size=prod(spatial_sizes(config.parallel.spatial)), stages=asked.stages,
-        wish=own_wishes(with_cores(asked.wish, site, nodes[-1], per_node)), seed=asked.seed, commands=(asked.command,),
+        request=asked_for(with_cores(asked.request, site, nodes[-1], per_node)), seed=asked.seed,
+        commands=(asked.command,),
     )  # fmt: skip
     study = checked(study)
     check_points(study, site)
@@ -147,26 +148,26 @@ def check_options(asked: ScalingRequest, config: RunConfig) -> None:
         at_least("--global-batch-size", asked.global_batch_size, 1)
 
 
-def with_cores(wish: Wish, site: Site, largest: int, per_node: int) -> Wish:
+def with_cores(request: JobRequest, site: Site, largest: int, per_node: int) -> JobRequest:
     """Of simulated nodes each gets the same share of this machine at every size."""
     if site.scheduler != "local":
-        return wish
+        return request
     cores, ranks = len(cores_allowed()), largest * per_node
     if ranks > cores:
         raise InputError(
             f"--nodes {largest}: {largest} x {per_node} ranks are more than the {cores} cores of this machine, which "
             "simulates the nodes of site local; lower it, or name another --site"
         )
-    return wish if wish.cores_per_rank is not None else replace(wish, cores_per_rank=cores // ranks)
+    return request if request.cores_per_rank is not None else replace(request, cores_per_rank=cores // ranks)
 
 
-def own_wishes(wish: Wish) -> dict[str, Any]:
-    """The fields of a wish that are not the default."""
-    plain = Wish()
+def asked_for(request: JobRequest) -> dict[str, Any]:
+    """The fields of a request that are not the default."""
+    plain = JobRequest()
     return {
-        each.name: getattr(wish, each.name)
-        for each in fields(Wish)
-        if each.name not in ("nodes", "ranks_per_node") and getattr(wish, each.name) != getattr(plain, each.name)
+        each.name: getattr(request, each.name)
+        for each in fields(JobRequest)
+        if each.name not in ("nodes", "ranks_per_node") and getattr(request, each.name) != getattr(plain, each.name)
     }
 
 

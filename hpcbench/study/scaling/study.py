@@ -26,7 +26,7 @@ from hpcbench.study.scaling.ladder import (
 )
 from hpcbench.study.scaling.report import Extras, report
 from hpcbench.study.scaling.request import check_data, check_points
-from hpcbench.study.scaling.standing import RunStanding, look
+from hpcbench.study.scaling.run_status import RunStatus, look
 from staging.errors import InputError
 
 
@@ -79,7 +79,7 @@ def nothing_began(folder: StudyFolder) -> bool:
     return not any(folder.runs.iterdir())
 
 
-def finish(study: Scaling, folder: StudyFolder, runs: Mapping[str, RunStanding], waited: bool, extras: Extras) -> None:
+def finish(study: Scaling, folder: StudyFolder, runs: Mapping[str, RunStatus], waited: bool, extras: Extras) -> None:
     """The page, or where the jobs are."""
     if any(each.status == "done" for each in runs.values()):
         report(study, folder, extras)
@@ -177,7 +177,7 @@ def status(study: Scaling, folder: StudyFolder) -> str:
     return "\n".join([table(headers, rows, right=headers[-5:]), "", counts(runs), *failed, *again])
 
 
-def counts(runs: Mapping[str, RunStanding]) -> str:
+def counts(runs: Mapping[str, RunStatus]) -> str:
     """How many runs stand how."""
     kinds = {"done": "done", "running": "running", "waiting": "waiting", "failed": "failed", "absent": "left"}
     states: list[str] = [each.status for each in runs.values()]

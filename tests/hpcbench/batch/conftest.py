@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.batch.job import Job, Wish, make_job
+from hpcbench.batch.job import Job, JobRequest, make_job
 from hpcbench.batch.schedulers import SCHEDULERS
 from hpcbench.batch.site import Node, Site
 
@@ -21,11 +21,11 @@ def a_site(scheduler: str = "slurm", **more: Any) -> Site:
     return Site(name="here", title="a machine", scheduler=scheduler, **values)  # type: ignore[arg-type]
 
 
-def a_job(site: Site, folder: Path, stages: bool = True, arguments: tuple[str, ...] = (), **wishes: Any) -> Job:
+def a_job(site: Site, folder: Path, stages: bool = True, arguments: tuple[str, ...] = (), **asked: Any) -> Job:
     """Two nodes for ten minutes, run by the word ``hpcbench``."""
-    wish = Wish(**{"nodes": 2, "time": "00:10:00", **wishes})
+    request = JobRequest(**{"nodes": 2, "time": "00:10:00", **asked})
     words = ("cosmoflow", *arguments)
-    job = make_job(site, wish, folder, ("hpcbench",), words, "a title", stages)
+    job = make_job(site, request, folder, ("hpcbench",), words, "a title", stages)
     return replace(job, work_dir=folder.parent)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.batch.job import Wish, make_job
+from hpcbench.batch.job import JobRequest, make_job
 from hpcbench.batch.site import Node, Site
 from staging.errors import InputError
 from tests.hpcbench.batch.conftest import a_job, a_site
@@ -26,7 +26,7 @@ def test_ranks_may_leave_the_gpus_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wishes", "words"),
+    ("asked", "words"),
     [
         ({"nodes": 0}, r"--nodes \(0\) must be at least 1"),
         ({"ranks_per_node": 0}, r"--ranks-per-node \(0\) must be at least 1"),
@@ -46,9 +46,9 @@ def test_ranks_may_leave_the_gpus_alone(tmp_path: Path) -> None:
         ({"image": "x.sif"}, "does not say how containers run"),
     ],
 )
-def test_what_cannot_be_had_is_told_in_a_line(tmp_path: Path, wishes: dict[str, Any], words: str) -> None:
+def test_what_cannot_be_had_is_told_in_a_line(tmp_path: Path, asked: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        a_job(a_site(max_time="24:00:00"), tmp_path / "run", **wishes)
+        a_job(a_site(max_time="24:00:00"), tmp_path / "run", **asked)
 
 
 def test_another_queue_has_limits_of_its_own(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_an_account_that_the_site_needs(tmp_path: Path) -> None:
 def test_a_site_that_does_not_know_its_nodes(tmp_path: Path) -> None:
     site = Site("any", "any", "slurm", "srun", Node())
     with pytest.raises(InputError, match="does not know the cores of its nodes; give --cores-per-rank"):
-        make_job(site, Wish(), tmp_path, ("hpcbench",), (), "a title", stages=False)
-    wish = Wish(cores_per_rank=8, ranks_per_node=4, gpus_per_rank=1)
-    job = make_job(site, wish, tmp_path, ("hpcbench",), (), "a title", stages=False)
+        make_job(site, JobRequest(), tmp_path, ("hpcbench",), (), "a title", stages=False)
+    request = JobRequest(cores_per_rank=8, ranks_per_node=4, gpus_per_rank=1)
+    job = make_job(site, request, tmp_path, ("hpcbench",), (), "a title", stages=False)
     assert (job.cores_per_node, job.gpus_per_node) == (32, 4)

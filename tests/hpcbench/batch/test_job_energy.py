@@ -8,7 +8,7 @@ import pytest
 
 from hpcbench.batch import job_energy
 from hpcbench.batch.job_energy import job_energy_j, parse_energy
-from hpcbench.batch.submit import Submitted
+from hpcbench.batch.submission import JobHandle
 
 
 def test_numbered_steps_are_added_up() -> None:
@@ -36,7 +36,7 @@ def test_it_is_asked_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     run.mkdir()
     fake_sacct(commands, "5.0|100\n5.1|250\n")
     monkeypatch.setenv("PATH", f"{commands}:/usr/bin:/bin")
-    job = Submitted(run, "slurm", "5", "here")
+    job = JobHandle(run, "slurm", "5", "here")
     assert job_energy_j(job) == 350
     fake_sacct(commands, "5.0|1\n")
     assert job_energy_j(job) == 350
@@ -45,5 +45,5 @@ def test_it_is_asked_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_other_schedulers_have_none(tmp_path: Path) -> None:
-    assert job_energy_j(Submitted(tmp_path, "pbs", "5", "here")) is None
+    assert job_energy_j(JobHandle(tmp_path, "pbs", "5", "here")) is None
     assert list(tmp_path.iterdir()) == []

@@ -19,7 +19,7 @@ from hpcbench.cli.study import DESCRIPTION
 from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.ladder import all_runs
-from hpcbench.study.scaling.standing import look
+from hpcbench.study.scaling.run_status import look
 from tests.hpcbench.study.scaling.test_advance import WHY, Cluster
 
 

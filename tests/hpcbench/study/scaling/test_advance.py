@@ -20,7 +20,7 @@ from hpcbench.study.scaling.advance import Advance
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.jobs import job_of
 from hpcbench.study.scaling.ladder import all_runs
-from hpcbench.study.scaling.standing import RunStanding, look
+from hpcbench.study.scaling.run_status import RunStatus, look
 from hpcbench.study.scaling.study import status
 from staging.errors import InputError
 from tests.hpcbench.study.scaling.test_measured import write_planned
@@ -135,13 +135,13 @@ def folder(tmp_path: Path) -> StudyFolder:
 
 
 def bring(study: Scaling, cluster: Cluster, folder: StudyFolder, lines: list[str] | None = None,
-          **ways: Any) -> dict[str, RunStanding]:  # fmt: skip
+          **ways: Any) -> dict[str, RunStatus]:  # fmt: skip
     """Advance without waiting for long."""
     speak = (lines if lines is not None else []).append
     return Advance(study, cluster.site, folder, poll_s=0.001, longest_poll_s=0.001, speak=speak, **ways).run()
 
 
-def states(runs: dict[str, RunStanding]) -> set[str]:
+def states(runs: dict[str, RunStatus]) -> set[str]:
     return {each.status for each in runs.values()}
 
 
@@ -307,7 +307,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return ends
 
 
-def bring_here(folder: StudyFolder, lines: list[str] | None = None, **ways: Any) -> dict[str, RunStanding]:
+def bring_here(folder: StudyFolder, lines: list[str] | None = None, **ways: Any) -> dict[str, RunStatus]:
     speak = (lines if lines is not None else []).append
     site = read_site(PROFILES / "local.yaml")
     return Advance(HERE, site, folder, poll_s=0.01, longest_poll_s=0.02, speak=speak, **{"at_once": 1, **ways}).run()

@@ -24,7 +24,7 @@ from tests.hpcbench.batch.conftest import a_site
 STUDY = Scaling(
     mode="strong", application="cosmoflow", preset="smoke", site="here", nodes=(1, 2, 4), ranks_per_node=2,
     local_batch_size=8, global_batch_size=16, accumulation=1, repeats=2, steps=60, files=("own.yaml",),
-    settings={"data.root": "/set", "optim.lr": "0.1"}, wish={"time": "00:20:00", "cores_per_rank": 2},
+    settings={"data.root": "/set", "optim.lr": "0.1"}, request={"time": "00:20:00", "cores_per_rank": 2},
 )  # fmt: skip
 LOCAL = read_site(PROFILES / "local.yaml")
 
@@ -66,7 +66,7 @@ def test_a_job_asks_for_the_nodes_of_its_point() -> None:
         assert (made.nodes, made.ranks_per_node, made.cores_per_rank, made.gpus_per_rank) == (nodes, 2, 2, 1)
         assert (made.time_s, made.simulated_nodes) == (1200, None)
         assert made.command == (sys.executable, "-m", "hpcbench")
-    assert job(replace(STUDY, wish={"image": "x.sif", "cores_per_rank": 2}),
+    assert job(replace(STUDY, request={"image": "x.sif", "cores_per_rank": 2}),
                replace(site, container="run {image}")).command == ("hpcbench",)  # fmt: skip
 
 
@@ -82,7 +82,7 @@ def test_an_instance_is_a_job_of_its_own() -> None:
     [("shared", False, "/nvme"), ("node", True, "/nvme"), ("memory", True, "/dev/shm"), ("/fast/me", True, "/fast/me")],
 )
 def test_a_tier_says_where_samples_are_read(tier: str, stages: bool, path: str) -> None:
-    study = replace(STUDY, vary={"tier": (tier,)}, wish={"local_path": "/nvme", "cores_per_rank": 2})
+    study = replace(STUDY, vary={"tier": (tier,)}, request={"local_path": "/nvme", "cores_per_rank": 2})
     made = job(study, a_site("slurm"))
     assert (made.stages, made.local_path) == (stages, path)
     assert job(replace(study, stages=False), a_site("slurm")).stages == stages, "the axis wins"
@@ -104,7 +104,7 @@ def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("eight_cores")
 def test_without_a_scheduler_ranks_of_this_machine_are_the_nodes() -> None:
-    study = replace(STUDY, wish={"cores_per_rank": 1})
+    study = replace(STUDY, request={"cores_per_rank": 1})
     for number, nodes in enumerate(study.nodes):
         made = job(study, LOCAL, number)
         assert (made.nodes, made.ranks_per_node, made.cores_per_rank) == (1, 2 * nodes, 1)
@@ -123,7 +123,7 @@ def test_storage_of_every_simulated_node_is_emptied(tmp_path: Path, end: str, co
 
     Who cancels a job here signals its whole process group.
     """
-    study = replace(STUDY, wish={"cores_per_rank": 1, "local_path": str(tmp_path / "local storage")})
+    study = replace(STUDY, request={"cores_per_rank": 1, "local_path": str(tmp_path / "local storage")})
     run = job(study, LOCAL, 1, str(tmp_path / "run"))
     program = tmp_path / "program"
     program.write_text(
@@ -147,7 +147,7 @@ def test_storage_of_every_simulated_node_is_emptied(tmp_path: Path, end: str, co
 @pytest.mark.parametrize("mode", ["strong", "throughput"])
 def test_every_script_is_a_script(scheduler: str, mode: Any) -> None:
     throughput = {"global_batch_size": None, "instance_nodes": 2, "nodes": (2, 4)} if mode == "throughput" else {}
-    study = replace(STUDY, mode=mode, vary={"tier": ("shared", "node", "/a 'b/$USER")}, wish={"cores_per_rank": 1},
+    study = replace(STUDY, mode=mode, vary={"tier": ("shared", "node", "/a 'b/$USER")}, request={"cores_per_rank": 1},
                     **throughput)  # fmt: skip
     site = LOCAL if scheduler == "local" else a_site(scheduler)
     for number, run in enumerate(all_runs(study)):

@@ -36,7 +36,7 @@ from staging.errors import DataError, InputError
 STUDY = Scaling(
     mode="strong", application="cosmoflow", preset="smoke", site="perlmutter-gpu", nodes=(1, 2, 4), ranks_per_node=4,
     local_batch_size=4, cores_per_rank=16, gpus_per_rank=1, global_batch_size=16, repeats=2, steps=60,
-    settings={"data.root": "set"}, wish={"account": "m1", "modules": ("pytorch",), "environment": {"A": "1"}},
+    settings={"data.root": "set"}, request={"account": "m1", "modules": ("pytorch",), "environment": {"A": "1"}},
     commands=("hpcbench study strong cosmoflow",),
 )  # fmt: skip
 VARIED = replace(STUDY, vary={"tier": ("shared", "memory"), "parallel.overlap": ("true", "false")})
@@ -167,9 +167,13 @@ def test_axes_that_are_none_are_refused(given_: list[str], message: str) -> None
 @pytest.mark.parametrize("study", [STUDY, VARIED, MANY])
 def test_a_definition_comes_back_from_its_file(study: Scaling) -> None:
     back = Scaling.from_dict(json.loads(json.dumps(study.as_dict())), Path("study.json"))
-    assert replace(back, wish=study.wish) == study
-    assert back.wished(4) == study.wished(4)
-    assert (back.wished(4).nodes, back.wished(4).account, back.wished(4).modules) == (4, "m1", ("pytorch",))
+    assert replace(back, request=study.request) == study
+    assert back.job_request(4) == study.job_request(4)
+    assert (back.job_request(4).nodes, back.job_request(4).account, back.job_request(4).modules) == (
+        4,
+        "m1",
+        ("pytorch",),
+    )
     assert grow(back, study, Path("s")) == study
 
 
@@ -200,7 +204,7 @@ DIFFERENT: dict[str, Any] = {
     "instance_nodes": 1, "steps": None, "vary": {"tier": ("shared",)}, "files": ("own.yaml",), "stages": False,
     "seed": 2,
 }  # fmt: skip
-FREE = {"nodes", "repeats", "commands", "settings", "wish", "spatial_size"}
+FREE = {"nodes", "repeats", "commands", "settings", "request", "spatial_size"}
 """May differ, or are compared by what is in them; spatial_size follows from the settings."""
 
 
@@ -213,7 +217,7 @@ def test_every_part_of_a_definition_is_compared_or_may_differ() -> None:
     *({"settings": {"data.root": "set", name: value}} for name, value in {
         "optim.lr": "1", "parallel.overlap": "false", "data.workers": "2", "parallel.threads": "2",
         "train.checkpoint_every": "0", "data.root": "elsewhere"}.items()),
-    *({"wish": {**STUDY.wish, name: value}} for name, value in {
+    *({"request": {**STUDY.request, name: value}} for name, value in {
         "constraint": "a100", "modules": ("other",), "environment": {"A": "2"}, "image": "x.sif",
         "local_path": "/nvme"}.items()),
 ])  # fmt: skip
@@ -225,6 +229,6 @@ def test_what_would_make_runs_incomparable_is_refused(change: dict[str, Any]) ->
 def test_what_a_job_costs_and_how_the_dataset_is_written_is_no_other_study() -> None:
     same = replace(
         STUDY, settings={"data.root": str(Path("set").resolve()), "train.keep_checkpoints": "1"},
-        wish={**STUDY.wish, "account": "m2", "time": "02:00:00", "queue": "debug", "memory_gib": 8},
+        request={**STUDY.request, "account": "m2", "time": "02:00:00", "queue": "debug", "memory_gib": 8},
     )  # fmt: skip
-    assert grow(STUDY, same, Path("s")).wish == same.wish
+    assert grow(STUDY, same, Path("s")).request == same.request

@@ -24,7 +24,7 @@ from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.ladder import PlannedRun, all_runs, local_batch_size, places, run_nodes, seed_of
 from hpcbench.study.scaling.measured import read_repeat, read_rows, step_seconds
 from hpcbench.study.scaling.rows import Measured, Row
-from hpcbench.study.scaling.standing import RunStanding, look
+from hpcbench.study.scaling.run_status import RunStatus, look
 from hpcbench.train.rank_metrics import RankMetrics
 from staging.errors import DataError
 from staging.phase_timer import PhaseTimer
@@ -307,12 +307,12 @@ def test_a_repeat_needs_all_its_instances(tmp_path: Path) -> None:
     (row,) = rows_of(study, folder)
     assert (row.instances, len(row.runs), row.ranks) == (2, 2, 4)
     standings = {run.name: look(folder.run(run.name)) for run in runs}
-    standings |= {run.name: RunStanding("failed", "no memory") for run in runs[:2]}
+    standings |= {run.name: RunStatus("failed", "no memory") for run in runs[:2]}
     (row,) = read_rows(study, folder, standings)
     assert (len(row.runs), row.left) == (1, 0)
     assert row.failed == ["n0002-r1-i001: no memory; n0002-r1-i002: no memory"], "one repeat has failed"
-    (row,) = read_rows(study, folder, standings | {runs[0].name: RunStanding("running"),
-                                                   runs[1].name: RunStanding("done")})  # fmt: skip
+    (row,) = read_rows(study, folder, standings | {runs[0].name: RunStatus("running"),
+                                                   runs[1].name: RunStatus("done")})  # fmt: skip
     assert (len(row.runs), row.failed, row.left) == (1, [], 1)
 
 

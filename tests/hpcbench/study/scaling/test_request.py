@@ -10,7 +10,7 @@ import pytest
 
 from hpcbench.application import find_application
 from hpcbench.batch import job
-from hpcbench.batch.job import Wish
+from hpcbench.batch.job import JobRequest
 from hpcbench.study.scaling import request
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.ladder import all_runs, local_batch_size
@@ -18,8 +18,8 @@ from hpcbench.study.scaling.request import ScalingRequest, define
 from staging.errors import InputError
 
 COSMOFLOW = find_application("cosmoflow")
-HERE = ScalingRequest(mode="strong", preset="smoke", site="local", nodes="1,2,4", wish=Wish(), steps=60)
-THERE = replace(HERE, site="perlmutter-gpu", wish=Wish(account="m1"))
+HERE = ScalingRequest(mode="strong", preset="smoke", site="local", nodes="1,2,4", request=JobRequest(), steps=60)
+THERE = replace(HERE, site="perlmutter-gpu", request=JobRequest(account="m1"))
 INSTANCES = replace(HERE, mode="throughput", instance_nodes=2, nodes="2,4")
 
 
@@ -50,9 +50,9 @@ def test_simulated_nodes_have_the_same_share_of_this_machine_at_every_size(data:
     study = defined(HERE, data)
     assert (study.nodes, study.ranks_per_node, study.cores_per_rank, study.gpus_per_rank) == ((1, 2, 4), 1, 2, 0)
     assert (study.local_batch_size, study.global_batch_size) == (4, 4)
-    assert {study.wished(nodes).cores_per_rank for nodes in study.nodes} == {2}
-    assert defined(replace(HERE, wish=Wish(ranks_per_node=2)), data).cores_per_rank == 1
-    assert defined(replace(HERE, wish=Wish(cores_per_rank=1)), data).cores_per_rank == 1
+    assert {study.job_request(nodes).cores_per_rank for nodes in study.nodes} == {2}
+    assert defined(replace(HERE, request=JobRequest(ranks_per_node=2)), data).cores_per_rank == 1
+    assert defined(replace(HERE, request=JobRequest(cores_per_rank=1)), data).cores_per_rank == 1
     assert defined(INSTANCES, data).cores_per_rank == 2, "all instances together have the machine"
 
 
@@ -60,7 +60,7 @@ def test_a_site_gives_ranks_cores_and_gpus(data: dict[str, str]) -> None:
     study = defined(replace(THERE, nodes="1,2"), data)
     assert (study.ranks_per_node, study.cores_per_rank, study.gpus_per_rank) == (4, 16, 1)
     assert study.global_batch_size == 16
-    assert study.wish == {"account": "m1"}, "what is the default is not kept"
+    assert study.request == {"account": "m1"}, "what is the default is not kept"
     assert [local_batch_size(study, nodes) for nodes in study.nodes] == [4, 2]
 
 
@@ -70,7 +70,7 @@ def test_settings_decide_the_batch(data: dict[str, str], tmp_path: Path) -> None
     study = defined(replace(HERE, mode="weak", files=(file,), steps=None), data, train__local_batch_size="2")
     assert (study.local_batch_size, study.accumulation, study.global_batch_size) == (2, 2, None)
     assert study.files == (str(file),)
-    split = defined(replace(HERE, nodes="1,2", wish=Wish(ranks_per_node=2)), data, parallel__spatial="2")
+    split = defined(replace(HERE, nodes="1,2", request=JobRequest(ranks_per_node=2)), data, parallel__spatial="2")
     assert (split.spatial_size, split.global_batch_size) == (2, 4), "two ranks share a sample"
 
 
@@ -92,7 +92,7 @@ REFUSED: list[tuple[ScalingRequest, dict[str, str], str]] = [
      "4 does on 1, 2 nodes, and 6 on all of --nodes: change --nodes or --global-batch-size"),
     (replace(HERE, global_batch_size=3), {}, "--nodes 2: a global batch of 3 does not divide among 2 ranks"),
     (replace(INSTANCES, nodes="2,3"), {}, "--nodes 3 is not a multiple of the 2 nodes of an instance"),
-    (replace(HERE, nodes="1,2", wish=Wish(ranks_per_node=3)), {"parallel.spatial": "2"},
+    (replace(HERE, nodes="1,2", request=JobRequest(ranks_per_node=3)), {"parallel.spatial": "2"},
      "--nodes 1: 1 x 3 ranks are not a multiple of the 2 that share a sample (parallel.spatial)"),
     (replace(HERE, nodes="16"), {}, "--nodes 16: 16 x 1 ranks are more than the 8 cores of this machine, which "
      "simulates the nodes of site local; lower it, or name another --site"),
@@ -137,13 +137,17 @@ REFUSED: list[tuple[ScalingRequest, dict[str, str], str]] = [
     (replace(HERE, vary=("tier=/a/b,/a_b",)), {}, "two values of tier would share the run n0001-tier__a_b-r1"),
     # the site
     (replace(HERE, site="perlmuter-gpu"), {}, "unknown site 'perlmuter-gpu'; did you mean 'perlmutter-gpu'"),
-    (replace(THERE, site="polaris", wish=Wish()), {}, "charges every job to a project; name yours with --account"),
-    (replace(THERE, wish=Wish(ranks_per_node=5)), {},
+    (replace(THERE, site="polaris", request=JobRequest()), {},
+     "charges every job to a project; name yours with --account"),
+    (replace(THERE, request=JobRequest(ranks_per_node=5)), {},
      "--ranks-per-node (5) is more than the 4 GPUs of a node of perlmutter-gpu; lower it, or give --gpus-per-rank 0"),
-    (replace(THERE, wish=Wish(ranks_per_node=65, gpus_per_rank=0)), {}, "is more than the 64 cores of a node"),
-    (replace(THERE, wish=Wish(cores_per_rank=17)), {}, "--cores-per-rank (17) for 4 ranks is more than the 64 cores"),
-    (replace(THERE, wish=Wish(gpus_per_rank=2)), {}, "--gpus-per-rank (2) for 4 ranks is more than the 4 GPUs"),
-    (replace(THERE, wish=Wish(time="72:00:00")), {}, "--time (72:00:00) is more than the 48:00:00 of perlmutter-gpu"),
+    (replace(THERE, request=JobRequest(ranks_per_node=65, gpus_per_rank=0)), {}, "is more than the 64 cores of a node"),
+    (replace(THERE, request=JobRequest(cores_per_rank=17)), {},
+     "--cores-per-rank (17) for 4 ranks is more than the 64 cores"),
+    (replace(THERE, request=JobRequest(gpus_per_rank=2)), {},
+     "--gpus-per-rank (2) for 4 ranks is more than the 4 GPUs"),
+    (replace(THERE, request=JobRequest(time="72:00:00")), {},
+     "--time (72:00:00) is more than the 48:00:00 of perlmutter-gpu"),
     (replace(HERE, site="generic-slurm"), {}, "does not know the cores of its nodes; give --cores-per-rank"),
 ]  # fmt: skip
 

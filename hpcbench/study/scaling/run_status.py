@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from hpcbench.batch.schedulers import SCHEDULERS
-from hpcbench.batch.submit import RECORD, Standing, Submitted, read_job, standing
+from hpcbench.batch.submission import RECORD, JobHandle, JobStatus, read_job, standing
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
 from staging.errors import DataError, InputError
@@ -19,26 +19,26 @@ UNDER_WAY: tuple[Status, ...] = ("waiting", "running")
 
 
 @dataclass(frozen=True)
-class RunStanding:
+class RunStatus:
     """How one run stands. A run that missed its target is done; its summary says so."""
 
     status: Status
     reason: str = ""
     summary: Summary | None = None
-    job: Submitted | None = None
+    job: JobHandle | None = None
 
 
-def look(path: Path) -> RunStanding:
+def look(path: Path) -> RunStatus:
     """How the run in the folder ``path`` stands; its scheduler is asked where the folder does not tell."""
     folder = RunFolder(path)
     if not path.is_dir() or not any(path.iterdir()):
-        return RunStanding("absent")
-    job, state = None, Standing("unknown")
+        return RunStatus("absent")
+    job, state = None, JobStatus("unknown")
     if (path / RECORD).exists():
         try:
             job = read_job(path)
         except InputError as error:
-            return RunStanding("failed", str(error))
+            return RunStatus("failed", str(error))
     try:
         summary = summary_of(folder)
         # Here the next run waits until this one has left the machine; a scheduler sees to that itself.
@@ -46,12 +46,12 @@ def look(path: Path) -> RunStanding:
             state = asked(job)
             summary = summary_of(folder)  # it may have ended since
     except DataError as error:
-        return RunStanding("failed", str(error), job=job)
+        return RunStatus("failed", str(error), job=job)
     if is_done(summary) and state.state not in UNDER_WAY:
-        return RunStanding("done", "" if summary is None else summary.reason, summary, job)
+        return RunStatus("done", "" if summary is None else summary.reason, summary, job)
     if state.state in UNDER_WAY:
-        return RunStanding("waiting" if state.state == "waiting" else "running", state.reason, job=job)
-    return RunStanding("failed", why(path, state, summary), job=job)
+        return RunStatus("waiting" if state.state == "waiting" else "running", state.reason, job=job)
+    return RunStatus("failed", why(path, state, summary), job=job)
 
 
 def summary_of(folder: RunFolder) -> Summary | None:
@@ -64,14 +64,14 @@ def is_done(summary: Summary | None) -> bool:
     return summary is not None and summary.status != "aborted"
 
 
-def asked(job: Submitted) -> Standing:
+def asked(job: JobHandle) -> JobStatus:
     """How its scheduler says that the job stands; where no command of it is here, the job may well be waiting."""
     found = standing(job)
     here = any(shutil.which(command[0]) for command in SCHEDULERS[job.scheduler].state_commands(job.job_id))
-    return found if here or found.state != "unknown" else Standing("waiting", f"{job.scheduler} cannot be asked here")
+    return found if here or found.state != "unknown" else JobStatus("waiting", f"{job.scheduler} cannot be asked here")
 
 
-def why(path: Path, state: Standing, summary: Summary | None) -> str:
+def why(path: Path, state: JobStatus, summary: Summary | None) -> str:
     """Why a run left no figures: its own words, the scheduler's, or the end of its log."""
     if summary is not None and summary.reason:
         return summary.reason

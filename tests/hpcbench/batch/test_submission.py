@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hpcbench.batch import flux, lsf, pbs, slurm, submit
-from hpcbench.batch.submit import Standing, cancel, read_job, standing
+from hpcbench.batch import flux, lsf, pbs, slurm
+from hpcbench.batch.submission import JobStatus, cancel, read_job, standing
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Status, Summary
 from staging.errors import InputError
@@ -51,7 +51,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_job_is_submitted_asked_for_and_cancelled(scheduler: str, programs: Any, tmp_path: Path) -> None:
     programs(SUBMITS[scheduler], PRINTED[scheduler])
     site = a_site(scheduler)
-    done = submit.submit(a_job(site, tmp_path / "run"), site)
+    done = submission.submit(a_job(site, tmp_path / "run"), site)
     assert done.job_id == JOB_IDS[scheduler]
     assert os.access(tmp_path / "run" / "job.sh", os.X_OK)
     if scheduler == "lsf":
@@ -72,7 +72,7 @@ def test_a_job_that_was_submitted_anew_is_known_by_its_newest_number(
 ) -> None:
     programs(SUBMITS[scheduler], PRINTED[scheduler])
     site = a_site(scheduler)
-    submit.submit(a_job(site, tmp_path / "run"), site)
+    submission.submit(a_job(site, tmp_path / "run"), site)
     newer = PRINTED[scheduler].replace("17", "18").replace("f2", "f3")
     (tmp_path / "run" / "job-id").write_text(newer)
     assert read_job(tmp_path / "run").job_id == JOB_IDS[scheduler].replace("17", "18").replace("f2", "f3")
@@ -85,7 +85,7 @@ def test_a_job_that_is_refused_leaves_nothing(scheduler: str, programs: Any, tmp
     with pytest.raises(
         InputError, match=f"^{SUBMITS[scheduler]} refused the job: error: no such queue; change the job"
     ):
-        submit.submit(a_job(site, tmp_path / "run"), site)
+        submission.submit(a_job(site, tmp_path / "run"), site)
     assert not list((tmp_path / "run").iterdir())
 
 
@@ -94,7 +94,7 @@ def test_a_scheduler_that_is_not_there(scheduler: str, programs: Any, tmp_path: 
     with pytest.raises(
         InputError, match="is not on PATH; submit on a login node, or look at the script with --dry-run"
     ):
-        submit.submit(a_job(site, tmp_path / "run"), site)
+        submission.submit(a_job(site, tmp_path / "run"), site)
     assert not (tmp_path / "run").exists()
 
 
@@ -104,7 +104,7 @@ def test_a_folder_that_holds_something_is_not_overwritten(programs: Any, tmp_pat
     (tmp_path / "run" / "mine").touch()
     site = a_site()
     with pytest.raises(InputError, match="exists and is not empty; give another --run-dir"):
-        submit.submit(a_job(site, tmp_path / "run"), site)
+        submission.submit(a_job(site, tmp_path / "run"), site)
     assert not (programs.folder / "notes").exists()
 
 
@@ -166,22 +166,22 @@ def test_what_schedulers_say_of_a_job(module: Any, printed: str, expected: tuple
 def test_slurm_is_asked_in_turn_until_one_answers(programs: Any, tmp_path: Path) -> None:
     programs("sbatch", "17\n")
     site = a_site()
-    job = submit.submit(a_job(site, tmp_path / "run"), site)
+    job = submission.submit(a_job(site, tmp_path / "run"), site)
     programs("squeue", "RUNNING None\n")
-    assert standing(job) == Standing("running", "", "squeue")
+    assert standing(job) == JobStatus("running", "", "squeue")
     programs("squeue", "", 1, "Invalid job id specified")
     programs("sacct", "", 1, "Slurm accounting storage is disabled")
     programs("scontrol", "JobId=17\n JobState=COMPLETED Reason=None\n")
-    assert standing(job) == Standing("done", "", "scontrol")
+    assert standing(job) == JobStatus("done", "", "scontrol")
     programs("sacct", "CANCELLED by 0|0:0\n")
-    assert standing(job) == Standing("cancelled", "", "sacct")
+    assert standing(job) == JobStatus("cancelled", "", "sacct")
 
 
 @pytest.mark.parametrize("scheduler", PRINTED)
 def test_a_forgotten_job_is_known_by_what_the_run_left(scheduler: str, programs: Any, tmp_path: Path) -> None:
     programs(SUBMITS[scheduler], PRINTED[scheduler])
     site = a_site(scheduler)
-    job = submit.submit(a_job(site, tmp_path / "run"), site)
+    job = submission.submit(a_job(site, tmp_path / "run"), site)
     programs(ASKS[scheduler], "", 1)
     assert standing(job).state == "unknown"
     ends: dict[Status, str] = {"success": "done", "target_not_reached": "done", "aborted": "failed"}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbench.batch.words import check_text, check_variables, clock, expanded, quoted, time_s
+from hpcbench.batch.shell_quoting import check_text, check_variables, clock, expanded, quoted, time_s
 from staging.errors import InputError
 
 TEXTS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=("Cs",)), max_size=30)

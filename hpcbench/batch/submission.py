@@ -24,7 +24,7 @@ LIMIT_S = 60
 
 
 @dataclass(frozen=True)
-class Submitted:
+class JobHandle:
     """A job that was handed to a scheduler."""
 
     folder: Path
@@ -34,7 +34,7 @@ class Submitted:
 
 
 @dataclass(frozen=True)
-class Standing:
+class JobStatus:
     """How a job stands."""
 
     state: State
@@ -43,7 +43,7 @@ class Standing:
     """The command that told it, or ``run folder``."""
 
 
-def submit(job: Job, site: Site) -> Submitted:
+def submit(job: Job, site: Site) -> JobHandle:
     """Write the script into the run folder and submit it there.
 
     Raises ``InputError`` where there is no such scheduler, the folder holds something already, or the job is refused.
@@ -55,7 +55,7 @@ def submit(job: Job, site: Site) -> Submitted:
             "or look at the script with --dry-run"
         )
     write_script(job, site)
-    command = scheduler.submit_words(SCRIPT)
+    command = scheduler.submit_command(SCRIPT)
     reads_input = getattr(scheduler, "READS_INPUT", False)
     done = ask(command, job.folder, (job.folder / SCRIPT).read_text(encoding="utf-8") if reads_input else "")
     job_id = scheduler.parse_id(done.stdout) if done.returncode == 0 else ""
@@ -69,7 +69,7 @@ def submit(job: Job, site: Site) -> Submitted:
         "time_s": job.time_s, "submitted": datetime.now(UTC).isoformat(timespec="seconds"),
     }  # fmt: skip
     write_atomic(job.folder / RECORD, json.dumps(record, indent=2) + "\n")
-    return Submitted(job.folder, site.scheduler, job_id, site.name)
+    return JobHandle(job.folder, site.scheduler, job_id, site.name)
 
 
 def write_script(job: Job, site: Site) -> Path:
@@ -88,7 +88,7 @@ def write_script(job: Job, site: Site) -> Path:
     return path
 
 
-def read_job(folder: Path) -> Submitted:
+def read_job(folder: Path) -> JobHandle:
     """The job of a run folder, the newest attempt's. Raises ``InputError`` where there is none."""
     path = folder / RECORD
     try:
@@ -98,14 +98,14 @@ def read_job(folder: Path) -> Submitted:
         newest = folder / NEWEST_ID
         if newest.exists():
             job_id = scheduler.parse_id(read_text(newest)) or job_id
-        return Submitted(folder, record["scheduler"], job_id, record["site"])
+        return JobHandle(folder, record["scheduler"], job_id, record["site"])
     except OSError:
         raise InputError(f"{folder} holds no {RECORD}; give the run folder of a job that was submitted") from None
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(path, f"is damaged ({error})", "ask the scheduler itself") from None
 
 
-def standing(job: Submitted) -> Standing:
+def standing(job: JobHandle) -> JobStatus:
     """How the job stands. Commands that are missing or fail say nothing."""
     scheduler = SCHEDULERS[job.scheduler]
     for command in scheduler.state_commands(job.job_id):
@@ -114,23 +114,23 @@ def standing(job: Submitted) -> Standing:
         done = ask(command, job.folder)
         found = scheduler.parse_state(done.stdout) if done.returncode == 0 else None
         if found is not None:
-            return Standing(found[0], found[1], command[0])
+            return JobStatus(found[0], found[1], command[0])
     return by_folder(job.folder)
 
 
-def by_folder(path: Path) -> Standing:
+def by_folder(path: Path) -> JobStatus:
     """What the run itself left to tell."""
     folder = RunFolder(path)
     if not folder.summary.exists():
-        return Standing("unknown", "the scheduler knows it no more, and the run left no summary")
+        return JobStatus("unknown", "the scheduler knows it no more, and the run left no summary")
     summary = folder.read_summary()
     state: State = "done" if summary.status in ("success", "target_not_reached") else "failed"
-    return Standing(state, "" if state == "done" else summary.status, "run folder")
+    return JobStatus(state, "" if state == "done" else summary.status, "run folder")
 
 
-def cancel(job: Submitted) -> None:
+def cancel(job: JobHandle) -> None:
     """Ask the scheduler to end the job. Raises ``InputError`` if it does not take it."""
-    command = SCHEDULERS[job.scheduler].cancel_words(job.job_id)
+    command = SCHEDULERS[job.scheduler].cancel_command(job.job_id)
     if shutil.which(command[0]) is None:
         raise InputError(f"'{command[0]}' is not on PATH; cancel job {job.job_id} where it was submitted")
     done = ask(command, job.folder)

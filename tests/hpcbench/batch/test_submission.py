@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.batch import flux, lsf, pbs, slurm
+from hpcbench.batch import flux, lsf, pbs, slurm, submission
 from hpcbench.batch.submission import JobStatus, cancel, read_job, standing
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Status, Summary

@@ -1,5 +1,6 @@
 #!/bin/bash
-# flux: --job-name=hpcbench
+# flux: --job-name=hpcbench:me/deepcam:0badf00d
+# flux: --setattr=user.hpcbench=hpcbench:me/deepcam:0badf00d
 # flux: --output=job-{{id}}.log
 # flux: --nodes=4
 # flux: --time-limit=7200s
@@ -15,6 +16,7 @@ set -euo pipefail
 run=/project/me/runs/deepcam
 job_id="$(flux job id --to=dec "$(flux getattr jobid)")"
 attempt=${HPCBENCH_ATTEMPT:-1}
+echo "$job_id" > "$run/job-id"
 cd /project/me
 
 export OMP_NUM_THREADS=21

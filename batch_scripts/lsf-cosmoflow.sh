@@ -1,5 +1,6 @@
 #!/bin/bash
 #BSUB -J hpcbench
+#BSUB -Jd hpcbench:me/cosmoflow:0badf00d
 #BSUB -o job-%J.log
 #BSUB -W 2:00
 #BSUB -nnodes 4
@@ -15,6 +16,7 @@ set -euo pipefail
 run=/project/me/runs/cosmoflow
 job_id="$LSB_JOBID"
 attempt=${HPCBENCH_ATTEMPT:-1}
+echo "$job_id" > "$run/job-id"
 cd /project/me
 
 export OMP_NUM_THREADS=7

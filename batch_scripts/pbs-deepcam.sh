@@ -1,5 +1,6 @@
 #!/bin/bash -l
 #PBS -N hpcbench
+#PBS -v HPCBENCH_MARK=hpcbench:me/deepcam:0badf00d
 #PBS -l select=4:system=polaris
 #PBS -l walltime=02:00:00
 #PBS -l place=scatter:excl
@@ -17,6 +18,7 @@ set -euo pipefail
 run=/project/me/runs/deepcam
 job_id="${PBS_JOBID%%.*}"
 attempt=${HPCBENCH_ATTEMPT:-1}
+echo "$job_id" > "$run/job-id"
 cd /project/me
 
 export OMP_NUM_THREADS=8
@@ -43,6 +45,7 @@ timeout --foreground --signal=USR1 --preserve-status "$((7080 - SECONDS))" "${la
 "${launch_per_node[@]}" rmdir "$local_path" || true
 if [ "$status" -eq 138 ] && [ "$attempt" -lt 10 ]; then
     cd "$run"
-    qsub -v HPCBENCH_ATTEMPT=$((attempt + 1)) -W depend=afterany:"$PBS_JOBID" job.sh | tee job-id
+    variables="HPCBENCH_ATTEMPT=$((attempt + 1)),HPCBENCH_MARK=${HPCBENCH_MARK:-}"
+    qsub -v "$variables" -W depend=afterany:"$PBS_JOBID" job.sh | tee job-id
 fi
 exit "$status"

@@ -1,5 +1,6 @@
 #!/bin/bash
 #SBATCH --job-name=hpcbench
+#SBATCH --comment=hpcbench:me/cosmoflow:0badf00d
 #SBATCH --output=job-%j.log
 #SBATCH --open-mode=append
 #SBATCH --nodes=4
@@ -22,6 +23,7 @@ set -euo pipefail
 run=/project/me/runs/cosmoflow
 job_id="$SLURM_JOB_ID"
 attempt=$((${SLURM_RESTART_COUNT:-0} + 1))
+echo "$job_id" > "$run/job-id"
 cd /project/me
 
 export OMP_NUM_THREADS=16

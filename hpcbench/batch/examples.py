@@ -30,7 +30,7 @@ def example_scripts() -> dict[str, str]:
             request = JobRequest(nodes=4, time="02:00:00", account="my-project")
             job = make_job(site, request, folder, ("hpcbench",), arguments, f"{application}, preset node,", stages=True)
             found[f"{scheduler}-{application}.sh"] = job_script(
-                replace(job, work_dir=WORK_DIR), site, SCHEDULERS[scheduler]
+                replace(job, work_dir=WORK_DIR, mark=f"hpcbench:me/{application}:0badf00d"), site, SCHEDULERS[scheduler]
             )
     return found
 

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from hpcbench.batch.job import Job
-from hpcbench.batch.site import Site
-from hpcbench.batch.state import State
+import re
+from collections.abc import Sequence
 
+from hpcbench.batch.job import Job
+from hpcbench.batch.scheduler import Ask, JobState, JobStatus, Known, Reply, UnreachableError, lines_of
+from hpcbench.batch.site import Site
+
+TITLE = "Flux"
 PREFIX = "# flux:"
 SHELL = "/bin/bash"
 COMMAND = "flux"
 JOB_ID = '"$(flux job id --to=dec "$(flux getattr jobid)")"'
+JOB_VARIABLE = "FLUX_JOB_ID"
 ATTEMPT = "${HPCBENCH_ATTEMPT:-1}"
 WARNS = False
+READS_INPUT = False
 
 
 def directives(job: Job, site: Site) -> list[str]:
     """The lines for ``flux batch``: one slot a node, which the instance in the job divides among ranks."""
     lines = [
-        f"--job-name={job.name}", "--output=job-{{id}}.log", f"--nodes={job.nodes}", f"--time-limit={job.time_s}s",
+        f"--job-name={job.mark}", f"--setattr=user.hpcbench={job.mark}", "--output=job-{{id}}.log",
+        f"--nodes={job.nodes}", f"--time-limit={job.time_s}s",
     ]  # fmt: skip
     if site.whole_nodes:
         lines.append("--exclusive")
@@ -30,7 +37,7 @@ def directives(job: Job, site: Site) -> list[str]:
     return lines + list(site.directives)
 
 
-def again() -> list[str]:
+def resubmit_lines() -> list[str]:
     """Shell lines that hand the script to the instance above this job's, to run when this one has ended."""
     return [
         'cd "$run"',
@@ -39,39 +46,81 @@ def again() -> list[str]:
     ]
 
 
-def submit_command(script: str) -> list[str]:
-    """The command that submits, in the folder of the script."""
+def submit_command(script: str, mark: str) -> list[str]:
+    """See ``Scheduler``; the script carries the mark."""
     return ["flux", "batch", script]
 
 
 def parse_id(printed: str) -> str:
     """A name such as ``f2Rd7xK``, behind a sign that not every terminal has."""
-    return printed.strip().splitlines()[-1].strip()
+    last = (printed.strip().splitlines() or [""])[-1].strip()
+    return last if re.fullmatch(r"[\u0192f][1-9A-Za-z]+|\d+", last) else ""
 
 
-def state_commands(job_id: str) -> list[list[str]]:
-    """Jobs that have ended are asked for, too."""
-    return [["flux", "jobs", "--no-header", "--format={status_abbrev}|{returncode}|{exception.type}", job_id]]
+UNHEARD = re.compile(r"connect|broker|timed? ?out|unable to|no such file|resources? unavailable", re.IGNORECASE)
+"""In what commands say when no broker heard them."""
 
 
-STATES: dict[str, State] = {
+def is_refusal(reply: Reply) -> bool:
+    """``flux batch`` ends with 1 and says why."""
+    return reply.exit_code not in (0, None) and bool(reply.errors.strip()) and UNHEARD.search(reply.errors) is None
+
+
+STATES: dict[str, JobState] = {
     "D": "waiting", "P": "waiting", "S": "waiting", "PD": "waiting", "R": "running", "C": "running", "CD": "done",
     "CA": "cancelled", "TO": "time limit",
 }  # fmt: skip
+UNKNOWN_ID = re.compile(r"JobID (\S+) unknown", re.IGNORECASE)
 
 
-def parse_state(printed: str) -> tuple[State, str] | None:
-    """State and reason from ``flux jobs``."""
-    parts = [each.strip() for each in printed.strip().split("|")]
-    if parts[0] in STATES:
-        return STATES[parts[0]], ""
-    if parts[0] != "F" or len(parts) < 3:
+def query(job_ids: Sequence[str], ask: Ask) -> Known:
+    """From ``flux jobs``, ended ones included. It names ids that it does not know."""
+    form = "--format={id}|{id.dec}|{status_abbrev}|{returncode}|{exception.type}"
+    reply = ask(["flux", "jobs", "--no-header", form, *job_ids])
+    named = {plain(found) for found in UNKNOWN_ID.findall(reply.errors)}
+    if reply.exit_code != 0 and not named:
+        raise UnreachableError(f"flux jobs: {reply.words}")
+    found: Known = {}
+    for parts in lines_of(reply):
+        one = status(parts)
+        if one is not None:
+            found |= {plain(parts[0]): one, parts[1]: one}
+    known = {each: found[plain(each)] for each in job_ids if plain(each) in found}
+    silent = [each for each in job_ids if each not in known and plain(each) not in named]
+    if silent:
+        raise UnreachableError(f"flux jobs says nothing of job {silent[0]}: {reply.words[:200]}")
+    return known
+
+
+def plain(job_id: str) -> str:
+    """The id with the letter f for the sign that stands for it."""
+    return job_id.replace("\u0192", "f")
+
+
+def status(parts: Sequence[str]) -> JobStatus | None:
+    """Of one line."""
+    if len(parts) < 5:
         return None
-    if parts[2] == "timeout":
-        return "time limit", ""
-    return ("cancelled", "") if parts[2] == "cancel" else ("failed", f"exit code {parts[1]}")
+    word, code, exception = parts[2:5]
+    if word in STATES:
+        return JobStatus(STATES[word], "", "flux")
+    if word != "F":
+        return None
+    if exception == "timeout":
+        return JobStatus("time limit", "", "flux")
+    if exception == "cancel":
+        return JobStatus("cancelled", "", "flux")
+    return JobStatus("failed", f"exit code {code}", "flux")
+
+
+def find(mark: str, ask: Ask) -> list[str]:
+    """By the name of jobs, ended ones included."""
+    reply = ask(["flux", "jobs", "-a", "--no-header", f"--name={mark}", "--format={id}"])
+    if reply.exit_code != 0:
+        raise UnreachableError(f"flux jobs: {reply.words}")
+    return [plain(line.strip()) for line in reversed(reply.printed.splitlines()) if line.strip()]
 
 
 def cancel_command(job_id: str) -> list[str]:
-    """The command that cancels."""
+    """See ``Scheduler``."""
     return ["flux", "cancel", job_id]

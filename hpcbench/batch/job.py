@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcbench.batch.shell_quoting import check_name, check_text, check_variables, clock, time_s
 from hpcbench.batch.site import Site
-from hpcbench.measure.environment import cores_allowed
+from staging.cores import cores_allowed
 from staging.errors import InputError
 
 
@@ -47,6 +49,8 @@ class Job:
     """
 
     name: str
+    mark: str
+    """Which study and run it is of, and a number that no other submission has: the scheduler keeps it."""
     title: str
     """One line for people, on top of the script."""
     folder: Path
@@ -133,7 +137,8 @@ def make_job(
     at_least("--attempts", request.attempts, 1)
     seconds = job_time_s(site, request)
     return Job(
-        name="hpcbench", title=title, folder=folder.absolute(), work_dir=Path.cwd(), command=command,
+        name="hpcbench", mark=new_mark(folder), title=title, folder=folder.absolute(), work_dir=Path.cwd(),
+        command=command,
         arguments=arguments, nodes=at_least("--nodes", request.nodes, 1), ranks_per_node=ranks, cores_per_rank=cores,
         gpus_per_rank=gpus, memory_gib=memory_gib(site, request), time_s=seconds, account=request.account,
         queue=request.queue or site.queue, qos=request.qos or site.qos,
@@ -143,6 +148,14 @@ def make_job(
         local_path=check_variables("--local-path", request.local_path or site.local_path), stages=stages,
         warn_s=request.warn_s, attempts=request.attempts,
     )  # fmt: skip
+
+
+def new_mark(folder: Path) -> str:
+    """Such as ``hpcbench:cosmoflow-strong/n0002-r1:1f9c22ab``: study and run of the folder, and a random number."""
+    parts = folder.absolute().parts
+    study = parts[-3] if parts[-2:-1] == ("runs",) and len(parts) > 3 else parts[-2]
+    name = re.sub(r"[^A-Za-z0-9._/-]", "_", f"{study}/{folder.name}")
+    return f"hpcbench:{name[-80:]}:{secrets.token_hex(4)}"
 
 
 def ranks_per_node(site: Site, request: JobRequest) -> int:

@@ -30,7 +30,7 @@ def job_energy_j(job: JobHandle) -> float | None:
         return None
     done = ask(["sacct", "--noheader", "--parsable2", f"--jobs={job.job_id}", "--format=JobID,ConsumedEnergyRaw"],
                job.folder)  # fmt: skip
-    joules = parse_energy(done.stdout) if done.returncode == 0 else None
+    joules = parse_energy(done.printed) if done.exit_code == 0 else None
     if joules is not None:
         write_atomic(kept, json.dumps({"joules": joules, "source": "sacct ConsumedEnergyRaw"}) + "\n")
     return joules

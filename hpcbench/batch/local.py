@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from hpcbench.batch.job import Job
-from hpcbench.batch.site import Site
-from hpcbench.batch.state import State
+from collections.abc import Sequence
 
+from hpcbench.batch.job import Job
+from hpcbench.batch.scheduler import Ask, JobStatus, Known, Reply, UnreachableError
+from hpcbench.batch.site import Site
+
+TITLE = "none"
 PREFIX = "#"
 SHELL = "/bin/bash"
 COMMAND = "bash"
 JOB_ID = '"$$"'
+JOB_VARIABLE = ""
 ATTEMPT = "${HPCBENCH_ATTEMPT:-1}"
 WARNS = False
+READS_INPUT = False
 
 
 def directives(job: Job, site: Site) -> list[str]:
@@ -19,29 +24,44 @@ def directives(job: Job, site: Site) -> list[str]:
     return []
 
 
-def again() -> list[str]:
+def resubmit_lines() -> list[str]:
     """Shell lines that start the script once more."""
-    return ['HPCBENCH_ATTEMPT=$((attempt + 1)) exec bash "$run/job.sh"']
+    return ['HPCBENCH_ATTEMPT=$((attempt + 1)) exec bash "$run/job.sh" "$@"']
 
 
-def submit_command(script: str) -> list[str]:
+def submit_command(script: str, mark: str) -> list[str]:
     """A shell that starts the script in a session of its own, and prints its process number."""
-    return ["bash", "-c", 'setsid nohup bash "$1" > job.log 2>&1 < /dev/null & echo "$!"', "submit", script]
+    start = 'setsid nohup bash "$1" "$2" > job.log 2>&1 < /dev/null & echo "$!"'
+    return ["bash", "-c", start, "submit", script, mark]
 
 
 def parse_id(printed: str) -> str:
     """The process number."""
-    return printed.strip()
+    return printed.strip() if printed.strip().isdigit() else ""
 
 
-def state_commands(job_id: str) -> list[list[str]]:
-    """Whether the process is there; how it ended stands in the run folder."""
-    return [["ps", "--no-headers", "-o", "stat=", "-p", job_id]]
+def is_refusal(reply: Reply) -> bool:
+    """A shell that could not start it."""
+    return reply.exit_code not in (0, None)
 
 
-def parse_state(printed: str) -> tuple[State, str] | None:
-    """A process that is there runs, unless nobody has taken up its end."""
-    return ("running", "") if printed.strip() and not printed.strip().startswith("Z") else None
+def query(job_ids: Sequence[str], ask: Ask) -> Known:
+    """Whether the processes are there; how they ended stands in the run folder."""
+    reply = ask(["ps", "--no-headers", "-o", "pid=,stat=", "-p", ",".join(job_ids)])
+    if reply.exit_code not in (0, 1):
+        raise UnreachableError(f"ps: {reply.words}")
+    rows = [line.split() for line in reply.printed.splitlines()]
+    # One whose end nobody has taken up has ended.
+    return {row[0]: JobStatus("running", "", "ps") for row in rows if len(row) > 1 and not row[1].startswith("Z")}
+
+
+def find(mark: str, ask: Ask) -> list[str]:
+    """By the last word of the command that processes run."""
+    reply = ask(["ps", "--no-headers", "-ww", "-eo", "pid=,args="])
+    if reply.exit_code != 0:
+        raise UnreachableError(f"ps: {reply.words}")
+    rows = [line.split() for line in reply.printed.splitlines()]
+    return [row[0] for row in rows if row[1:2] == ["bash"] and row[-1] == mark]
 
 
 def cancel_command(job_id: str) -> list[str]:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from hpcbench.batch.job import Job
+from hpcbench.batch.scheduler import Ask, JobState, JobStatus, Known, Reply, UnreachableError, lines_of
 from hpcbench.batch.site import Site
-from hpcbench.batch.state import State
 
+TITLE = "LSF"
 PREFIX = "#BSUB"
 SHELL = "/bin/bash"
 COMMAND = "bsub"
 JOB_ID = '"$LSB_JOBID"'
+JOB_VARIABLE = "LSB_JOBID"
 ATTEMPT = "${HPCBENCH_ATTEMPT:-1}"
 WARNS = False
+READS_INPUT = True
+"""Every version of LSF takes scripts from its input."""
 
 
 def directives(job: Job, site: Site) -> list[str]:
     """The lines for ``bsub``: whole nodes where jobs are launched with jsrun, slots on so many hosts otherwise."""
     minutes = -(-job.time_s // 60)
-    lines = [f"-J {job.name}", "-o job-%J.log", f"-W {minutes // 60}:{minutes % 60:02d}"]
+    lines = [f"-J {job.name}", f"-Jd {job.mark}", "-o job-%J.log", f"-W {minutes // 60}:{minutes % 60:02d}"]
     if site.launcher == "jsrun":
         lines.append(f"-nnodes {job.nodes}")
     else:
@@ -38,7 +43,7 @@ def directives(job: Job, site: Site) -> list[str]:
     return lines + list(site.directives)
 
 
-def again() -> list[str]:
+def resubmit_lines() -> list[str]:
     """Shell lines that submit the script once more; the new job waits for the end of this one."""
     return [
         'cd "$run"',
@@ -46,46 +51,67 @@ def again() -> list[str]:
     ]
 
 
-def submit_command(script: str) -> list[str]:
-    """The command that submits, in the folder of the script; every version of LSF takes scripts from its input."""
+def submit_command(script: str, mark: str) -> list[str]:
+    """See ``Scheduler``; the script carries the mark."""
     return ["bsub"]
-
-
-READS_INPUT = True
 
 
 def parse_id(printed: str) -> str:
     """``Job <123> is submitted to queue <normal>.``"""
     match = re.search(r"Job <(\d+)>", printed)
-    return match[1] if match else ""
+    return match[1] if match else printed.strip() if printed.strip().isdigit() else ""
 
 
-def state_commands(job_id: str) -> list[list[str]]:
-    """Jobs that ended lately are known, too."""
-    return [["bjobs", "-noheader", "-o", "stat exit_code exit_reason delimiter='|'", job_id]]
+UNHEARD = re.compile(r"not responding|timed? ?out|connection|LSF is down|communicat|daemon|try again", re.IGNORECASE)
+"""In what commands say when LSF did not hear them, or its answer was lost."""
 
 
-STATES: dict[str, State] = {
+def is_refusal(reply: Reply) -> bool:
+    """``bsub`` ends with 255 and "Job not submitted."."""
+    said = reply.errors + reply.printed
+    return reply.exit_code not in (0, None) and "not submitted" in said and UNHEARD.search(said) is None
+
+
+STATES: dict[str, JobState] = {
     "PEND": "waiting", "PROV": "waiting", "WAIT": "waiting", "PSUSP": "waiting", "SSUSP": "waiting", "USUSP": "waiting",
     "RUN": "running", "DONE": "done",
 }  # fmt: skip
+UNKNOWN_ID = re.compile(r"Job <(\d+)> is not found")
 
 
-def parse_state(printed: str) -> tuple[State, str] | None:
-    """State and reason from ``bjobs``; LSF tells ends apart in the reason alone."""
-    parts = [each.strip() for each in printed.strip().split("|")]
-    if parts[0] in STATES:
-        return STATES[parts[0]], ""
-    if parts[0] != "EXIT" or len(parts) < 3:
+def query(job_ids: Sequence[str], ask: Ask) -> Known:
+    """From ``bjobs``, jobs that ended lately included. It names ids that it does not know, and ends with 255."""
+    reply = ask(["bjobs", "-noheader", "-o", "jobid stat exit_code exit_reason delimiter='|'", *job_ids])
+    named = set(UNKNOWN_ID.findall(reply.errors + reply.printed))
+    known = {parts[0]: found for parts in lines_of(reply) if (found := status(parts)) is not None}
+    silent = [each for each in job_ids if each not in known and each not in named]
+    if silent:
+        raise UnreachableError(f"bjobs: {reply.words[:200]}")
+    return {each: known[each] for each in job_ids if each in known}
+
+
+def status(parts: Sequence[str]) -> JobStatus | None:
+    """Of one line; LSF tells ends apart in the reason alone."""
+    if len(parts) > 1 and parts[1] in STATES:
+        return JobStatus(STATES[parts[1]], "", "bjobs")
+    if len(parts) < 4 or parts[1] != "EXIT":
         return None
-    code, reason = parts[1], parts[2]
+    code, reason = parts[2], parts[3]
     if "TERM_RUNLIMIT" in reason:
-        return "time limit", reason
+        return JobStatus("time limit", reason, "bjobs")
     if "TERM_OWNER" in reason or "TERM_ADMIN" in reason:
-        return "cancelled", reason
-    return "failed", f"exit code {code}" + (f", {reason}" if reason not in ("", "-") else "")
+        return JobStatus("cancelled", reason, "bjobs")
+    return JobStatus("failed", f"exit code {code}" + (f", {reason}" if reason not in ("", "-") else ""), "bjobs")
+
+
+def find(mark: str, ask: Ask) -> list[str]:
+    """By the description of jobs, ended ones included."""
+    reply = ask(["bjobs", "-a", "-noheader", "-o", "jobid job_description delimiter='|'"])
+    if reply.exit_code != 0 and "No job found" not in reply.errors + reply.printed:
+        raise UnreachableError(f"bjobs: {reply.words}")
+    return sorted((parts[0] for parts in lines_of(reply) if parts[-1] == mark), key=int)
 
 
 def cancel_command(job_id: str) -> list[str]:
-    """The command that cancels."""
+    """See ``Scheduler``."""
     return ["bkill", job_id]

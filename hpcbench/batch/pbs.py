@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
+from typing import Any
 
 from hpcbench.batch.job import Job
+from hpcbench.batch.scheduler import Ask, JobState, JobStatus, Known, Reply, UnreachableError
 from hpcbench.batch.shell_quoting import clock
 from hpcbench.batch.site import Site
-from hpcbench.batch.state import State
 
+TITLE = "PBS"
 PREFIX = "#PBS"
 SHELL = "/bin/bash -l"  # the job does not get the environment of who submits it
 COMMAND = "qsub"
 JOB_ID = '"${PBS_JOBID%%.*}"'
+JOB_VARIABLE = "PBS_JOBID"
 ATTEMPT = "${HPCBENCH_ATTEMPT:-1}"
 WARNS = False
+READS_INPUT = False
 
 
 def directives(job: Job, site: Site) -> list[str]:
@@ -26,7 +32,7 @@ def directives(job: Job, site: Site) -> list[str]:
         chunk += f":ngpus={job.gpus_per_node}" if job.gpus_per_node else ""
     chunk += f":mem={job.memory_gib}gb" if job.memory_gib is not None else ""
     chunk += f":{job.constraint}" if job.constraint else ""
-    lines = [f"-N {job.name}", f"-l {chunk}", f"-l walltime={clock(job.time_s)}"]
+    lines = [f"-N {job.name}", f"-v HPCBENCH_MARK={job.mark}", f"-l {chunk}", f"-l walltime={clock(job.time_s)}"]
     lines += ["-l place=scatter:excl" if site.whole_nodes else "-l place=scatter", "-j oe", "-r y"]
     lines += [f"-A {job.account}"] if job.account else []
     # A reservation is a queue of its own.
@@ -36,55 +42,101 @@ def directives(job: Job, site: Site) -> list[str]:
     return lines + list(site.directives)
 
 
-def again() -> list[str]:
+def resubmit_lines() -> list[str]:
     """Shell lines that submit the script once more, as a job that waits for the end of this one."""
     return [
         'cd "$run"',
-        'qsub -v HPCBENCH_ATTEMPT=$((attempt + 1)) -W depend=afterany:"$PBS_JOBID" job.sh | tee job-id',
+        'variables="HPCBENCH_ATTEMPT=$((attempt + 1)),HPCBENCH_MARK=${HPCBENCH_MARK:-}"',
+        'qsub -v "$variables" -W depend=afterany:"$PBS_JOBID" job.sh | tee job-id',
     ]
 
 
-def submit_command(script: str) -> list[str]:
-    """The command that submits, in the folder of the script."""
+def submit_command(script: str, mark: str) -> list[str]:
+    """See ``Scheduler``; the script carries the mark."""
     return ["qsub", script]
 
 
 def parse_id(printed: str) -> str:
     """``123.server``, as it is."""
-    return printed.strip().splitlines()[-1].strip()
+    last = (printed.strip().splitlines() or [""])[-1].strip()
+    return last if last[:1].isdigit() else ""
 
 
-def state_commands(job_id: str) -> list[list[str]]:
-    """Ended jobs are asked for, too."""
-    return [["qstat", "-x", "-f", "-F", "json", job_id]]
+UNHEARD = re.compile(
+    r"cannot connect|connection|timed? ?out|no server|not respond|communicat|end of file|errno", re.IGNORECASE
+)
+"""In what commands say when the server did not hear them, or its answer was lost."""
 
 
-STATES: dict[str, State] = {
+def is_refusal(reply: Reply) -> bool:
+    """``qsub`` ends with another code than 0 and says why; of a lost connection it does, too."""
+    return reply.exit_code not in (0, None) and bool(reply.errors.strip()) and UNHEARD.search(reply.errors) is None
+
+
+STATES: dict[str, JobState] = {
     "Q": "waiting", "H": "waiting", "W": "waiting", "T": "waiting", "M": "waiting", "S": "waiting", "U": "waiting",
     "B": "running", "R": "running", "E": "running",
 }  # fmt: skip
 CANCELLED, OVER_TIME = 271, -29
 """Exit codes of PBS: 256 + SIGTERM, and a job that was killed over its time limit (JOB_EXEC_KILL_WALLTIME)."""
+UNKNOWN_ID = re.compile(r"unknown job id:? *(\S*)", re.IGNORECASE)
 
 
-def parse_state(printed: str) -> tuple[State, str] | None:
-    """State and reason from ``qstat``."""
+def query(job_ids: Sequence[str], ask: Ask) -> Known:
+    """From ``qstat``, ended jobs included. It names ids that it does not know, and ends with 153 for them."""
+    reply = ask(["qstat", "-x", "-f", "-F", "json", *job_ids])
+    named = {number(found) for found in UNKNOWN_ID.findall(reply.errors)}
+    if reply.exit_code != 0 and not named:
+        raise UnreachableError(f"qstat: {reply.words}")
+    found = {number(name): status(job) for name, job in jobs_of(reply).items()}
+    known = {each: found[number(each)] for each in job_ids if number(each) in found}
+    silent = [each for each in job_ids if each not in known and number(each) not in named]
+    if silent:
+        raise UnreachableError(f"qstat says nothing of job {silent[0]}: {reply.words[:200]}")
+    return {job_id: found for job_id, found in known.items() if found is not None}
+
+
+def number(job_id: str) -> str:
+    """``123`` of ``123.server``."""
+    return job_id.split(".", maxsplit=1)[0]
+
+
+def jobs_of(reply: Reply) -> dict[str, Any]:
+    """Jobs by id."""
     try:
-        jobs = json.loads(printed).get("Jobs") or {}
-    except (json.JSONDecodeError, AttributeError):
-        return None
-    for found in jobs.values():
-        letter, code = found.get("job_state", ""), found.get("Exit_status")
-        if letter in STATES:
-            return STATES[letter], str(found.get("comment", "")) if STATES[letter] == "waiting" else ""
-        if letter in ("F", "X"):
-            if code is None:
-                return "cancelled", "before it ran"
-            ends: dict[int, State] = {0: "done", CANCELLED: "cancelled", OVER_TIME: "time limit"}
-            return ends.get(int(code), "failed"), "" if code == 0 else f"exit code {code}"
-    return None
+        found = json.loads(reply.printed or "{}").get("Jobs") or {}
+    except (json.JSONDecodeError, AttributeError) as error:
+        raise UnreachableError(f"qstat: {reply.words[:200]}") from error
+    return dict(found)
+
+
+def status(job: dict[str, Any]) -> JobStatus:
+    """Of one job as ``qstat`` describes it."""
+    letter, code = job.get("job_state", ""), job.get("Exit_status")
+    if letter in STATES:
+        return JobStatus(STATES[letter], str(job.get("comment", "")) if STATES[letter] == "waiting" else "", "qstat")
+    if code is None:
+        return JobStatus("cancelled", "before it ran", "qstat")
+    ends: dict[int, JobState] = {0: "done", CANCELLED: "cancelled", OVER_TIME: "time limit"}
+    return JobStatus(ends.get(int(code), "failed"), "" if code == 0 else f"exit code {code}", "qstat")
+
+
+def find(mark: str, ask: Ask) -> list[str]:
+    """By a variable of jobs in the queue, or ended."""
+    reply = ask(["qstat", "-x", "-f", "-F", "json"])
+    if reply.exit_code != 0:
+        raise UnreachableError(f"qstat: {reply.words}")
+    marked = [name for name, job in jobs_of(reply).items() if has_mark(job.get("Variable_List"), mark)]
+    return sorted(marked, key=lambda name: int(re.sub(r"\D", "", number(name)) or 0))
+
+
+def has_mark(variables: Any, mark: str) -> bool:
+    """Whether a job has the variable; as a text in some versions, as names and values in others."""
+    if isinstance(variables, dict):
+        return bool(variables.get("HPCBENCH_MARK") == mark)
+    return f"HPCBENCH_MARK={mark}" in str(variables).split(",")
 
 
 def cancel_command(job_id: str) -> list[str]:
-    """The command that cancels."""
+    """See ``Scheduler``."""
     return ["qdel", job_id]

@@ -22,20 +22,22 @@ from __future__ import annotations
 import textwrap
 from dataclasses import replace
 from pathlib import PurePath
-from types import ModuleType
 
 from hpcbench import __version__
 from hpcbench.batch.job import Job
 from hpcbench.batch.launchers import LAUNCHERS
+from hpcbench.batch.scheduler import Scheduler
 from hpcbench.batch.shell_quoting import clock, expanded, quoted
 from hpcbench.batch.site import Site
 from staging.ranks.signals import WARNING_VARIABLE
 
+NEWEST_ID = "job-id"
+"""File of the run folder that has the id of the job of the last attempt."""
 STOPPED = 138
 """Exit code of a run that SIGUSR1 has stopped at a checkpoint."""
 
 
-def job_script(job: Job, site: Site, scheduler: ModuleType) -> str:
+def job_script(job: Job, site: Site, scheduler: Scheduler) -> str:
     """The whole script."""
     head = [f"#!{scheduler.SHELL}", *(f"{scheduler.PREFIX} {line}" for line in scheduler.directives(job, site)), ""]
     parts = [
@@ -56,7 +58,7 @@ def about(job: Job, site: Site) -> list[str]:
     return [f"# {line}" for text in lines for line in textwrap.wrap(text, 110)]
 
 
-def place(job: Job, site: Site, scheduler: ModuleType) -> list[str]:
+def place(job: Job, site: Site, scheduler: Scheduler) -> list[str]:
     """Where, and the attempt number."""
     return [
         "set -euo pipefail",
@@ -64,6 +66,7 @@ def place(job: Job, site: Site, scheduler: ModuleType) -> list[str]:
         f"run={quoted(job.folder)}",
         f"job_id={scheduler.JOB_ID}",
         f"attempt={scheduler.ATTEMPT}",
+        f'echo "$job_id" > "$run/{NEWEST_ID}"',
         f"cd {quoted(job.work_dir)}",
     ]
 
@@ -118,7 +121,7 @@ def doctor(job: Job) -> list[str]:
     ]
 
 
-def training(job: Job, scheduler: ModuleType) -> list[str]:
+def training(job: Job, scheduler: Scheduler) -> list[str]:
     """The run, from its last checkpoint if it has one."""
     settings = ['--run-dir "$run"', "--resume-or-start"]
     if not any(word.startswith("--parallel.threads") for word in job.arguments):
@@ -138,7 +141,7 @@ def training(job: Job, scheduler: ModuleType) -> list[str]:
     ]
 
 
-def ending(job: Job, scheduler: ModuleType) -> list[str]:
+def ending(job: Job, scheduler: Scheduler) -> list[str]:
     """Leave the nodes as they were, and start again if the time was over."""
     lines = []
     if job.stages and job.simulated_nodes is not None:
@@ -148,7 +151,7 @@ def ending(job: Job, scheduler: ModuleType) -> list[str]:
         lines = ['"${launch_per_node[@]}" "${hpcbench[@]}" stage --clean "$local_path" || true']
         if "{" not in job.local_path:  # else it is another folder on each node, which only hpcbench fills in
             lines.append('"${launch_per_node[@]}" rmdir "$local_path" || true')
-    again = [f"    {line}" for line in scheduler.again()]
+    again = [f"    {line}" for line in scheduler.resubmit_lines()]
     return [
         *lines,
         f'if [ "$status" -eq {STOPPED} ] && [ "$attempt" -lt {job.attempts} ]; then',

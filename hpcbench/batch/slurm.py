@@ -1,27 +1,31 @@
-"""Slurm: ``sbatch``, ``squeue``, ``sacct``, ``scontrol``."""
+"""Slurm: ``sbatch``, ``squeue``, ``sacct``, ``scancel``."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from hpcbench.batch.job import Job
+from hpcbench.batch.scheduler import Ask, JobState, JobStatus, Known, Reply, UnreachableError, lines_of
 from hpcbench.batch.shell_quoting import clock
 from hpcbench.batch.site import Site
-from hpcbench.batch.state import State
 
+TITLE = "Slurm"
 PREFIX = "#SBATCH"
 SHELL = "/bin/bash"
 COMMAND = "sbatch"
 JOB_ID = '"$SLURM_JOB_ID"'
+JOB_VARIABLE = "SLURM_JOB_ID"
 ATTEMPT = "$((${SLURM_RESTART_COUNT:-0} + 1))"
 WARNS = True
-"""Whether the scheduler itself sends the signal before the time limit."""
+READS_INPUT = False
 
 
 def directives(job: Job, site: Site) -> list[str]:
     """The lines for ``sbatch``. The signal goes to the ranks and not to the script."""
     lines = [
-        f"--job-name={job.name}", "--output=job-%j.log", "--open-mode=append", f"--nodes={job.nodes}",
+        f"--job-name={job.name}", f"--comment={job.mark}", "--output=job-%j.log", "--open-mode=append",
+        f"--nodes={job.nodes}",
         f"--ntasks-per-node={job.ranks_per_node}", f"--cpus-per-task={job.cores_per_rank * site.node.threads_per_core}",
         f"--time={clock(job.time_s)}", f"--signal=USR1@{job.warn_s}", "--requeue",
     ]  # fmt: skip
@@ -40,31 +44,36 @@ def directives(job: Job, site: Site) -> list[str]:
     return lines + [f"--{option}={value}" for option, value in named.items() if value] + list(site.directives)
 
 
-def again() -> list[str]:
+def resubmit_lines() -> list[str]:
     """Shell lines that start the job once more; it keeps its number."""
     return ['scontrol requeue "$SLURM_JOB_ID"', "sleep 60  # until Slurm ends this attempt"]
 
 
-def submit_command(script: str) -> list[str]:
-    """The command that submits, in the folder of the script."""
+def submit_command(script: str, mark: str) -> list[str]:
+    """See ``Scheduler``; the script carries the mark."""
     return ["sbatch", "--parsable", script]
 
 
 def parse_id(printed: str) -> str:
     """The number of the job: ``123`` or ``123;cluster``."""
-    return printed.strip().splitlines()[-1].split(";")[0]
+    last = (printed.strip().splitlines() or [""])[-1].split(";")[0]
+    return last if last.isdigit() else ""
 
 
-def state_commands(job_id: str) -> list[list[str]]:
-    """What to ask in turn, until one answers: queue, accounting, and the controller's memory of the last minutes."""
-    return [
-        ["squeue", "--noheader", f"--jobs={job_id}", "--states=all", "--format=%T %r"],
-        ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job_id}", "--format=State,ExitCode"],
-        ["scontrol", "show", "job", job_id],
-    ]
+UNHEARD = re.compile(
+    r"timed out|unable to contact|connect|communicat|zero bytes|not respond|standby|temporarily|try again|broken pipe|"
+    r"message (receive|send)|end of file|insane",
+    re.IGNORECASE,
+)
+"""In what commands say when the controller did not hear them, or its answer was lost."""
 
 
-STATES: dict[str, State] = {
+def is_refusal(reply: Reply) -> bool:
+    """``sbatch`` ends with 1 and says why; of a message that was lost it does, too, and the job may be queued."""
+    return reply.exit_code not in (0, None) and "error" in reply.errors and UNHEARD.search(reply.errors) is None
+
+
+STATES: dict[str, JobState] = {
     **dict.fromkeys(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD"), "waiting"),
     **dict.fromkeys(("SPECIAL_EXIT", "SUSPENDED"), "waiting"),
     **dict.fromkeys(("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED", "RESIZING"), "running"),
@@ -72,20 +81,57 @@ STATES: dict[str, State] = {
     **dict.fromkeys(("TIMEOUT", "DEADLINE"), "time limit"),
     "COMPLETED": "done", "CANCELLED": "cancelled", "PREEMPTED": "preempted",
 }  # fmt: skip
-CONTROLLER = re.compile(r"JobState=(\S+) Reason=(\S+)")
-QUEUE = re.compile(r"\s*([A-Z_]+)[^\s|]*(?:[^|\n]*\||\s+)(.*)")
-"""Of ``squeue`` (``PENDING Resources``) and of ``sacct`` (``CANCELLED by 0|0:0``)."""
+UNKNOWN_ID = "Invalid job id specified"
+NO_ACCOUNTING = re.compile(r"accounting storage is disabled|accounting_storage/none", re.IGNORECASE)
 
 
-def parse_state(printed: str) -> tuple[State, str] | None:
-    """State and reason from the answer of any of ``state_commands``; ``None`` where it says nothing."""
-    match = CONTROLLER.search(printed) or QUEUE.match(printed)
-    if match is None or match[1] not in STATES:
-        return None
-    reason = match[2].strip()
-    return STATES[match[1]], "" if reason in ("None", "0:0") else reason
+def query(job_ids: Sequence[str], ask: Ask) -> Known:
+    """From the queue, which has jobs for some minutes after their end, and from the accounting.
+
+    ``squeue`` leaves out an unknown id among several, and ends with 1 for one alone.
+    """
+    command = ["squeue", "--noheader", "--states=all", "--format=%i|%T|%r", f"--jobs={','.join(job_ids)}"]
+    reply = ask(command)
+    if reply.exit_code != 0 and UNKNOWN_ID not in reply.errors:
+        raise UnreachableError(f"squeue: {reply.words}")
+    known = parse(reply, "squeue")
+    left = [each for each in job_ids if each not in known]
+    return known | accounted(left, ask) if left else known
+
+
+def accounted(job_ids: Sequence[str], ask: Ask) -> Known:
+    """What the accounting knows of jobs that the queue has forgotten; nothing where a machine has none."""
+    command = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State,ExitCode"]
+    try:
+        reply = ask([*command, f"--jobs={','.join(job_ids)}"])
+    except UnreachableError:
+        return {}
+    if reply.exit_code == 0:
+        return parse(reply, "sacct")
+    if NO_ACCOUNTING.search(reply.errors):
+        return {}
+    raise UnreachableError(f"sacct: {reply.words}")
+
+
+def parse(reply: Reply, source: str) -> Known:
+    """Lines of ``squeue`` (``17|PENDING|Resources``) and of ``sacct`` (``17|CANCELLED by 1000|0:15``)."""
+    known: Known = {}
+    for parts in lines_of(reply):
+        word = re.match(r"[A-Z_]*", parts[1])[0] if len(parts) > 2 else ""  # type: ignore[index]
+        if word in STATES:
+            reason = "" if parts[2] in ("None", "0:0") else parts[2]
+            known[parts[0]] = JobStatus(STATES[word], reason, source)
+    return known
+
+
+def find(mark: str, ask: Ask) -> list[str]:
+    """By the comment of jobs in the queue."""
+    reply = ask(["squeue", "--noheader", "--me", "--states=all", "--sort=i", "--format=%i|%k"])
+    if reply.exit_code != 0:
+        raise UnreachableError(f"squeue: {reply.words}")
+    return [parts[0] for parts in lines_of(reply) if parts[-1] == mark]
 
 
 def cancel_command(job_id: str) -> list[str]:
-    """The command that cancels."""
+    """See ``Scheduler``."""
     return ["scancel", job_id]

@@ -1,52 +1,67 @@
-"""Hands a job to its scheduler, and asks how it stands: by the scheduler's own commands, else by the run folder."""
+"""Hands a job to its scheduler, asks for its status, and cancels it.
+
+What is about to be submitted is written down first, into ``job.json`` of the run folder, without an id. Only an
+explicit refusal removes it. Where the answer is lost (this process was killed, or the scheduler did not answer) the
+job may or may not be in the queue: it is found again by a mark that it carries, or by the id that its script writes
+into the folder, and until then nothing is submitted for this folder.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
-from dataclasses import dataclass
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from hpcbench.batch.job import Job
+from hpcbench.batch.scheduler import JobState, JobStatus, Known, Reply, UnreachableError
 from hpcbench.batch.schedulers import SCHEDULERS
-from hpcbench.batch.script import job_script
+from hpcbench.batch.script import NEWEST_ID, job_script
 from hpcbench.batch.site import Site
-from hpcbench.batch.state import State
 from hpcbench.results.run_folder import RunFolder, write_atomic
+from staging.atomic import make_folder, sync_file, sync_folder
 from staging.errors import DataError, InputError
 from staging.formats.regular import read_text
 
-SCRIPT, RECORD, NEWEST_ID = "job.sh", "job.json", "job-id"
+SCRIPT, RECORD = "job.sh", "job.json"
 LIMIT_S = 60
 """How long a scheduler may take to answer."""
+SETTLED_S = 300
+"""A submission without an answer may reach the queue so much later, when every message has timed out."""
+MOST_IDS = 500
+"""Jobs in one question: command lines have an end."""
 
 
 @dataclass(frozen=True)
 class JobHandle:
-    """A job that was handed to a scheduler."""
+    """A job that was handed to a scheduler, or may have been."""
 
     folder: Path
     scheduler: str
     job_id: str
+    """Empty where the scheduler's answer was lost."""
     site: str
+    mark: str = ""
+    """What the job carries, to be found again."""
+    asked: float = 0.0
+    """When it was submitted, in seconds since 1970."""
 
 
-@dataclass(frozen=True)
-class JobStatus:
-    """How a job stands."""
-
-    state: State
-    reason: str = ""
-    told_by: str = ""
-    """The command that told it, or ``run folder``."""
+class UnansweredError(InputError):
+    """It is not known whether a job is in the queue; nothing was removed."""
 
 
 def submit(job: Job, site: Site) -> JobHandle:
     """Write the script into the run folder and submit it there.
 
-    Raises ``InputError`` where there is no such scheduler, the folder holds something already, or the job is refused.
+    Raises ``InputError`` where there is no such scheduler, the folder holds something already, or the job is refused,
+    which leaves the folder empty; ``UnansweredError`` where the answer was lost.
     """
     scheduler = SCHEDULERS[site.scheduler]
     if shutil.which(scheduler.COMMAND) is None:
@@ -54,38 +69,64 @@ def submit(job: Job, site: Site) -> JobHandle:
             f"site {site.name} has {site.scheduler}, but '{scheduler.COMMAND}' is not on PATH; submit on a login node, "
             "or look at the script with --dry-run"
         )
-    write_script(job, site)
-    command = scheduler.submit_command(SCRIPT)
-    reads_input = getattr(scheduler, "READS_INPUT", False)
-    done = ask(command, job.folder, (job.folder / SCRIPT).read_text(encoding="utf-8") if reads_input else "")
-    job_id = scheduler.parse_id(done.stdout) if done.returncode == 0 else ""
-    if not job_id:
-        said = " ".join((done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").split())
-        (job.folder / SCRIPT).unlink()
-        raise InputError(f"{command[0]} refused the job: {said}; change the job, or the profile of site {site.name}")
     record = {
-        "job_id": job_id, "scheduler": site.scheduler, "site": site.name, "nodes": job.nodes,
+        "job_id": None, "mark": job.mark, "scheduler": site.scheduler, "site": site.name, "nodes": job.nodes,
         "ranks_per_node": job.ranks_per_node, "cores_per_rank": job.cores_per_rank, "gpus_per_rank": job.gpus_per_rank,
         "time_s": job.time_s, "submitted": datetime.now(UTC).isoformat(timespec="seconds"),
     }  # fmt: skip
-    write_atomic(job.folder / RECORD, json.dumps(record, indent=2) + "\n")
-    return JobHandle(job.folder, site.scheduler, job_id, site.name)
-
-
-def write_script(job: Job, site: Site) -> Path:
-    """The script in a run folder that has none. Raises ``InputError`` where it has, or cannot be made."""
     try:
-        job.folder.mkdir(parents=True, exist_ok=True)
-        if any(job.folder.iterdir()):
-            raise InputError(f"run folder {job.folder} exists and is not empty; give another --run-dir")
-        path = job.folder / SCRIPT
-        write_atomic(path, job_script(job, site, SCHEDULERS[site.scheduler]))
-        path.chmod(0o755)
+        prepare(job, site, record)
     except OSError as error:
         raise InputError(
             f"run folder {job.folder} cannot be made ({error.strerror}); give another --run-dir"
         ) from error
-    return path
+    command = scheduler.submit_command(SCRIPT, job.mark)
+    reply = ask(command, job.folder, (job.folder / SCRIPT).read_text(encoding="utf-8") if scheduler.READS_INPUT else "")
+    if scheduler.is_refusal(reply):
+        (job.folder / RECORD).unlink()
+        (job.folder / SCRIPT).unlink()
+        raise InputError(
+            f"{command[0]} refused the job: {reply.words}; change the job, or the profile of site {site.name}"
+        )
+    job_id = scheduler.parse_id(reply.printed) if reply.exit_code == 0 else ""
+    if not job_id:
+        raise UnansweredError(
+            f"{command[0]} did not say whether it took the job ({reply.words}); see: hpcbench jobs {job.folder}"
+        )
+    write_atomic(job.folder / RECORD, json.dumps(record | {"job_id": job_id}, indent=2) + "\n")
+    return read_job(job.folder)
+
+
+def prepare(job: Job, site: Site, record: dict[str, Any]) -> None:
+    """Take the folder by ``record``, then write the script. Raises ``InputError`` for a folder that is taken."""
+    make_folder(job.folder)
+    if (job.folder / RECORD).exists():
+        before, status = settled(read_job(job.folder))
+        if status is not None and status.state == "lost":
+            (before.folder / RECORD).unlink()
+    taken = InputError(f"run folder {job.folder} exists and is not empty; give another --run-dir")
+    if not is_unused(job.folder):
+        raise taken
+    part = job.folder / f".{RECORD}.{os.getpid()}.{job.mark[-8:]}"
+    try:
+        part.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        sync_file(part)
+        os.link(part, job.folder / RECORD)  # fails where another process was faster
+        sync_folder(job.folder)
+    except FileExistsError:
+        raise taken from None
+    finally:
+        part.unlink(missing_ok=True)
+    path = job.folder / SCRIPT
+    write_atomic(path, job_script(job, site, SCHEDULERS[site.scheduler]))
+    path.chmod(0o755)
+
+
+def is_unused(folder: Path) -> bool:
+    """Whether a folder is empty, or holds what a submission left that was killed before it took the folder."""
+    return not folder.exists() or all(
+        path.name == SCRIPT or path.name.startswith((f".{SCRIPT}.", f".{RECORD}.")) for path in folder.iterdir()
+    )
 
 
 def read_job(folder: Path) -> JobHandle:
@@ -94,55 +135,106 @@ def read_job(folder: Path) -> JobHandle:
     try:
         record = json.loads(read_text(path))
         scheduler = SCHEDULERS[record["scheduler"]]
-        job_id = str(record["job_id"])
+        job_id = str(record["job_id"] or "")
         newest = folder / NEWEST_ID
         if newest.exists():
             job_id = scheduler.parse_id(read_text(newest)) or job_id
-        return JobHandle(folder, record["scheduler"], job_id, record["site"])
+        asked = datetime.fromisoformat(record["submitted"]).timestamp()
+        return JobHandle(folder, record["scheduler"], job_id, record["site"], str(record.get("mark", "")), asked)
     except OSError:
         raise InputError(f"{folder} holds no {RECORD}; give the run folder of a job that was submitted") from None
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(path, f"is damaged ({error})", "ask the scheduler itself") from None
 
 
-def standing(job: JobHandle) -> JobStatus:
-    """How the job stands. Commands that are missing or fail say nothing."""
+def job_status(job: JobHandle) -> JobStatus:
+    """The status of one job; see ``job_statuses``."""
+    return job_statuses([job])[0]
+
+
+def job_statuses(jobs: Sequence[JobHandle]) -> list[JobStatus]:
+    """The status of each job, by one question to each scheduler (of at most 500 jobs).
+
+    A job that its scheduler has forgotten is judged by its folder. ``unknown`` where the scheduler cannot be asked, or
+    a submission is without an answer and too young to be given up.
+    """
+    found: dict[Path, JobStatus] = {}
+    for name in dict.fromkeys(job.scheduler for job in jobs):
+        own = [settled(job) for job in jobs if job.scheduler == name]
+        found |= {job.folder: each for job, each in own if each is not None}
+        found |= queried(name, [job for job, each in own if each is None])
+    return [found[job.folder] for job in jobs]
+
+
+def settled(job: JobHandle) -> tuple[JobHandle, JobStatus | None]:
+    """The job with its id; where it has none and cannot be found, its status instead."""
+    if job.job_id:
+        return job, None
     scheduler = SCHEDULERS[job.scheduler]
-    for command in scheduler.state_commands(job.job_id):
-        if shutil.which(command[0]) is None:
-            continue
-        done = ask(command, job.folder)
-        found = scheduler.parse_state(done.stdout) if done.returncode == 0 else None
-        if found is not None:
-            return JobStatus(found[0], found[1], command[0])
-    return by_folder(job.folder)
+    if not (job.folder / SCRIPT).exists():
+        return job, JobStatus("lost", "never submitted")
+    try:
+        ids = scheduler.find(job.mark, lambda command: ask(command, job.folder))
+    except UnreachableError as error:
+        return job, JobStatus("unknown", f"submitted without an answer, and {scheduler.TITLE} cannot be asked: {error}")
+    if ids:
+        record = json.loads(read_text(job.folder / RECORD))
+        write_atomic(job.folder / RECORD, json.dumps(record | {"job_id": ids[-1]}, indent=2) + "\n")
+        return replace(job, job_id=ids[-1]), None
+    left = job.asked + SETTLED_S - time.time()
+    if left > 0:
+        reason = f"submitted without an answer; no queue has it, which is certain in {left:.0f} s"
+        return job, JobStatus("unknown", reason)
+    return job, JobStatus("lost", "never reached the queue")
+
+
+def queried(name: str, jobs: Sequence[JobHandle]) -> dict[Path, JobStatus]:
+    """What the scheduler ``name`` says of jobs with ids; of those that it has forgotten, what their folders say."""
+    found: dict[Path, JobStatus] = {}
+    for start in range(0, len(jobs), MOST_IDS):
+        some = jobs[start : start + MOST_IDS]
+        try:
+            known: Known = SCHEDULERS[name].query([job.job_id for job in some], ask)
+        except UnreachableError as error:
+            reason = f"{SCHEDULERS[name].TITLE} cannot be asked: {error}"
+            found |= {job.folder: JobStatus("unknown", reason) for job in some}
+        else:
+            found |= {job.folder: known.get(job.job_id) or by_folder(job.folder) for job in some}
+    return found
 
 
 def by_folder(path: Path) -> JobStatus:
     """What the run itself left to tell."""
     folder = RunFolder(path)
     if not folder.summary.exists():
-        return JobStatus("unknown", "the scheduler knows it no more, and the run left no summary")
+        return JobStatus("lost", "the scheduler no longer knows it, and the run left no summary")
     summary = folder.read_summary()
-    state: State = "done" if summary.status in ("success", "target_not_reached") else "failed"
-    return JobStatus(state, "" if state == "done" else summary.status, "run folder")
+    state: JobState = "done" if summary.status in ("success", "target_not_reached") else "failed"
+    return JobStatus(state, "" if state == "done" else summary.reason or summary.status, "run folder")
 
 
 def cancel(job: JobHandle) -> None:
     """Ask the scheduler to end the job. Raises ``InputError`` if it does not take it."""
+    job, status = settled(job)
+    if status is not None:
+        raise InputError(f"the job of {job.folder} cannot be cancelled: {status.reason}")
     command = SCHEDULERS[job.scheduler].cancel_command(job.job_id)
     if shutil.which(command[0]) is None:
         raise InputError(f"'{command[0]}' is not on PATH; cancel job {job.job_id} where it was submitted")
-    done = ask(command, job.folder)
-    if done.returncode != 0:
-        raise InputError(f"{command[0]} did not cancel job {job.job_id}: {' '.join(done.stderr.split())}")
+    reply = ask(command, job.folder)
+    if reply.exit_code != 0:
+        raise InputError(f"{command[0]} did not cancel job {job.job_id}: {reply.words}")
 
 
-def ask(command: list[str], folder: Path, text: str = "") -> subprocess.CompletedProcess[str]:
-    """Run a command of a scheduler; one that hangs counts as failed."""
+def ask(command: Sequence[str], folder: Path | None = None, text: str = "") -> Reply:
+    """Run a command of a scheduler, in ``folder``, with ``text`` as its input. Raises ``UnreachableError`` for none."""
+    if shutil.which(command[0]) is None:
+        raise UnreachableError(f"'{command[0]}' is not on PATH")
     try:
-        return subprocess.run(
-            command, cwd=folder, input=text, capture_output=True, text=True, timeout=LIMIT_S, check=False
-        )
+        done = subprocess.run(
+            command, cwd=folder, input=text, capture_output=True, text=True, errors="replace", timeout=LIMIT_S,
+            check=False,
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 1, "", f"no answer within {LIMIT_S} s")
+        return Reply(None, "", f"no answer within {LIMIT_S} s")
+    return Reply(done.returncode, done.stdout, done.stderr)

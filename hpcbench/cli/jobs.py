@@ -1,13 +1,13 @@
-"""``hpcbench jobs``: how submitted jobs stand, and how they are cancelled."""
+"""``hpcbench jobs``: the status of submitted jobs, and how they are cancelled."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-HELP = "say how submitted jobs stand, or cancel them"
+HELP = "show the status of submitted jobs, or cancel them"
 DESCRIPTION = """\
-How the jobs of run folders stand: asked of the scheduler, else of what the run left.
+The status of the jobs of run folders, from the scheduler, else from what the run left.
 
   hpcbench jobs runs/cosmoflow-mlperf-20260512-101500
   hpcbench jobs runs/*                      folders without a job are left out
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """A line for each job."""
-    from hpcbench.batch.submission import RECORD, cancel, read_job, standing
+    from hpcbench.batch.submission import RECORD, cancel, job_statuses, read_job
     from hpcbench.results.tables import table
 
     several = len(args.folders) > 1
@@ -34,8 +34,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"job {job.job_id} of {job.folder} is being cancelled")
         return 0
     rows = []
-    for job in jobs:
-        found = standing(job)
+    for job, found in zip(jobs, job_statuses(jobs), strict=True):
         rows.append([str(job.folder), job.job_id, job.site, found.state, found.reason])
     print(table(("run folder", "job", "site", "state", "why"), rows) if rows else "none of these folders has a job")
     return 0

@@ -16,10 +16,11 @@ from typing import Literal
 
 import psutil
 
+from hpcbench.batch.schedulers import SCHEDULERS
 from hpcbench.data.dali_samples import has_dali
-from hpcbench.measure.environment import cores_allowed
 from hpcbench.measure.memory import memory_limit_bytes
 from hpcbench.measure.system import filesystem, operating_system, processor, version
+from staging.cores import cores_allowed
 from staging.errors import InputError
 
 State = Literal["ok", "note", "broken"]
@@ -32,7 +33,6 @@ DISTRIBUTIONS = {
     "lightning.fabric": "lightning",
     "mlperf_logging": "mlperf-logging",
 }
-SCHEDULERS = {"Slurm": "sbatch", "PBS": "qsub", "LSF": "bsub", "Flux": "flux"}
 LOCAL_FOLDERS = ("/tmp", "/dev/shm", "$TMPDIR", "$SLURM_TMPDIR", "$PBS_JOBFS", "$LOCAL_SCRATCH")  # noqa: S108
 MPI_PROBE = """
 import mpi4py
@@ -195,8 +195,9 @@ def launch(environ: Mapping[str, str], expected: int | None) -> list[Row]:
 
 def schedulers(environ: Mapping[str, str]) -> list[Row]:
     """Batch schedulers whose commands are here, and the job that this runs in."""
-    present = [name for name, program in SCHEDULERS.items() if shutil.which(program)]
-    jobs = [f"{name}={environ[name]}" for name in ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID") if name in environ]
+    present = [each.TITLE for each in SCHEDULERS.values() if each.JOB_VARIABLE and shutil.which(each.COMMAND)]
+    names = [each.JOB_VARIABLE for each in SCHEDULERS.values()]
+    jobs = [f"{name}={environ[name]}" for name in names if name in environ]
     return [Row("schedulers", ", ".join(present) or "none"), Row("inside job", ", ".join(jobs) or "no")]
 
 

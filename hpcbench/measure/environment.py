@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hpcbench.batch.schedulers import SCHEDULERS
 from hpcbench.measure.system import operating_system, software
+from staging.cores import cores_allowed
 
 LAUNCHER_PREFIXES = ("OMPI_COMM_WORLD_", "PMI_", "PMIX_RANK", "MPI_LOCAL", "PALS_", "FLUX_JOB_", "FLUX_TASK_", "OMP_")
 LAUNCHER_FAMILIES = {
@@ -27,7 +29,9 @@ LAUNCHER_FAMILIES = {
     "GOMP_": "CPU_AFFINITY",
 }
 """Names of variables by prefix; Slurm's are listed, since some of its others hold a user's name, paths or a token."""
-LAUNCHER_NAMES = {prefix + name for prefix, names in LAUNCHER_FAMILIES.items() for name in names.split()}
+LAUNCHER_NAMES = {prefix + name for prefix, names in LAUNCHER_FAMILIES.items() for name in names.split()} | {
+    each.JOB_VARIABLE for each in SCHEDULERS.values()
+}
 DEVICE_SUFFIX = "_VISIBLE_DEVICES"
 SECRETS = ("KEY", "TOKEN", "SECRET", "PASS", "JWT", "AUTH", "CREDENTIAL", "COOKIE")
 
@@ -45,13 +49,6 @@ def environment_record(argv: Sequence[str], environ: Mapping[str, str] | None = 
         "cores_allowed": cores_allowed(),
         "launcher": launcher_variables(os.environ if environ is None else environ),
     }
-
-
-def cores_allowed() -> list[int]:
-    """Numbers of the cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
 
 
 def launcher_variables(environ: Mapping[str, str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hpcbench.measure.environment import cores_allowed
+from staging.cores import cores_allowed
 from staging.errors import InputError
 from staging.ranks.launch import Launch, detect
 

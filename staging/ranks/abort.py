@@ -131,7 +131,8 @@ class AbortWatcher:
             # The watcher's thread ends this process as soon as the reason is written.
             time.sleep(ACKNOWLEDGE_S)
         self.announce(reason, exit_code_of(error), **cause_of(error))
-        if self._said and isinstance(error, InputError | Interrupted):
+        # Of a signal rank 0 speaks, also where it is too slow to confirm it: it got the signal, too, or this message.
+        if (self._said and isinstance(error, InputError)) or (isinstance(error, Interrupted) and self._is_heard()):
             error.speaks = False
 
     def reason_from_elsewhere(self, wait_s: float = 0.0) -> str | None:
@@ -178,6 +179,10 @@ class AbortWatcher:
             self._connections.wake()
             time.sleep(ON_ABORT_S + 2 * LAST_WORDS_S)
         self._end(message, aloud=aloud)
+
+    def _is_heard(self) -> bool:
+        """Whether rank 0 says why this rank ends: it has said so, or will."""
+        return self._said or self._rank != 0
 
     def tell(self, message: dict[str, Any]) -> None:
         """Send a message of another kind than those of this class to rank 0, or from there to all others."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcbench.batch.site import Site
-from hpcbench.batch.submission import cancel, submit
+from hpcbench.batch.submission import UnansweredError, cancel, read_job, submit
 from hpcbench.exits import Aborted
 from hpcbench.results import units
 from hpcbench.study.folder import StudyFolder
@@ -18,7 +18,7 @@ from hpcbench.study.runner import Signals
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.jobs import job_of
 from hpcbench.study.scaling.ladder import PlannedRun, all_runs, groups
-from hpcbench.study.scaling.run_status import UNDER_WAY, RunStatus, look
+from hpcbench.study.scaling.run_status import UNDER_WAY, RunStatus, look, look_at_runs
 from staging.errors import InputError
 
 FAILURES_IN_A_ROW = 3
@@ -54,7 +54,7 @@ class Advance:
         Raises ``Aborted`` (128+n) for signal n, and ``InputError`` where nothing but failures come, or no job can be
         made or is taken.
         """
-        self.runs = {run.name: look(self.folder.run(run.name)) for run in all_runs(self.study)}
+        self.runs = look_at_runs(self.folder, [run.name for run in all_runs(self.study)])
         for name, each in self.runs.items():
             if each.status == "done":  # it may have ended while nobody waited for it
                 self.folder.tidy(name, keep=False)
@@ -98,6 +98,11 @@ class Advance:
         aside = set_aside(path) if now.status == "failed" else None
         try:
             done = submit(job, self.site)
+        except UnansweredError as error:
+            # It may be in the queue: what the attempt before left stays beside, and nobody submits this run again.
+            self.runs[run.name] = RunStatus("unknown", str(error), job=read_job(path))
+            self.speak(f"{run.name}: {error}")
+            return
         except InputError:
             if aside is not None:
                 with contextlib.suppress(OSError):
@@ -117,11 +122,11 @@ class Advance:
         while time.monotonic() < end:
             signals.check()
             time.sleep(min(0.1, self.pause_s))
-        for name, before in list(self.runs.items()):
-            if before.status in UNDER_WAY:
-                self.runs[name] = now = look(self.folder.run(name))
-                if now.status not in UNDER_WAY:
-                    self.ended(name, now)
+        under_way = [name for name, before in self.runs.items() if before.status in UNDER_WAY]
+        for name, now in look_at_runs(self.folder, under_way).items():
+            self.runs[name] = now
+            if now.status not in UNDER_WAY:
+                self.ended(name, now)
 
     def ended(self, name: str, now: RunStatus) -> None:
         """A line for a run that has ended; several failures in a row end the study."""

@@ -16,7 +16,7 @@ from hpcbench.study.folder import StudyFolder
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.ladder import all_runs
 from hpcbench.study.scaling.measured import accounted_j, read_json
-from hpcbench.study.scaling.run_status import look
+from hpcbench.study.scaling.run_status import look_at_runs
 from staging.errors import InputError
 from staging.formats.regular import read_text, refuse_special
 
@@ -40,7 +40,8 @@ def collect(study: Scaling, folder: StudyFolder, out: Path) -> int:
     if out.resolve() == folder.path.resolve():
         raise InputError(f"--out {out} is the study itself; give another folder")
     target.runs.mkdir(parents=True, exist_ok=True)
-    done = [run.name for run in all_runs(study) if look(folder.run(run.name)).status == "done"]
+    runs = look_at_runs(folder, [run.name for run in all_runs(study)])
+    done = [name for name, run in runs.items() if run.status == "done"]
     names = numbered([folder.run(name) for name in done])
     pictures = [*folder.path.glob("*.png"), *folder.path.glob("*.svg")]
     for path in [folder.path / name for name in PAGES] + sorted(pictures):

@@ -19,7 +19,7 @@ from hpcbench.study.scaling.measured import read_rows
 from hpcbench.study.scaling.page import Content, write_scaling
 from hpcbench.study.scaling.proposal import proposal
 from hpcbench.study.scaling.rows import Row, by_variant
-from hpcbench.study.scaling.run_status import RunStatus, look
+from hpcbench.study.scaling.run_status import RunStatus, look_at_runs
 from hpcbench.study.scaling.solution import Solution, solutions
 from staging.errors import InputError
 
@@ -36,7 +36,7 @@ class Extras:
 
 def report(study: Scaling, folder: StudyFolder, extras: Extras) -> None:
     """Write tables, plots and page from the run folders, and say where they are."""
-    standings = {run.name: look(folder.run(run.name)) for run in all_runs(study)}
+    standings = look_at_runs(folder, [run.name for run in all_runs(study)])
     rows = read_rows(study, folder, standings)
     if not any(row.runs for row in rows):
         reasons = [reason for row in rows for reason in row.failed]

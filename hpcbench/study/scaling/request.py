@@ -13,7 +13,6 @@ from hpcbench.batch.site import Site, find_site
 from hpcbench.config.read_yaml import read_yaml
 from hpcbench.config.resolve import known_keys, resolve
 from hpcbench.config.schema import RunConfig
-from hpcbench.measure.environment import cores_allowed
 from hpcbench.parallel.mesh_shape import spatial_sizes
 from hpcbench.study.scaling.definition import TIER, TIERS, Scaling
 from hpcbench.study.scaling.jobs import job_of, run_settings
@@ -31,6 +30,7 @@ from hpcbench.study.scaling.ladder import (
     short,
 )
 from hpcbench.study.scaling.rows import Mode
+from staging.cores import cores_allowed
 from staging.errors import InputError
 
 DECIDED = ("train.seed", "train.max_steps", "parallel.devices", "parallel.simulated_nodes",

@@ -1,26 +1,28 @@
-"""How the runs of a scaling study stand, from their folders and their scheduler."""
+"""The status of the runs of a scaling study, from their folders and their scheduler."""
 
 from __future__ import annotations
 
-import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from hpcbench.batch.schedulers import SCHEDULERS
-from hpcbench.batch.submission import RECORD, JobHandle, JobStatus, read_job, standing
+from hpcbench.batch.scheduler import JobStatus
+from hpcbench.batch.submission import RECORD, JobHandle, is_unused, job_statuses, read_job
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
+from hpcbench.study.folder import StudyFolder
 from staging.errors import DataError, InputError
 from staging.formats.regular import read_text
 
-Status = Literal["done", "waiting", "running", "failed", "absent"]
-UNDER_WAY: tuple[Status, ...] = ("waiting", "running")
+Status = Literal["done", "waiting", "running", "unknown", "failed", "absent"]
+UNDER_WAY: tuple[Status, ...] = ("waiting", "running", "unknown")
+"""A run that may be in a queue is taken for one that is."""
 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """How one run stands. A run that missed its target is done; its summary says so."""
+    """The status of one run. A run that missed its target is done; its summary says so."""
 
     status: Status
     reason: str = ""
@@ -29,29 +31,62 @@ class RunStatus:
 
 
 def look(path: Path) -> RunStatus:
-    """How the run in the folder ``path`` stands; its scheduler is asked where the folder does not tell."""
-    folder = RunFolder(path)
-    if not path.is_dir() or not any(path.iterdir()):
-        return RunStatus("absent")
-    job, state = None, JobStatus("unknown")
-    if (path / RECORD).exists():
+    """The status of the run in the folder ``path``; see ``look_at``."""
+    return look_at([path])[path]
+
+
+def look_at(paths: Sequence[Path]) -> dict[Path, RunStatus]:
+    """The status of the runs in these folders; schedulers are asked, once each, where folders do not tell."""
+    found: dict[Path, RunStatus] = {}
+    jobs: dict[Path, JobHandle] = {}
+    for path in paths:
         try:
-            job = read_job(path)
+            status, job = by_record(path)
         except InputError as error:
-            return RunStatus("failed", str(error))
+            found[path] = RunStatus("failed", str(error))
+            continue
+        if status is not None:
+            found[path] = status
+        elif job is not None:
+            jobs[path] = job
+        else:
+            found[path] = judged(path, None, JobStatus("lost"))
+    answers = dict(zip(jobs, job_statuses(list(jobs.values())), strict=True))
+    return found | {path: judged(path, jobs[path], answers[path]) for path in jobs}
+
+
+def look_at_runs(folder: StudyFolder, names: Sequence[str]) -> dict[str, RunStatus]:
+    """The status of the runs of a study by name."""
+    found = look_at([folder.run(name) for name in names])
+    return {name: found[folder.run(name)] for name in names}
+
+
+def by_record(path: Path) -> tuple[RunStatus | None, JobHandle | None]:
+    """The status of a run whose folder tells it, or the job whose scheduler is to be asked.
+
+    Raises ``InputError`` for a folder that cannot be read.
+    """
+    if is_unused(path):
+        return RunStatus("absent"), None
+    job = read_job(path) if (path / RECORD).exists() else None
+    summary = summary_of(RunFolder(path))
+    # Here the next run waits until this one has left the machine; a scheduler sees to that itself.
+    if is_done(summary) and (job is None or job.scheduler != "local"):
+        return RunStatus("done", "" if summary is None else summary.reason, summary, job), job
+    return None, job
+
+
+def judged(path: Path, job: JobHandle | None, answer: JobStatus) -> RunStatus:
+    """The status of a run by what its scheduler answered and, read after that, its folder."""
+    if answer.state in ("waiting", "running", "unknown"):
+        return RunStatus(answer.state, answer.reason, job=job)
     try:
-        summary = summary_of(folder)
-        # Here the next run waits until this one has left the machine; a scheduler sees to that itself.
-        if job is not None and (not is_done(summary) or job.scheduler == "local"):
-            state = asked(job)
-            summary = summary_of(folder)  # it may have ended since
+        summary = summary_of(RunFolder(path))
     except DataError as error:
         return RunStatus("failed", str(error), job=job)
-    if is_done(summary) and state.state not in UNDER_WAY:
+    if is_done(summary):
         return RunStatus("done", "" if summary is None else summary.reason, summary, job)
-    if state.state in UNDER_WAY:
-        return RunStatus("waiting" if state.state == "waiting" else "running", state.reason, job=job)
-    return RunStatus("failed", why(path, state, summary), job=job)
+    return RunStatus("failed", why(path, answer, summary), job=job)
 
 
 def summary_of(folder: RunFolder) -> Summary | None:
@@ -64,18 +99,11 @@ def is_done(summary: Summary | None) -> bool:
     return summary is not None and summary.status != "aborted"
 
 
-def asked(job: JobHandle) -> JobStatus:
-    """How its scheduler says that the job stands; where no command of it is here, the job may well be waiting."""
-    found = standing(job)
-    here = any(shutil.which(command[0]) for command in SCHEDULERS[job.scheduler].state_commands(job.job_id))
-    return found if here or found.state != "unknown" else JobStatus("waiting", f"{job.scheduler} cannot be asked here")
-
-
 def why(path: Path, state: JobStatus, summary: Summary | None) -> str:
     """Why a run left no figures: its own words, the scheduler's, or the end of its log."""
     if summary is not None and summary.reason:
         return summary.reason
-    if state.told_by and state.state not in ("unknown", "done", "failed"):
+    if state.source and state.state not in ("lost", "done", "failed"):
         return f"{state.state}: {state.reason}" if state.reason else state.state
     return last_words(path) or state.reason or "it ended without a summary"
 

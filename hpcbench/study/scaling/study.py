@@ -26,8 +26,14 @@ from hpcbench.study.scaling.ladder import (
 )
 from hpcbench.study.scaling.report import Extras, report
 from hpcbench.study.scaling.request import check_data, check_points
-from hpcbench.study.scaling.run_status import RunStatus, look
+from hpcbench.study.scaling.run_status import RunStatus, Status, look_at_runs
 from staging.errors import InputError
+
+KINDS: dict[Status, str] = {
+    "done": "done", "running": "running", "waiting": "waiting", "unknown": "unknown", "failed": "failed",
+    "absent": "left",
+}  # fmt: skip
+"""The status of runs, and its word in tables."""
 
 
 @dataclass(frozen=True)
@@ -162,23 +168,23 @@ def cost(study: Scaling, site: Site) -> str:
 
 
 def status(study: Scaling, folder: StudyFolder) -> str:
-    """How every point stands, and why what failed did."""
-    runs = {run.name: look(folder.run(run.name)) for run in all_runs(study)}
-    headers = ["nodes", "variant", "done", "running", "waiting", "failed", "left"]
+    """The status of every point, and why runs failed or are unknown."""
+    runs = look_at_runs(folder, [run.name for run in all_runs(study)])
+    kinds = [kind for kind in KINDS if kind != "unknown" or any(each.status == kind for each in runs.values())]
     rows = []
     for point in points(study):
-        own: list[str] = [runs[run.name].status for group in groups(study) for run in group if run.point == point]
-        kinds = ("done", "running", "waiting", "failed", "absent")
-        rows.append([str(point.nodes), point.label, *(str(own.count(kind)) for kind in kinds)])
-    if not study.vary:
-        headers, rows = [headers[0], *headers[2:]], [[row[0], *row[2:]] for row in rows]
-    failed = [f"{name}: {each.reason}" for name, each in runs.items() if each.status == "failed"]
+        own = [runs[run.name].status for group in groups(study) for run in group if run.point == point]
+        variant = [point.label] if study.vary else []
+        rows.append([str(point.nodes), *variant, *(str(own.count(kind)) for kind in kinds)])
+    headers = ["nodes", *(["variant"] if study.vary else []), *map(KINDS.__getitem__, kinds)]
+    told = [f"{name}: {each.reason}" for name, each in runs.items() if each.status in ("failed", "unknown")]
+    failed = any(each.status == "failed" for each in runs.values())
     again = [f"start them again: hpcbench study resume {folder.path}"] if failed else []
-    return "\n".join([table(headers, rows, right=headers[-5:]), "", counts(runs), *failed, *again])
+    return "\n".join([table(headers, rows, right=headers[-len(kinds) :]), "", counts(runs), *told, *again])
 
 
 def counts(runs: Mapping[str, RunStatus]) -> str:
-    """How many runs stand how."""
-    kinds = {"done": "done", "running": "running", "waiting": "waiting", "failed": "failed", "absent": "left"}
-    states: list[str] = [each.status for each in runs.values()]
-    return "runs: " + ", ".join(f"{states.count(kind)} {name}" for kind, name in kinds.items())
+    """How many runs have which status."""
+    states = [each.status for each in runs.values()]
+    shown = [(kind, word) for kind, word in KINDS.items() if kind != "unknown" or kind in states]
+    return "runs: " + ", ".join(f"{states.count(kind)} {word}" for kind, word in shown)

@@ -135,7 +135,7 @@ def test_a_job_that_is_not_as_asked_ends_before_it_trains(scheduler: str, fakes:
 
 AGAIN = {
     "slurm": "scontrol requeue 17",
-    "pbs": "qsub -v HPCBENCH_ATTEMPT=3 -W depend=afterany:17.server job.sh",
+    "pbs": "qsub -v HPCBENCH_ATTEMPT=3,HPCBENCH_MARK= -W depend=afterany:17.server job.sh",
     "lsf": "bsub -w ended(17)",
     "flux": "flux --parent batch --env=HPCBENCH_ATTEMPT=3 --dependency=afterany:17 job.sh",
 }

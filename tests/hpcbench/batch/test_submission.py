@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from hpcbench.batch import flux, lsf, pbs, slurm, submission
-from hpcbench.batch.submission import JobStatus, cancel, read_job, standing
+from hpcbench.batch import submission
+from hpcbench.batch.scheduler import JobStatus, Reply, UnreachableError
+from hpcbench.batch.schedulers import SCHEDULERS
+from hpcbench.batch.submission import UnansweredError, cancel, job_status, job_statuses, read_job
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Status, Summary
 from staging.errors import InputError
@@ -80,11 +82,10 @@ def test_a_job_that_was_submitted_anew_is_known_by_its_newest_number(
 
 @pytest.mark.parametrize("scheduler", PRINTED)
 def test_a_job_that_is_refused_leaves_nothing(scheduler: str, programs: Any, tmp_path: Path) -> None:
-    programs(SUBMITS[scheduler], "", 1, "error: no such\n queue\n")
+    programs(SUBMITS[scheduler], "", 1, "error: no such\n queue. Job not submitted.\n")
     site = a_site(scheduler)
-    with pytest.raises(
-        InputError, match=f"^{SUBMITS[scheduler]} refused the job: error: no such queue; change the job"
-    ):
+    words = f"^{SUBMITS[scheduler]} refused the job: error: no such queue. Job not submitted.; change the job"
+    with pytest.raises(InputError, match=words):
         submission.submit(a_job(site, tmp_path / "run"), site)
     assert not list((tmp_path / "run").iterdir())
 
@@ -108,73 +109,138 @@ def test_a_folder_that_holds_something_is_not_overwritten(programs: Any, tmp_pat
     assert not (programs.folder / "notes").exists()
 
 
-SLURM = {
-    "PENDING Resources\n": ("waiting", "Resources"),
-    "RUNNING None\n": ("running", ""),
-    "COMPLETING None\n": ("running", ""),
-    "TIMEOUT TimeLimit\n": ("time limit", "TimeLimit"),
-    "CANCELLED by 1000|0:15\n": ("cancelled", "0:15"),
-    "COMPLETED|0:0\n": ("done", ""),
-    "NODE_FAIL|1:0\n": ("failed", "1:0"),
-    "OUT_OF_MEMORY|0:125\n": ("failed", "0:125"),
-    "JobId=17 JobName=x\n   JobState=FAILED Reason=NonZeroExitCode Dependency=(null)\n": ("failed", "NonZeroExitCode"),
-    "PREEMPTED|0:0\n": ("preempted", ""),
-    "": None,
-    "slurm_load_jobs error: Invalid job id specified\n": None,
+REFUSALS = {
+    "slurm": ["sbatch: error: Batch job submission failed: Invalid account", "sbatch: error: invalid partition: gpu"],
+    "pbs": ["qsub: Unknown queue", "qsub: would exceed queue generic's per-user limit"],
+    "lsf": ["High-priority: No such queue. Job not submitted.", "Pending job threshold reached. Job not submitted."],
+    "flux": ["flux-batch: ERROR: [Errno 22] Invalid queue: gpu"],
+    "local": ["bash: setsid: command not found"],
 }
-PBS = {
-    '{"Jobs": {"17.server": {"job_state": "Q", "comment": "Not enough nodes"}}}': ("waiting", "Not enough nodes"),
-    '{"Jobs": {"17.server": {"job_state": "R"}}}': ("running", ""),
-    '{"Jobs": {"17.server": {"job_state": "F", "Exit_status": 0}}}': ("done", ""),
-    '{"Jobs": {"17.server": {"job_state": "F", "Exit_status": 3}}}': ("failed", "exit code 3"),
-    '{"Jobs": {"17.server": {"job_state": "F", "Exit_status": 271}}}': ("cancelled", "exit code 271"),
-    '{"Jobs": {"17.server": {"job_state": "F", "Exit_status": -29}}}': ("time limit", "exit code -29"),
-    '{"Jobs": {"17.server": {"job_state": "F"}}}': ("cancelled", "before it ran"),
-    '{"Jobs": {}}': None,
-    "qstat: Unknown Job Id 17.server": None,
-}
-LSF = {
-    "PEND|-|-\n": ("waiting", ""),
-    "RUN|-|-\n": ("running", ""),
-    "DONE|-|-\n": ("done", ""),
-    "EXIT|3|-\n": ("failed", "exit code 3"),
-    "EXIT|140|TERM_RUNLIMIT: job killed after reaching LSF run time limit\n": (
-        "time limit", "TERM_RUNLIMIT: job killed after reaching LSF run time limit",
-    ),
-    "EXIT|130|TERM_OWNER: job killed by owner\n": ("cancelled", "TERM_OWNER: job killed by owner"),
-    "Job <17> is not found\n": None,
+"""What schedulers say, with a code other than 0, of jobs that no queue has."""
+LOST = {
+    "slurm": ["sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
+              "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)",
+              "sbatch: error: Batch job submission failed: Zero Bytes were transmitted or received", ""],
+    "pbs": ["qsub: cannot connect to server pbs (errno=111)", "Connection timed out", "qsub: End of File", ""],
+    "lsf": ["LSF is down. Please wait ...", "batch daemon not responding ... still trying", ""],
+    "flux": ["flux-batch: ERROR: Unable to connect to Flux: broker socket: No such file or directory", ""],
 }  # fmt: skip
-FLUX = {
-    "S|-|\n": ("waiting", ""), "R|-|\n": ("running", ""), "CD|0|\n": ("done", ""), "F|3|\n": ("failed", "exit code 3"),
-    "F|142|timeout\n": ("time limit", ""), "CA|-|cancel\n": ("cancelled", ""), "TO|142|timeout\n": ("time limit", ""),
-    "": None,
+"""What they say where the job may be in the queue for all that is known."""
+
+
+@pytest.mark.parametrize(("name", "words"), [(name, words) for name, said in REFUSALS.items() for words in said])
+def test_what_is_a_refusal(name: str, words: str) -> None:
+    assert SCHEDULERS[name].is_refusal(Reply(1, "", words))
+    assert not SCHEDULERS[name].is_refusal(Reply(None, "", words))
+
+
+@pytest.mark.parametrize(("name", "words"), [(name, words) for name, said in LOST.items() for words in said])
+def test_what_is_no_refusal(name: str, words: str) -> None:
+    assert not SCHEDULERS[name].is_refusal(Reply(1, "", words))
+
+
+FORMS = {"slurm": "{}|{}", "lsf": "{}|{}", "flux": "{}|17|{}"}
+STATES: dict[str, dict[str, tuple[str, str]]] = {
+    "slurm": {
+        "PENDING|Resources": ("waiting", "Resources"), "RUNNING|None": ("running", ""),
+        "COMPLETING|None": ("running", ""), "TIMEOUT|TimeLimit": ("time limit", "TimeLimit"),
+        "CANCELLED by 1000|0:15": ("cancelled", "0:15"), "COMPLETED|0:0": ("done", ""),
+        "NODE_FAIL|1:0": ("failed", "1:0"), "OUT_OF_MEMORY|0:125": ("failed", "0:125"),
+        "PREEMPTED|0:0": ("preempted", ""),
+    },
+    "lsf": {
+        "PEND|-|-": ("waiting", ""), "RUN|-|-": ("running", ""), "DONE|-|-": ("done", ""),
+        "EXIT|3|-": ("failed", "exit code 3"), "EXIT|140|TERM_RUNLIMIT: x": ("time limit", "TERM_RUNLIMIT: x"),
+        "EXIT|130|TERM_OWNER: killed by owner": ("cancelled", "TERM_OWNER: killed by owner"),
+    },
+    "flux": {
+        "S|-|": ("waiting", ""), "R|-|": ("running", ""), "CD|0|": ("done", ""), "F|3|": ("failed", "exit code 3"),
+        "F|142|timeout": ("time limit", ""), "CA|-|cancel": ("cancelled", ""), "TO|142|timeout": ("time limit", ""),
+    },
+}  # fmt: skip
+PBS = [
+    ({"job_state": "Q", "comment": "Not enough nodes"}, ("waiting", "Not enough nodes")),
+    ({"job_state": "R"}, ("running", "")), ({"job_state": "F", "Exit_status": 0}, ("done", "")),
+    ({"job_state": "F", "Exit_status": 3}, ("failed", "exit code 3")),
+    ({"job_state": "F", "Exit_status": 271}, ("cancelled", "exit code 271")),
+    ({"job_state": "F", "Exit_status": -29}, ("time limit", "exit code -29")),
+    ({"job_state": "F"}, ("cancelled", "before it ran")),
+]  # fmt: skip
+ANSWERS = [
+    *((name, FORMS[name].format(JOB_IDS[name], line) + "\n", state) for name in STATES
+      for line, state in STATES[name].items()),
+    *(("pbs", json.dumps({"Jobs": {"17.server": job}}), state) for job, state in PBS),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "printed", "expected"), ANSWERS)
+def test_what_schedulers_say_of_a_job(name: str, printed: str, expected: tuple[str, str]) -> None:
+    found = SCHEDULERS[name].query([JOB_IDS[name]], lambda command: Reply(0, printed))
+    assert {key: (each.state, each.reason) for key, each in found.items()} == {JOB_IDS[name]: expected}
+
+
+FORGOTTEN = {
+    "slurm": (1, "slurm_load_jobs error: Invalid job id specified"), "pbs": (153, "qstat: Unknown Job Id 17.server"),
+    "lsf": (255, "Job <17> is not found"), "flux": (1, "flux-jobs: ERROR: JobID f2Rd7xK unknown"),
+}  # fmt: skip
+DOWN = {
+    "slurm": ["slurm_load_jobs error: Socket timed out on send/recv operation",
+              "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"],
+    "pbs": ["Connection refused\nqstat: cannot connect to server pbs (errno=111)", ""],
+    "lsf": ["LSF is down. Please wait ...", ""],
+    "flux": ["flux-jobs: ERROR: Unable to connect to Flux: broker socket: No such file or directory", ""],
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("module", "printed", "expected"),
-    [
-        (module, printed, expected)
-        for module, answers in ((slurm, SLURM), (pbs, PBS), (lsf, LSF), (flux, FLUX))
-        for printed, expected in answers.items()
-    ],
-)
-def test_what_schedulers_say_of_a_job(module: Any, printed: str, expected: tuple[str, str] | None) -> None:
-    assert module.parse_state(printed) == expected
+@pytest.mark.parametrize("name", FORGOTTEN)
+def test_a_forgotten_job_is_not_one_of_a_scheduler_that_is_down(name: str) -> None:
+    code, words = FORGOTTEN[name]
+    no_accounting = Reply(1, "", "Slurm accounting storage is disabled")
+    forgot = SCHEDULERS[name].query(
+        [JOB_IDS[name]], lambda command: no_accounting if command[0] == "sacct" else Reply(code, "", words)
+    )
+    assert forgot == {}
+    for words in DOWN[name]:
+        with pytest.raises(UnreachableError):
+            SCHEDULERS[name].query([JOB_IDS[name]], lambda command, words=words: Reply(1, "", words))
+    with pytest.raises(UnreachableError):
+        SCHEDULERS[name].query([JOB_IDS[name]], lambda command: Reply(None, "", "no answer within 60 s"))
 
 
-def test_slurm_is_asked_in_turn_until_one_answers(programs: Any, tmp_path: Path) -> None:
+def test_an_accounting_that_is_down_is_not_one_that_there_is_none_of() -> None:
+    def ask(command: Any) -> Reply:
+        down = "sacct: error: Sending PersistInit msg: Connection refused"
+        return Reply(1, "", down) if command[0] == "sacct" else Reply(0, "")
+
+    with pytest.raises(UnreachableError, match="sacct"):
+        SCHEDULERS["slurm"].query(["17", "18"], ask)
+
+
+def test_slurm_s_queue_is_asked_first_and_its_accounting_for_the_rest(programs: Any, tmp_path: Path) -> None:
     programs("sbatch", "17\n")
     site = a_site()
-    job = submission.submit(a_job(site, tmp_path / "run"), site)
-    programs("squeue", "RUNNING None\n")
-    assert standing(job) == JobStatus("running", "", "squeue")
-    programs("squeue", "", 1, "Invalid job id specified")
-    programs("sacct", "", 1, "Slurm accounting storage is disabled")
-    programs("scontrol", "JobId=17\n JobState=COMPLETED Reason=None\n")
-    assert standing(job) == JobStatus("done", "", "scontrol")
-    programs("sacct", "CANCELLED by 0|0:0\n")
-    assert standing(job) == JobStatus("cancelled", "", "sacct")
+    jobs = [submission.submit(a_job(site, tmp_path / "a"), site)]
+    programs("sbatch", "18\n")
+    jobs.append(submission.submit(a_job(site, tmp_path / "b"), site))
+    programs("squeue", "17|RUNNING|None\n")
+    programs("sacct", "18|CANCELLED by 0|0:0\n")
+    found = [JobStatus("running", "", "squeue"), JobStatus("cancelled", "", "sacct")]
+    assert job_statuses(jobs) == found
+    questions = [line for line in programs.notes() if line.startswith("s") and not line.startswith("sbatch")]
+    assert len(questions) == 2
+    assert "--jobs=17,18" in questions[0]
+    assert "--jobs=18" in questions[1]
+
+
+def test_a_hundred_jobs_are_one_question(programs: Any, tmp_path: Path) -> None:
+    site, jobs = a_site(), []
+    for number in range(100):
+        programs("sbatch", f"{number}\n")
+        jobs.append(submission.submit(a_job(site, tmp_path / str(number)), site))
+    programs("squeue", "".join(f"{number}|RUNNING|None\n" for number in range(100)))
+    before = len(programs.notes())
+    assert {each.state for each in job_statuses(jobs)} == {"running"}
+    assert len(programs.notes()) == before + 1
 
 
 @pytest.mark.parametrize("scheduler", PRINTED)
@@ -182,12 +248,62 @@ def test_a_forgotten_job_is_known_by_what_the_run_left(scheduler: str, programs:
     programs(SUBMITS[scheduler], PRINTED[scheduler])
     site = a_site(scheduler)
     job = submission.submit(a_job(site, tmp_path / "run"), site)
-    programs(ASKS[scheduler], "", 1)
-    assert standing(job).state == "unknown"
+    programs(ASKS[scheduler], "", *FORGOTTEN[scheduler])
+    assert job_status(job).state == "lost"
     ends: dict[Status, str] = {"success": "done", "target_not_reached": "done", "aborted": "failed"}
     for status, state in ends.items():
         RunFolder(tmp_path / "run").write_summary(Summary("cosmoflow", "t", "smoke", status=status))
-        assert (standing(job).state, standing(job).told_by) == (state, "run folder")
+        assert (job_status(job).state, job_status(job).source) == (state, "run folder")
+    programs(ASKS[scheduler], "", 1, DOWN[scheduler][0])
+    assert job_status(job).state == "unknown", "a summary may be of an earlier attempt"
+
+
+FOUND = {
+    "slurm": ("squeue", "16|\n17|{mark}\n"),
+    "pbs": ("qstat", '{{"Jobs": {{"16.server": {{}}, "17.server": {{"Variable_List": "A=1,HPCBENCH_MARK={mark}"}}}}}}'),
+    "flux": ("flux", "f2Rd7xK\n"),
+    "lsf": ("bjobs", "16|-\n17|{mark}\n"),
+}
+
+
+@pytest.mark.parametrize("scheduler", FOUND)
+def test_a_job_whose_answer_was_lost_is_found_by_its_mark(
+    scheduler: str, programs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs(SUBMITS[scheduler], "", 1, LOST[scheduler][0])
+    site, run = a_site(scheduler), tmp_path / "run"
+    job = a_job(site, run)
+    with pytest.raises(UnansweredError, match="did not say whether it took the job"):
+        submission.submit(job, site)
+    assert job.mark in (run / "job.sh").read_text() or scheduler == "local"
+    with pytest.raises(InputError, match="exists and is not empty"):
+        submission.submit(a_job(site, run), site)
+    handle = read_job(run)
+    assert (handle.job_id, handle.mark) == ("", job.mark)
+    # Nobody can be asked: nothing is known, and nothing is given up however long ago it was.
+    monkeypatch.setattr(submission, "SETTLED_S", 0)
+    programs(FOUND[scheduler][0], "", 1, DOWN[scheduler][0])
+    assert job_status(handle).state == "unknown"
+    # The queue does not have it: not for certain at first, for certain when every message has timed out.
+    nothing = {"lsf": (255, "No job found"), "pbs": (0, "")}.get(scheduler, (0, ""))
+    programs(FOUND[scheduler][0], "", *nothing)
+    assert job_status(handle).state == "lost"
+    monkeypatch.setattr(submission, "SETTLED_S", 300)
+    assert job_status(handle).state == "unknown"
+    # The queue has it.
+    programs(FOUND[scheduler][0], FOUND[scheduler][1].format(mark=job.mark))
+    job_status(handle)
+    assert read_job(run).job_id == JOB_IDS[scheduler]
+
+
+def test_a_job_whose_answer_was_lost_is_known_by_the_id_that_its_script_wrote(programs: Any, tmp_path: Path) -> None:
+    programs("sbatch", "", 1, LOST["slurm"][0])
+    site, run = a_site(), tmp_path / "run"
+    with pytest.raises(UnansweredError):
+        submission.submit(a_job(site, run), site)
+    (run / "job-id").write_text("17\n")
+    programs("squeue", "17|RUNNING|None\n")
+    assert job_status(read_job(run)) == JobStatus("running", "", "squeue")
 
 
 def test_a_folder_without_a_job(tmp_path: Path) -> None:

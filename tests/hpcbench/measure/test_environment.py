@@ -8,7 +8,8 @@ from importlib import metadata
 
 import torch
 
-from hpcbench.measure.environment import cores_allowed, environment_record, launcher_variables, source
+from hpcbench.measure.environment import environment_record
+from staging.cores import cores_allowed, launcher_variables, source
 
 
 def test_it_holds_command_versions_and_cores():
@@ -25,7 +26,7 @@ def test_cores_follow_the_affinity_of_the_process():
     code = """if True:
     import os, sys
     os.sched_setaffinity(0, {int(sys.argv[1])})
-    from hpcbench.measure.environment import cores_allowed
+    from staging.cores import cores_allowed
     print(cores_allowed())"""
     core = str(cores_allowed()[-1])
     done = subprocess.run([sys.executable, "-c", code, core], capture_output=True, text=True, check=True)

@@ -26,16 +26,16 @@ from staging.errors import InputError
 from tests.hpcbench.study.scaling.test_measured import write_planned
 
 ANSWERS = {
-    "slurm": {"submitted": "N;cluster", "waiting": "PENDING Priority", "running": "RUNNING None",
-              "done": "COMPLETED None", "failed": "FAILED NonZeroExitCode", "time limit": "TIMEOUT TimeLimit"},
-    "pbs": {"submitted": "N.server", **{state: json.dumps({"Jobs": {"1.server": job}}) for state, job in {
+    "slurm": {"submitted": "@;cluster", "waiting": "@|PENDING|Priority", "running": "@|RUNNING|None",
+              "done": "@|COMPLETED|None", "failed": "@|FAILED|NonZeroExitCode", "time limit": "@|TIMEOUT|TimeLimit"},
+    "pbs": {"submitted": "@.server", **{state: json.dumps({"@.server": job})[1:-1] for state, job in {
             "waiting": {"job_state": "Q", "comment": "Priority"}, "running": {"job_state": "R"},
             "done": {"job_state": "F", "Exit_status": 0}, "failed": {"job_state": "F", "Exit_status": 1},
             "time limit": {"job_state": "F", "Exit_status": -29}}.items()}},
-    "flux": {"submitted": "fN", "waiting": "S|-|", "running": "R|-|", "done": "CD|0|", "failed": "F|1|",
-             "time limit": "F|142|timeout"},
-    "lsf": {"submitted": "Job <N> is submitted to queue <normal>.", "waiting": "PEND|-|-", "running": "RUN|-|-",
-            "done": "DONE|-|-", "failed": "EXIT|1|-", "time limit": "EXIT|140|TERM_RUNLIMIT: run time limit"},
+    "flux": {"submitted": "f@", "waiting": "f@|@|S|-|", "running": "f@|@|R|-|", "done": "f@|@|CD|0|",
+             "failed": "f@|@|F|1|", "time limit": "f@|@|F|142|timeout"},
+    "lsf": {"submitted": "Job <@> is submitted to queue <normal>.", "waiting": "@|PEND|-|-", "running": "@|RUN|-|-",
+            "done": "@|DONE|-|-", "failed": "@|EXIT|1|-", "time limit": "@|EXIT|140|TERM_RUNLIMIT: run time limit"},
 }  # fmt: skip
 COMMANDS = {"slurm": ("sbatch", "squeue"), "pbs": ("qsub", "qstat"), "flux": ("flux",), "lsf": ("bsub", "bjobs")}
 LAUNCHERS = {"slurm": "srun", "pbs": "pals", "flux": "flux", "lsf": "openmpi"}
@@ -45,26 +45,38 @@ cd "$(dirname "$0")/.."
 case "${0##*/} $1" in
 sbatch*|qsub*|bsub*|"flux batch")
     n=$(($(ls jobs | wc -l) + 1))
-    [ "$n" -le "$(cat limit)" ] || { echo "too many jobs" >&2; exit 1; }
+    [ "$n" -le "$(cat limit)" ] || { echo "sbatch: error: Batch job submission failed: too many jobs" >&2; exit 1; }
     mkdir "jobs/$n"
     echo "$OLDPWD" > "jobs/$n/folder"
     echo "submit ${OLDPWD##*/}" >> notes
-    sed "s/N/$n/" answers/submitted ;;
+    sed "s/@/$n/" answers/submitted ;;
 *)
-    n=${!#}
-    for word; do case "$word" in --jobs=*) n=$word ;; esac; done
-    n=${n//[!0-9]/}
-    folder=$(cat "jobs/$n/folder")
-    echo >> "jobs/$n/asked"
-    case $(wc -l < "jobs/$n/asked") in 1) state=waiting ;; 2) state=running ;; *) state=ended ;; esac
-    if [ "$state" = ended ]; then
-        attempt=$(grep -cx "submit ${folder##*/}" notes)
-        end="ends/${folder##*/}.$attempt"
-        [ -e "jobs/$n/state" ] || { cp -r "$end/." "$folder/"; echo "end ${folder##*/}" >> notes; }
-        cp "$end.state" "jobs/$n/state"
-        state=$(cat "jobs/$n/state")
-    fi
-    cat "answers/$state" ;;
+    echo "${0##*/}" >> questions
+    ids=()
+    for word; do case "$word" in
+        --jobs=*) IFS=, read -r -a ids <<< "${word#--jobs=}" ;;
+        --*) ;;
+        [0-9f]*) ids+=("$word") ;;
+    esac; done
+    separator=
+    [ "${0##*/}" != qstat ] || printf '{"Jobs": {'
+    for id in "${ids[@]}"; do
+        n=${id//[!0-9]/}
+        folder=$(cat "jobs/$n/folder")
+        echo >> "jobs/$n/asked"
+        case $(wc -l < "jobs/$n/asked") in 1) state=waiting ;; 2) state=running ;; *) state=ended ;; esac
+        if [ "$state" = ended ]; then
+            attempt=$(grep -cx "submit ${folder##*/}" notes)
+            end="ends/${folder##*/}.$attempt"
+            [ -e "jobs/$n/state" ] || { cp -r "$end/." "$folder/"; echo "end ${folder##*/}" >> notes; }
+            cp "$end.state" "jobs/$n/state"
+            state=$(cat "jobs/$n/state")
+        fi
+        printf '%s' "$separator"
+        sed "s/@/$n/g" "answers/$state"
+        [ "${0##*/}" != qstat ] || separator=,
+    done
+    [ "${0##*/}" != qstat ] || echo '}}' ;;
 esac
 """
 STUDY = Scaling(
@@ -219,7 +231,7 @@ def test_instances_of_a_repeat_are_submitted_together(cluster: Cluster, folder: 
 def test_a_queue_that_is_full_ends_the_command_and_the_next_goes_on(cluster: Cluster, folder: StudyFolder) -> None:
     cluster.will(MANY)
     cluster.limit(3)
-    with pytest.raises(InputError, match="sbatch refused the job: too many jobs"):
+    with pytest.raises(InputError, match="sbatch refused the job: sbatch: error: Batch job submission failed: too"):
         bring(MANY, cluster, folder, wait=False)
     assert look(folder.run("n0002-r2-i002")).status == "absent"
     cluster.limit(1000)
@@ -254,7 +266,9 @@ def test_jobs_are_left_alone_where_nobody_can_ask_for_them(
     bring(STUDY, cluster, folder, wait=False)
     monkeypatch.setenv("PATH", "")
     runs = bring(STUDY, cluster, folder, wait=False, retry=True)
-    assert {(each.status, each.reason) for each in runs.values()} == {("waiting", "slurm cannot be asked here")}
+    assert {(each.status, each.reason) for each in runs.values()} == {
+        ("unknown", "Slurm cannot be asked: 'squeue' is not on PATH")
+    }
 
 
 def test_a_signal_stops_submitting_and_leaves_the_queue_alone(cluster: Cluster, folder: StudyFolder) -> None:

@@ -1,0 +1,122 @@
+"""What a scheduler is to this package: a module with these constants and functions, and what its answers mean.
+
+A scheduler that answers says of each job how it is, or that it does not know it. One that cannot be asked says
+neither: ``UnreachableError``, after which nothing may be submitted that may be in its queue already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from hpcbench.batch.job import Job
+from hpcbench.batch.site import Site
+
+JobState = Literal["waiting", "running", "done", "failed", "cancelled", "time limit", "preempted", "lost", "unknown"]
+"""``lost``: the scheduler no longer knows the job, and its run left nothing. ``unknown``: it cannot be asked."""
+ENDED: tuple[JobState, ...] = ("done", "failed", "cancelled", "time limit", "preempted", "lost")
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """The state of a job, and why."""
+
+    state: JobState
+    reason: str = ""
+    source: str = ""
+    """The command that said so, or ``run folder``."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a command of a scheduler printed; ``exit_code`` is ``None`` where it did not answer in time."""
+
+    exit_code: int | None
+    printed: str
+    errors: str = ""
+
+    @property
+    def words(self) -> str:
+        """What it said, in one line: errors, else what it printed, else how it ended."""
+        ended = "no answer in time" if self.exit_code is None else f"exit code {self.exit_code}"
+        return " ".join((self.errors.strip() or self.printed.strip() or ended).split())
+
+
+Ask = Callable[[Sequence[str]], Reply]
+"""Runs a command. Raises ``UnreachableError`` where there is no such command."""
+Known = dict[str, JobStatus]
+"""The jobs that a scheduler knows, by the ids with which it was asked."""
+
+
+class UnreachableError(Exception):
+    """The scheduler cannot be asked; the text says why."""
+
+
+class Scheduler(Protocol):
+    """A module for each scheduler has these."""
+
+    @property
+    def TITLE(self) -> str:
+        """Its name for people."""
+
+    @property
+    def PREFIX(self) -> str:
+        """Begins a line of the script for it."""
+
+    @property
+    def SHELL(self) -> str:
+        """First line of the script, after ``#!``."""
+
+    @property
+    def COMMAND(self) -> str:
+        """The command that a machine with it has."""
+
+    @property
+    def JOB_ID(self) -> str:
+        """The id of the job, as its shell reads it."""
+
+    @property
+    def JOB_VARIABLE(self) -> str:
+        """The environment variable that has the id within the job; empty where there is none."""
+
+    @property
+    def ATTEMPT(self) -> str:
+        """The attempt number from 1 on, as the shell of the job reads it."""
+
+    @property
+    def WARNS(self) -> bool:
+        """Whether it sends the signal before the time limit."""
+
+    @property
+    def READS_INPUT(self) -> bool:
+        """Whether its command reads the script from standard input."""
+
+    def directives(self, job: Job, site: Site) -> list[str]:
+        """Lines of the script, without the prefix."""
+
+    def resubmit_lines(self) -> list[str]:
+        """Shell lines that start the job once more when this attempt has ended."""
+
+    def submit_command(self, script: str, mark: str) -> list[str]:
+        """The command that submits ``script``, in its folder."""
+
+    def parse_id(self, printed: str) -> str:
+        """The id of the job that was submitted; empty where there is none."""
+
+    def is_refusal(self, reply: Reply) -> bool:
+        """Whether the job was refused for certain, so that no queue has it."""
+
+    def query(self, job_ids: Sequence[str], ask: Ask) -> Known:
+        """The jobs of these that it knows, by one command where it can. Raises ``UnreachableError``."""
+
+    def find(self, mark: str, ask: Ask) -> list[str]:
+        """Ids of the jobs of this user that were submitted with ``mark``, oldest first. Raises ``UnreachableError``."""
+
+    def cancel_command(self, job_id: str) -> list[str]:
+        """The command that cancels."""
+
+
+def lines_of(reply: Reply) -> list[list[str]]:
+    """Lines such as ``17|RUNNING|None`` as their parts."""
+    return [[part.strip() for part in line.split("|")] for line in reply.printed.splitlines() if line.strip()]

@@ -1,55 +1,170 @@
-"""Energy of a whole job from the scheduler's accounting, for nodes whose counters a run could not read itself."""
+"""Energy of a whole job from the scheduler's accounting, for nodes whose counters a run could not read itself.
+
+Slurm's ``sacct`` prints a record for each attempt of a job (it was requeued in between), and under it its steps. Each has
+``ConsumedEnergyRaw`` in joules, for all that its nodes drew while it lasted:
+
+- a numbered step is one ``srun``; these follow one another in a job script, so that their energies add up;
+- ``extern`` lasts from the start of the attempt to its end on all of its nodes, where the site has it
+  (``PrologFlags=Contain``); recent versions of Slurm give its energy as that of the attempt. That is the whole;
+- ``batch`` lasts as long on the first node alone. It overlaps with both, and is never added. Where a site has no
+  ``extern``, the energy of the attempt is the sum of all steps with ``batch``, so that it counts the first node twice,
+  and is not taken;
+- 0, nothing, and numbers such as 18446744073709551614 mean that there is no value.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 
-from hpcbench.batch.submission import JobHandle, ask
+from hpcbench.batch.submit import RECORD, Submitted, ask
 from hpcbench.results.run_folder import write_atomic
 from staging.errors import DataError
 from staging.formats.regular import read_text
 
 FILE = "job-energy.json"
-STEP = re.compile(r"[\d_+]+\.\d+")
+COLUMNS = "JobID,State,ElapsedRaw,ConsumedEnergyRaw"
+NUMBERED = re.compile(r"\d+")
 LARGEST_J = 1e15
-"""Above it Slurm means that there is no value."""
+NO_VALUES = (4294967294.0, 4294967295.0)
+"""What Slurm has of 32 bits for no value and for infinity; those of 64 bits are above ``LARGEST_J``."""
+UNDER_WAY = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "RESIZING", "STOPPED", "STAGE_OUT")
+BY_STEPS = "Slurm's accounting (sacct): the steps of whole jobs, start and end included"
+BY_JOB = "Slurm's accounting (sacct): whole jobs, start and end included"
 
 
-def job_energy_j(job: JobHandle) -> float | None:
-    """Joules of a job that has ended: what Slurm's accounting has, of all its steps; kept in the run folder.
+@dataclass(frozen=True)
+class JobEnergy:
+    """Energy of a job in joules, unset where it is not known."""
 
-    Unset where there is no accounting, or none of energy.
-    """
+    joules: float | None
+    words: str
+    """What the joules are of, or why there are none."""
+
+
+@dataclass
+class _Attempt:
+    """A record of the accounting: one attempt of a job, or of a component of a heterogeneous one."""
+
+    name: str
+    state: str
+    elapsed_s: float
+    joules: float | None
+    steps: list[tuple[str, str, float, float | None]] = field(default_factory=list)
+    """Name, state, seconds and joules."""
+
+
+def job_energy(job: Submitted) -> JobEnergy:
+    """Energy of a job that has ended, by Slurm's accounting. What is known is kept in the run folder."""
     kept = job.folder / FILE
     if kept.exists():
         return read_kept(kept)
-    if job.scheduler != "slurm" or shutil.which("sacct") is None:
-        return None
-    done = ask(["sacct", "--noheader", "--parsable2", f"--jobs={job.job_id}", "--format=JobID,ConsumedEnergyRaw"],
-               job.folder)  # fmt: skip
-    joules = parse_energy(done.printed) if done.exit_code == 0 else None
-    if joules is not None:
-        write_atomic(kept, json.dumps({"joules": joules, "source": "sacct ConsumedEnergyRaw"}) + "\n")
-    return joules
+    if job.scheduler != "slurm":
+        return JobEnergy(None, f"{job.scheduler} has no accounting of energy that is read here")
+    if shutil.which("sacct") is None:
+        return JobEnergy(None, "sacct is not on PATH")
+    command = ["sacct", "--noheader", "--parsable2", "--duplicates", f"--jobs={job.job_id}", f"--format={COLUMNS}"]
+    done = ask([*command, *_since(job.folder)], job.folder)
+    if done.returncode != 0:
+        return JobEnergy(None, f"sacct failed: {' '.join(done.stderr.split())[:200]}")
+    found = parse_energy(done.stdout)
+    if found.joules is not None:
+        write_atomic(kept, json.dumps({"joules": found.joules, "source": "sacct", "words": found.words}) + "\n")
+    return found
 
 
-def read_kept(path: Path) -> float | None:
+def read_kept(path: Path) -> JobEnergy:
     """What an earlier question found."""
     try:
-        return float(json.loads(read_text(path))["joules"])
-    except (DataError, OSError, ValueError, KeyError, TypeError):
-        return None
+        values = json.loads(read_text(path))
+        return JobEnergy(float(values["joules"]), str(values.get("words", BY_STEPS)))
+    except (DataError, OSError, ValueError, KeyError, TypeError, AttributeError):
+        return JobEnergy(None, f"{path.name} of the run is damaged; remove it to ask sacct again")
 
 
-def parse_energy(printed: str) -> float | None:
-    """The sum over the numbered steps, which are what ran under ``srun``, of lines such as ``123.0|4567``."""
-    joules = []
+def parse_energy(printed: str) -> JobEnergy:
+    """The energy of all attempts, of lines of ``COLUMNS`` such as ``123.0|COMPLETED|60|4567``.
+
+    It is known only where that of every attempt is.
+    """
+    attempts = _attempts(printed)
+    if not attempts:
+        return JobEnergy(None, "sacct has no record of the job")
+    each = [_energy_of(attempt) for attempt in attempts]
+    unknown = next((found for found in each if found.joules is None), None)
+    if unknown is not None:
+        return unknown
+    ran = [found for found in each if found.joules]
+    if not ran:
+        return JobEnergy(None, "sacct has no attempt of the job that ran")
+    words = BY_JOB if all(found.words == BY_JOB for found in ran) else BY_STEPS
+    more = f", over {len(ran)} records of it" if len(ran) > 1 else ""
+    return JobEnergy(sum(found.joules or 0.0 for found in ran), words + more)
+
+
+def _energy_of(attempt: _Attempt) -> JobEnergy:
+    """The attempt's own energy where it is the whole, else the sum of its numbered steps."""
+    if attempt.state in UNDER_WAY:
+        return JobEnergy(None, f"job {attempt.name} is {attempt.state} by sacct")
+    if not attempt.elapsed_s and not attempt.steps:
+        return JobEnergy(0.0, "")  # it was requeued before it began
+    numbered = [step for step in attempt.steps if NUMBERED.fullmatch(step[0])]
+    known = sum(joules for *_, joules in numbered if joules is not None)
+    extern = [joules for name, state, _, joules in attempt.steps if name == "extern" and state not in UNDER_WAY]
+    whole = next((value for value in (attempt.joules, *extern) if extern and value is not None), 0.0)
+    if whole and whole >= known:
+        return JobEnergy(whole, BY_JOB)
+    if not numbered:
+        return JobEnergy(None, f"sacct has no step of job {attempt.name}, so that its energy is not known")
+    for name, state, elapsed_s, joules in numbered:
+        step = f"step {attempt.name}.{name}"
+        if state in UNDER_WAY:
+            return JobEnergy(None, f"{step} is {state} by sacct, so that the sum over steps is incomplete")
+        if joules is None and elapsed_s:
+            return JobEnergy(None, f"sacct has no energy of {step}, so that the sum over steps is incomplete")
+    if not known:
+        return JobEnergy(None, f"sacct has no energy of any step of job {attempt.name}")
+    return JobEnergy(known, BY_STEPS)
+
+
+def _attempts(printed: str) -> list[_Attempt]:
+    """The records in the order printed, each with the steps that follow it."""
+    found: list[_Attempt] = []
     for line in printed.splitlines():
-        name, _, value = line.partition("|")
-        if STEP.fullmatch(name.strip()) and value.strip().isdigit():
-            joules.append(float(value))
-    known = [value for value in joules if 0 < value < LARGEST_J]
-    return sum(known) if known else None
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) < len(COLUMNS.split(",")):
+            continue
+        job, dot, step = cells[0].partition(".")
+        state = (cells[1].split() or [""])[0]  # CANCELLED by 1234
+        elapsed_s = float(cells[2]) if cells[2].isdecimal() else math.nan
+        joules = _joules(cells[3])
+        if not dot:
+            found.append(_Attempt(job, state, elapsed_s, joules))
+        elif found and found[-1].name == job:
+            found[-1].steps.append((step, state, elapsed_s, joules))
+        else:
+            found.append(_Attempt(job, "", math.nan, None, [(step, state, elapsed_s, joules)]))
+    return found
+
+
+def _joules(text: str) -> float | None:
+    """A number that is a value; older versions print it with decimals."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 < value < LARGEST_J and value not in NO_VALUES else None
+
+
+def _since(folder: Path) -> list[str]:
+    """Leaves out another job that had the same number before the scheduler counted anew; a day for time zones."""
+    try:
+        submitted = datetime.fromisoformat(json.loads(read_text(folder / RECORD))["submitted"])
+    except (DataError, OSError, ValueError, KeyError, TypeError):
+        return []
+    return [f"--starttime={(submitted - timedelta(days=1)).date().isoformat()}"]

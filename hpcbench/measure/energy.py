@@ -7,12 +7,23 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hpcbench.measure.energy_sources import Absent, Counter, CounterRestartError, Counters, find_energy_counters
+from hpcbench.measure.energy_sources import (
+    SUDDEN_W,
+    Absent,
+    Counter,
+    CounterRestartError,
+    Counters,
+    find_energy_counters,
+)
 
 __all__ = ["Absent", "Counters", "Energy", "EnergyMeter", "find_energy_counters"]
 
-BOUND_W = 1000
-"""More than one counter that wraps, of a processor package or its memory, ever draws."""
+READS_PER_WRAP = 3
+"""A counter is read so often, at the least, while it can go through its range once."""
+RISE = 3.0
+"""The power of a part grows by no more between two readings, but where it is below ``SUDDEN_W``."""
+SHORTEST_S = 1.0
+"""Over less time the energy of a reading says nothing of the power: registers are updated in steps."""
 STALL_S = 60.0
 """A counter of hardware that is switched on does not stand still for so long."""
 
@@ -30,9 +41,13 @@ class Energy:
 class EnergyMeter:
     """Adds up the energy of a node from entering on, or ``start``; one per node is enough.
 
-    A thread reads the counters every ``interval_s``, so that none wraps twice unseen. A wrap is known by the counter's
-    range. A counter that falls back otherwise, stands still or was not read in time makes the reading absent from then
-    on; one that only can't be read now makes this one absent.
+    A thread reads the counters every ``interval_s``, or more often where one could wrap within a few such intervals.
+    A count that falls has wrapped if the energy through the end of its range is a power that the part can draw and that
+    is near what it drew in this run; else it was reset, and what it counted until then is lost. A reset, a count that
+    stands still, and one that was not read in time make the reading absent from then on: part of the energy is no
+    figure. A counter that only can't be read now makes this reading absent.
+
+    Not seen is a reset within the last joules of a range: its error is no more than the part draws in an interval.
     """
 
     def __init__(
@@ -63,7 +78,14 @@ class EnergyMeter:
             now = self._clock()
             self._summed = [_Tally(counter, now) for counter in self._counters.summed]
             self._inside = [_Tally(counter, now) for counter in self._counters.inside]
+            both = (*self._counters.summed, *self._counters.inside)
+            self._interval_s = min([self._interval_s, *(counter.wrap_s / READS_PER_WRAP for counter in both)])
             self._thread.start()
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between two readings."""
+        return self._interval_s
 
     def stop(self) -> None:
         """Count no further; ``read`` stays at what it is now."""
@@ -108,6 +130,7 @@ class _Tally:
         self._counter = counter
         self._lost: str | None = None
         self._unread: str | None = None
+        self._highest_w = 0.0
         self._last_uj = self._read() or 0
         self._lost = self._lost or self._unread
         self._read_at = self._moved_at = now
@@ -126,18 +149,33 @@ class _Tally:
         value = self._read()
         if value is None:
             return
-        step, range_uj = value - self._last_uj, self._counter.range_uj
-        gap_s, still_s = now - self._read_at, 0.0 if step else now - self._moved_at
-        if step < 0 and range_uj is not None:
-            step += range_uj
-        if step < 0:
+        step, gap_s = value - self._last_uj, now - self._read_at
+        still_s = 0.0 if step else now - self._moved_at
+        if self._counter.range_uj is not None:
+            step = self._through_range(value, step, gap_s)
+        elif step < 0:
             self._lost = f"the counter of {self.part} fell from {self._last_uj / 1e6:g} J to {value / 1e6:g} J"
-        elif range_uj is not None and gap_s * BOUND_W * 1e6 >= range_uj:
-            self._lost = f"{self.part} was not read for {gap_s:.0f} s, in which its counter may have wrapped unseen"
-        elif still_s >= STALL_S:
+        if still_s >= STALL_S and self._lost is None:
             self._lost = f"the counter of {self.part} stood still for {still_s:.0f} s"
         self.total_uj += step
         self._last_uj, self._read_at, self._moved_at = value, now, now - still_s
+
+    def _through_range(self, value: int, step: int, gap_s: float) -> int:
+        """Microjoules since the last reading, where the count may have wrapped; a reset makes the total unknown."""
+        counter, fell = self._counter, step < 0
+        used_uj = step + (counter.range_uj or 0) if fell else step
+        power_w = used_uj / 1e6 / max(gap_s, SHORTEST_S)
+        most_w = min(counter.most_w, max(RISE * self._highest_w, SUDDEN_W)) if fell else counter.most_w
+        if gap_s >= counter.wrap_s:
+            self._lost = f"{self.part} was not read for {gap_s:.0f} s, in which its counter may have wrapped unseen"
+        elif used_uj < 0 or power_w > most_w:
+            end = "was reset" if fell else "jumped"
+            way = f"went from {self._last_uj / 1e6:g} J to {value / 1e6:g} J within {gap_s:.0f} s"
+            as_wrap = f"as a wrap that is {power_w:,.0f} W" if fell else f"which is {power_w:,.0f} W"
+            self._lost = f"the counter of {self.part} {end}: it {way}, {as_wrap}, and {most_w:,.0f} W is the most"
+        elif not fell and gap_s >= SHORTEST_S:
+            self._highest_w = max(self._highest_w, power_w)
+        return used_uj
 
     def _read(self) -> int | None:
         """The counter, or nothing where it can't be read now or no longer counts."""

@@ -8,12 +8,19 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
 PM_LINE = re.compile(r"(\d+) J \d+ us")
 DRIVERS = ("amdgpu", "i915", "xe")
 """Drivers whose hwmon folder stands for a whole device; Intel's ``i915_gt<n>`` is a part of ``i915``."""
+PACKAGE_W, MEMORY_W = 3000.0, 1000.0
+"""More than a processor package, or its memory, ever draws; for zones that do not say what they can."""
+SUDDEN_W = 500.0
+"""A package may go from idle to this between two readings, and no bound is below it: some firmware says too little."""
+MARGIN = 2.0
+"""What a zone draws for seconds, over the power that it says it can sustain."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +36,18 @@ class Counter:
 
     ``read_uj`` returns microjoules. It raises ``OSError`` or ``ValueError`` where that fails, ``CounterRestartError``
     where the count began anew. After ``range_uj`` the count goes on from zero; without a range it never does.
+    ``most_w`` is a power in watts above what the part can draw; it tells the wrap of a count from its reset.
     """
 
     part: str
     read_uj: Callable[[], int]
     range_uj: int | None = None
+    most_w: float = PACKAGE_W
+
+    @property
+    def wrap_s(self) -> float:
+        """Seconds in which the count can go once through its range; infinite without a range."""
+        return inf if self.range_uj is None else self.range_uj / 1e6 / self.most_w
 
 
 class CounterRestartError(Exception):
@@ -181,11 +195,11 @@ def _rapl(folder: Path) -> Counters | Absent:
         for zone in sorted(folder.glob("intel-rapl:*")):
             name = _text(zone / "name")
             if name.startswith("package"):
-                packages.append(_zone(zone, name))
+                packages.append(_zone(zone, name, PACKAGE_W))
             elif name == "dram":
                 package = _text(folder / zone.name.rpartition(":")[0] / "name")
                 with contextlib.suppress(ValueError):
-                    memory.append(_zone(zone, f"dram of {package}"))
+                    memory.append(_zone(zone, f"dram of {package}", MEMORY_W))
     except PermissionError as error:
         return Absent(f"RAPL: {error.filename} is for root alone, as it is since Linux 5.10")
     except (OSError, ValueError) as error:
@@ -197,8 +211,19 @@ def _rapl(folder: Path) -> Counters | Absent:
     return Counters("RAPL", "processors and memory", (*packages, *memory))
 
 
-def _zone(zone: Path, part: str) -> Counter:
-    return _checked(Counter(part, partial(_number, zone / "energy_uj"), _number(zone / "max_energy_range_uj")))
+def _zone(zone: Path, part: str, most_w: float) -> Counter:
+    range_uj = _number(zone / "max_energy_range_uj")
+    return _checked(Counter(part, partial(_number, zone / "energy_uj"), range_uj, _most_w(zone, most_w)))
+
+
+def _most_w(zone: Path, otherwise: float) -> float:
+    """More than the zone draws, in watts: by the largest ``constraint_<n>_max_power_uw`` that it states."""
+    stated = []
+    for path in zone.glob("constraint_*_max_power_uw"):
+        with contextlib.suppress(OSError, ValueError):
+            stated.append(_number(path) / 1e6)
+    most = max(stated, default=0.0)
+    return max(MARGIN * most, SUDDEN_W) if most else otherwise
 
 
 def _checked(counter: Counter) -> Counter:

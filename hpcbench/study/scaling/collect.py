@@ -15,8 +15,8 @@ from hpcbench.results.run_folder import RunFolder, write_atomic
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.ladder import all_runs
-from hpcbench.study.scaling.measured import accounted_j, read_json
-from hpcbench.study.scaling.run_status import look_at_runs
+from hpcbench.study.scaling.measured import accounted_energy, read_json
+from hpcbench.study.scaling.standing import look
 from staging.errors import InputError
 from staging.formats.regular import read_text, refuse_special
 
@@ -71,7 +71,7 @@ def ranks_of(path: Path) -> list[dict[str, str]]:
 def copy_run(source: Path, target: Path, names: Mapping[str, str]) -> None:
     """What the page of a study needs of a run, with numbers for the names of nodes."""
     target.mkdir(exist_ok=True)
-    accounted_j(source)
+    accounted_energy(source)
     for name in KEPT:
         if (source / name).exists():
             copy(source / name, target / name, names)

@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from hpcbench.batch.job_energy import FILE, job_energy_j, read_kept
-from hpcbench.batch.submission import RECORD, read_job
+from hpcbench.batch.job_energy import FILE, JobEnergy, job_energy, read_kept
+from hpcbench.batch.submit import RECORD, read_job
 from hpcbench.phase_names import STEP_PHASES
 from hpcbench.results.machine_use import device_busy, no_counter, peak_flops
 from hpcbench.results.run_folder import RunFolder
@@ -188,17 +188,20 @@ def energy(paths: Sequence[Path], runs: Sequence[Figures]) -> tuple[float | None
     own = [summary.energy_j for summary, _, _ in runs if summary.energy_j is not None]
     if len(own) == len(runs):
         return sum(own), f"{runs[0][0].energy_source}: {runs[0][0].energy_note}"
-    accounted = [value for path in paths if (value := accounted_j(path)) is not None]
-    if len(accounted) == len(paths):
-        return sum(accounted), "Slurm's accounting (sacct): the steps of whole jobs, start and end included"
-    return None, next(summary.energy_note for summary, _, _ in runs if summary.energy_j is None)
+    note = next(summary.energy_note for summary, _, _ in runs if summary.energy_j is None)
+    accounted = [found for path in paths if (found := accounted_energy(path)) is not None]
+    known = [found.joules for found in accounted if found.joules is not None]
+    if len(known) == len(paths):
+        return sum(known), "; ".join(dict.fromkeys(found.words for found in accounted))
+    why = next((found.words for found in accounted if found.joules is None), "")
+    return None, f"{note.rstrip('.')}; {why}" if why else note
 
 
-def accounted_j(path: Path) -> float | None:
-    """Joules of the job of a run by its scheduler's accounting, or by what is kept of that."""
+def accounted_energy(path: Path) -> JobEnergy | None:
+    """Energy of the job of a run by its scheduler's accounting, or by what is kept of that; unset of no job."""
     if (path / FILE).exists():
         return read_kept(path / FILE)
-    return job_energy_j(read_job(path)) if (path / RECORD).exists() else None
+    return job_energy(read_job(path)) if (path / RECORD).exists() else None
 
 
 def accelerators_busy(runs: Sequence[Figures]) -> tuple[list[float], str]:

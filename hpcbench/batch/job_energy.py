@@ -1,7 +1,7 @@
 """Energy of a whole job from the scheduler's accounting, for nodes whose counters a run could not read itself.
 
-Slurm's ``sacct`` prints a record for each attempt of a job (it was requeued in between), and under it its steps. Each has
-``ConsumedEnergyRaw`` in joules, for all that its nodes drew while it lasted:
+Slurm's ``sacct`` prints a record for each attempt of a job (it was requeued in between), and under it its steps. Each
+has ``ConsumedEnergyRaw`` in joules, for all that its nodes drew while it lasted:
 
 - a numbered step is one ``srun``; these follow one another in a job script, so that their energies add up;
 - ``extern`` lasts from the start of the attempt to its end on all of its nodes, where the site has it
@@ -18,6 +18,7 @@ import json
 import math
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -37,6 +38,9 @@ UNDER_WAY = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "RE
 BY_STEPS = "Slurm's accounting (sacct): the steps of whole jobs, start and end included"
 BY_JOB = "Slurm's accounting (sacct): whole jobs, start and end included"
 
+_Step = tuple[str, str, float, float | None]
+"""Name, state, seconds and joules."""
+
 
 @dataclass(frozen=True)
 class JobEnergy:
@@ -55,8 +59,7 @@ class _Attempt:
     state: str
     elapsed_s: float
     joules: float | None
-    steps: list[tuple[str, str, float, float | None]] = field(default_factory=list)
-    """Name, state, seconds and joules."""
+    steps: list[_Step] = field(default_factory=list)
 
 
 def job_energy(job: Submitted) -> JobEnergy:
@@ -119,17 +122,20 @@ def _energy_of(attempt: _Attempt) -> JobEnergy:
     whole = next((value for value in (attempt.joules, *extern) if extern and value is not None), 0.0)
     if whole and whole >= known:
         return JobEnergy(whole, BY_JOB)
-    if not numbered:
-        return JobEnergy(None, f"sacct has no step of job {attempt.name}, so that its energy is not known")
+    why = _incomplete(attempt.name, numbered)
+    return JobEnergy(None, why) if why else JobEnergy(known, BY_STEPS)
+
+
+def _incomplete(job: str, numbered: Sequence[_Step]) -> str:
+    """Why the energies of the numbered steps do not add up to that of the job; empty where they do."""
     for name, state, elapsed_s, joules in numbered:
-        step = f"step {attempt.name}.{name}"
         if state in UNDER_WAY:
-            return JobEnergy(None, f"{step} is {state} by sacct, so that the sum over steps is incomplete")
+            return f"step {job}.{name} is {state} by sacct, so that the sum over steps is incomplete"
         if joules is None and elapsed_s:
-            return JobEnergy(None, f"sacct has no energy of {step}, so that the sum over steps is incomplete")
-    if not known:
-        return JobEnergy(None, f"sacct has no energy of any step of job {attempt.name}")
-    return JobEnergy(known, BY_STEPS)
+            return f"sacct has no energy of step {job}.{name}, so that the sum over steps is incomplete"
+    if not any(joules for *_, joules in numbered):
+        return f"sacct has no step of job {job} with a value, so that its energy is not known"
+    return ""
 
 
 def _attempts(printed: str) -> list[_Attempt]:

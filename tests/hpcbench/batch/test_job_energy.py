@@ -99,7 +99,9 @@ def test_all_attempts_of_a_requeued_job_count() -> None:
 
 def test_an_attempt_without_energy_makes_that_of_the_job_unknown() -> None:
     no_step = "77|NODE_FAIL|300|\n77.batch|CANCELLED|300|40000\n"
-    assert reason(no_step + WITHOUT_EXTERN) == "sacct has no step of job 77, so that its energy is not known"
+    assert reason(no_step + WITHOUT_EXTERN) == (
+        "sacct has no step of job 77 with a value, so that its energy is not known"
+    )
     assert "no energy of step 77.0" in reason(REQUEUED.replace("41000", NO_VALUE) + WITHOUT_EXTERN)
     assert reason(WITHOUT_EXTERN + "77|PENDING|0|\n") == "job 77 is PENDING by sacct"
 

@@ -74,18 +74,24 @@ def job_energy(job: Submitted) -> JobEnergy:
     command = ["sacct", "--noheader", "--parsable2", "--duplicates", f"--jobs={job.job_id}", f"--format={COLUMNS}"]
     done = ask([*command, *_since(job.folder)], job.folder)
     if done.returncode != 0:
-        return JobEnergy(None, f"sacct failed: {' '.join(done.stderr.split())[:200]}")
+        return JobEnergy(None, f"sacct failed with exit code {done.returncode}")
     found = parse_energy(done.stdout)
     if found.joules is not None:
-        write_atomic(kept, json.dumps({"joules": found.joules, "source": "sacct", "words": found.words}) + "\n")
+        keep(found, job.folder)
     return found
+
+
+def keep(found: JobEnergy, folder: Path) -> None:
+    """Write what was found, or why nothing was, into a run folder."""
+    write_atomic(folder / FILE, json.dumps({"joules": found.joules, "source": "sacct", "words": found.words}) + "\n")
 
 
 def read_kept(path: Path) -> JobEnergy:
     """What an earlier question found."""
     try:
         values = json.loads(read_text(path))
-        return JobEnergy(float(values["joules"]), str(values.get("words", BY_STEPS)))
+        joules = values["joules"]
+        return JobEnergy(None if joules is None else float(joules), str(values.get("words", BY_STEPS)))
     except (DataError, OSError, ValueError, KeyError, TypeError, AttributeError):
         return JobEnergy(None, f"{path.name} of the run is damaged; remove it to ask sacct again")
 

@@ -13,15 +13,17 @@ from hpcbench.application import find_application
 from hpcbench.cli.submit import add_job_options, job_request
 from hpcbench.config.schema import LARGEST_SEED, MOST_SAMPLES, MOST_STEPS
 from staging.errors import InputError
-from staging.number_options import MOST_NODES, add_whole
+from staging.number_options import MOST_NODES, add_real, add_whole
 
 if TYPE_CHECKING:
     from hpcbench.study.scaling.report import Extras
     from hpcbench.study.scaling.study import Ways
 
 KINDS = ("strong", "weak", "throughput")
+OF_PAGE = ("convergence", "runs", "contingency", "min_efficiency")
+"""Options of the page and its proposal table."""
 OPTIONS = ("site", "repeats", "steps", "global_batch_size", "instance_nodes", "vary", "no_stage", "wait", "seed",
-           "convergence", "runs")  # fmt: skip
+           *OF_PAGE)  # fmt: skip
 """Options that other kinds of studies do not have."""
 OF_JOBS = {"modules": "module", "environment": "env"}
 """Options of a job that are not called as what they ask for."""
@@ -49,6 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     joined = parser.add_argument_group("scaling: the page")
     joined.add_argument("--convergence", type=Path, metavar="DIR", help="convergence study to take epochs(B) from")
     add_whole(joined, "--runs", 1, 10**6, "trainings that the proposal table is for (default: 5)")
+    add_real(joined, "--contingency", 0, 100, "part of the hours that the proposal table adds (default: 0.15)")
+    add_real(joined, "--min-efficiency", 0, 1, "sizes below are not recommended in it (default: 0.7)")
     add_job_options(parser.add_argument_group("scaling: each job"))
 
 
@@ -95,9 +99,12 @@ def ways(args: argparse.Namespace) -> Ways:
 
 def extras(args: argparse.Namespace) -> Extras:
     """What the page joins."""
+    from hpcbench.study.scaling.proposal import Campaign
     from hpcbench.study.scaling.report import Extras
 
-    return Extras(args.convergence, given(args.runs, Extras.runs))
+    names = [each.name for each in fields(Campaign)]
+    asked = {name: value for name in names if (value := getattr(args, name)) is not None}
+    return Extras(args.convergence, Campaign(**asked))
 
 
 def describe(args: argparse.Namespace) -> int:

@@ -106,7 +106,7 @@ MATRIX_ALONE = tuple(name for name in MATRIX if name not in ("preset", "nodes"))
 TRUE_ALONE = ("keep", "no_estimate")
 """Switches of convergence studies."""
 OWN_NAMES = {"own": "with"}
-ALSO = {"resume": ("wait", "convergence", "runs"), "report": ("convergence", "runs")}
+ALSO = {"resume": ("wait", *scaling.OF_PAGE), "report": scaling.OF_PAGE}
 """Options of scaling studies that go with a folder."""
 
 

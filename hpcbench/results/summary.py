@@ -107,6 +107,12 @@ class Summary:
     checkpoint_read_bytes: int = 0
     checkpoint_read_s: float = 0.0
     """To read and verify those that the run was resumed from."""
+    train_bytes: int = 0
+    """Of the files of the training samples, where the dataset lies; of many files an estimate by 256. 0: not known."""
+    validation_bytes: int = 0
+    """Of those of the validation samples."""
+    folder_bytes: int = 0
+    """Of the run folder at the end, with its checkpoints; without the page. 0: not known."""
     energy_j: float | None = None
     """Joules of all nodes from run_start to run_stop, as far as ``energy_note`` says; unset where nothing was read."""
     energy_source: str = ""

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
+from hpcbench.data.files import SPLITS, split_files
 from hpcbench.exits import Cause
 from hpcbench.measure.flops import FlopCount, count_flops
 from hpcbench.measure.slow_nodes import slow_nodes
 from hpcbench.phase_names import PHASES
+from hpcbench.results.stored_bytes import files_bytes, folder_bytes
 from hpcbench.results.summary import Status, Summary
 from hpcbench.train.attempt_recorder import started_at
 from hpcbench.train.context import RunContext
@@ -24,6 +26,7 @@ from hpcbench.train.evaluate import evaluate, keep_examples
 from hpcbench.train.loop import Trainer
 from hpcbench.train.targets import epochs_to_target
 from hpcbench.train.training_step import TrainingStep
+from staging.errors import InputError
 
 if TYPE_CHECKING:  # drawing needs packages that training does not
     from hpcbench.results.report import Drawings
@@ -107,8 +110,9 @@ def finalize_complete(trainer: Trainer, status: Status, ending: Ending, stop_wat
             run.folder.write_summary(summary)
         run.folder.release()
         drawn = draw(run)
+        sizes = stored_bytes(run)
     # What follows is not in the figures that it writes.
-    summary = replace(summarize(trainer, status, ending, flops), baselines=summary.baselines)
+    summary = replace(summarize(trainer, status, ending, flops), baselines=summary.baselines, **sizes)
     run.folder.write_summary(summary)
     write_page(run, drawn)
     run.console.say(f"{outcome(summary)}\nrun folder: {run.folder.path}")
@@ -224,6 +228,15 @@ def model_flops(data: DataPath, step: TrainingStep) -> FlopCount:
     """Floating-point operations per sample."""
     inputs, _ = data.first_batch()
     return count_flops(step.whole_model, inputs[:1])
+
+
+def stored_bytes(run: RunContext) -> dict[str, Any]:
+    """Bytes of the two splits where the dataset lies, and of the run folder; without what can't be found out."""
+    found = {"folder_bytes": folder_bytes(run.folder.path)}
+    with contextlib.suppress(OSError, InputError):
+        for split in SPLITS:
+            found[f"{split}_bytes"] = files_bytes(split_files(run.application, run.config, split))
+    return found
 
 
 def save_arrays(run: RunContext, scores: Tensor, examples: dict[str, Tensor]) -> None:

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hpcbench.batch.job_energy import FILE
+from hpcbench.batch.job_energy import FILE, keep
 from hpcbench.results.run_folder import RunFolder, write_atomic
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.scaling.definition import Scaling
@@ -71,10 +71,12 @@ def ranks_of(path: Path) -> list[dict[str, str]]:
 def copy_run(source: Path, target: Path, names: Mapping[str, str]) -> None:
     """What the page of a study needs of a run, with numbers for the names of nodes."""
     target.mkdir(exist_ok=True)
-    accounted_energy(source)
+    energy = accounted_energy(source)
     for name in KEPT:
         if (source / name).exists():
             copy(source / name, target / name, names)
+    if energy is not None and energy.joules is None:
+        keep(energy, target)  # there the scheduler cannot be asked
     run = RunFolder(source)
     RunFolder(target).write_ranks([{**row, "node": names.get(row["node"], row["node"])} for row in ranks_of(source)])
     if run.staging.exists():

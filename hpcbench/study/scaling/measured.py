@@ -99,6 +99,12 @@ def read_repeat(paths: Sequence[Path], timed: bool) -> Measured:
         flops_per_sample=first.flops_training_per_sample,
         peak_flops=peak_flops(ranks),
         slow=[words for s in summaries for words in s.slow_nodes],
+        train_samples=first.train_samples,
+        peak_memory_bytes=max(s.peak_memory_bytes for s in summaries),
+        train_bytes=first.train_bytes,
+        validation_bytes=first.validation_bytes,
+        folder_bytes=max(s.folder_bytes for s in summaries),
+        device_type=first.device_type,
     )
 
 

@@ -17,7 +17,8 @@ from hpcbench.results.report import Drawn, write_page
 from hpcbench.results.run_folder import write_atomic
 from hpcbench.study.scaling import phase_plots, plots, table
 from hpcbench.study.scaling.amdahl import SpeedFit
-from hpcbench.study.scaling.proposal import Line, as_csv, as_latex, as_text
+from hpcbench.study.scaling.proposal import Line
+from hpcbench.study.scaling.proposal_forms import as_csv, as_latex, as_text
 from hpcbench.study.scaling.rows import Mode, Row, by_variant, efficiency, rate, speed_up
 from hpcbench.study.scaling.solution import Solution, cheapest, fastest
 
@@ -55,8 +56,6 @@ class Content:
     """By variant, as are the solutions."""
     solutions: Mapping[str, Sequence[Solution]]
     proposal: Sequence[Line] | None
-    basis: str
-    """What the length of a run in the proposal rests on."""
     commands: Sequence[str]
     machine: str
     """What the runs ran on, in a line."""
@@ -79,7 +78,7 @@ def write_scaling(content: Content, folder: Path) -> str:
     write_atomic(folder / "table.txt", text + "\n")
     if content.proposal:
         for suffix, form in (("txt", as_text), ("tex", as_latex), ("csv", as_csv)):
-            write_atomic(folder / f"proposal.{suffix}", form(content.proposal, content.basis))
+            write_atomic(folder / f"proposal.{suffix}", form(content.proposal))
     write_page(folder / PAGE, page_of(content, drawn))
     return text
 
@@ -144,7 +143,7 @@ def page_of(content: Content, drawn: Sequence[Figure]) -> str:
         energy=table.energy_lines(content.rows),
         slow=table.slow_lines(content.rows),
         notes=notes(content),
-        proposal=as_text(content.proposal, content.basis) if content.proposal else "",
+        proposal=as_text(content.proposal) if content.proposal else "",
         failed=sum(len(row.failed) for row in content.rows),
         to_do=sum(row.left for row in content.rows),
     )

@@ -1,159 +1,133 @@
-"""What runs cost on each size, as a proposal for computer time asks for it: hours, operations, data and efficiency.
+"""What runs cost on each size, as a proposal for computer time asks for it: hours, operations, data, memory, storage.
 
-The baseline is the smallest size that was measured, and efficiency is relative to it.
+The baseline is the smallest size of a variant that was measured, and efficiency is relative to it. Every figure is that
+of the variant's own runs.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields, replace
-from textwrap import fill
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from hpcbench.results import units
-from hpcbench.results.tables import WIDTH, table
 from hpcbench.study.scaling.rows import Row, by_variant, efficiency
 from hpcbench.study.scaling.solution import HOUR_S, node_hours, run_s
+from hpcbench.study.scaling.trainings import Size, Training
 from staging.errors import InputError
 
-LATEX = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
-    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", "[": "{[}", "*": "{*}",  # \\ would take the last two for its options
-}  # fmt: skip
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """What is asked for."""
+
+    runs: int = 5
+    """Trainings on each size."""
+    contingency: float = 0.15
+    """Part of the hours that is added for what fails or is done again."""
+    min_efficiency: float = 0.7
+    """Sizes below are not recommended."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One size of a variant. Figures beside ``hours`` are of all ``runs`` together, each of which trains one model."""
+    """One size of a variant. Hours, operations and bytes are of all ``runs`` together, each of which trains one model.
+
+    Where the runs do not tell a figure, or the site does not say what a node has, it is unset.
+    """
 
     variant: str
     nodes: int
     ranks: int
     instances: int
     """That train at the same time and share the nodes and ranks."""
-    runs: int
-    hours: float
-    """Of one run, with its staging and start."""
+    campaign: Campaign
+    training: Training
+    """One of the runs."""
+    hours_per_run: float
+    """With its staging and start."""
     node_hours: float
+    """Without contingency, as are the next two."""
     core_hours: float | None
-    """Unset where the site does not say how many cores a node has; GPUs likewise."""
     gpu_hours: float | None
-    exaflop: float | None
-    """1e18 floating-point operations of training; unset where they were not counted."""
-    terabytes: float | None
-    """1e12 bytes that were staged, on all nodes together, or the dataset once per run where nothing was."""
+    flop: float | None
+    """Floating-point operations of training."""
+    data_bytes: float | None
+    """Moved: landed on all nodes together where the runs staged, else read by all ranks together from where the dataset
+    lies, which is its bytes for every epoch and every evaluation. Caches may spare some of that."""
+    staged: bool
+    memory_bytes: int | None
+    """Peak of a rank: of its accelerator, or of its process where there is none."""
+    accelerators: bool
+    """Whether ``memory_bytes`` is of accelerators."""
+    dataset_bytes: int | None
+    run_folders_bytes: int | None
+    """Of all runs, each as large as those that were measured."""
     efficiency: float
     """Throughput over the baseline's, over the factor in nodes."""
 
+    @property
+    def recommended(self) -> bool:
+        """Whether the size is efficient enough."""
+        return self.efficiency >= self.campaign.min_efficiency - ROUNDING
 
-def proposal(
-    rows: Sequence[Row],
-    runs: int,
-    samples_per_run: Mapping[int, float] | float,
-    dataset_bytes: int | None = None,
-    evaluations_per_run: Mapping[int, float] | float = 0.0,
-) -> list[Line]:
-    """What ``runs`` runs cost on each size, variant by variant, smallest first.
+    @property
+    def storage_bytes(self) -> int | None:
+        """Of the shared filesystem: the dataset once, and the folders of all runs."""
+        if self.dataset_bytes is None or self.run_folders_bytes is None:
+            return None
+        return self.dataset_bytes + self.run_folders_bytes
 
-    Samples and evaluations are those of one run of one instance: one number, or by number of nodes, where sizes that
-    the samples do not name have no line. Raises ``InputError`` for numbers of runs and samples that are not positive.
+    def asked(self, hours: float | None) -> float | None:
+        """Hours with the contingency."""
+        return None if hours is None else hours * (1 + self.campaign.contingency)
+
+
+def proposal(rows: Sequence[Row], trainings: Mapping[Size, Training], campaign: Campaign) -> list[Line]:
+    """What the campaign costs on each size, variant by variant, smallest first.
+
+    Sizes that ``trainings`` do not name have no line. Raises ``InputError`` for numbers of runs and samples that are
+    not positive.
     """
-    if runs < 1:
-        raise InputError(f"a proposal for {runs} runs has no cost; give at least 1")
-    lines = []
-    for members in by_variant(rows).values():
-        for row in members:
-            samples = _at(samples_per_run, row.nodes)
-            if samples is not None:
-                evaluations = _at(evaluations_per_run, row.nodes) or 0.0
-                lines.append(_line(row, members[0], runs, samples, evaluations, dataset_bytes))
-    return lines
+    if campaign.runs < 1:
+        raise InputError(f"a proposal for {campaign.runs} runs has no cost; give at least 1")
+    return [
+        _line(row, members[0], trainings[variant, row.nodes], campaign)
+        for variant, members in by_variant(rows).items()
+        for row in members
+        if (variant, row.nodes) in trainings
+    ]
 
 
-def _at(value: Mapping[int, float] | float, nodes: int) -> float | None:
-    return value.get(nodes) if isinstance(value, Mapping) else value
+def largest_recommended(lines: Sequence[Line]) -> int | None:
+    """Nodes of the largest size of one variant that is efficient enough; unset where none is."""
+    return max((line.nodes for line in lines if line.recommended), default=None)
 
 
-def _line(row: Row, baseline: Row, runs: int, samples: float, evaluations: float, dataset_bytes: int | None) -> Line:
-    if not samples > 0:
-        raise InputError(f"a run of {samples:g} samples on {row.nodes} nodes has no cost; it must have more than 0")
-    seconds, staged = run_s(row, samples, evaluations), row.middle("staged_bytes")
-    cost = runs * node_hours(row, seconds)
-    moved = dataset_bytes if staged is None else staged / row.instances
+def _line(row: Row, baseline: Row, training: Training, campaign: Campaign) -> Line:
+    if not training.samples > 0:
+        raise InputError(
+            f"a run of {training.samples:g} samples on {row.nodes} nodes has no cost; it must have more than 0"
+        )
+    runs, seconds = campaign.runs, run_s(row, training.samples, training.evaluations)
+    cost, flops, folder = runs * node_hours(row, seconds), row.largest("flops_per_sample"), row.largest("folder_bytes")
+    train, validation = row.largest("train_bytes"), row.largest("validation_bytes") or 0
     return Line(
-        variant=row.variant, nodes=row.nodes, ranks=row.ranks, instances=row.instances, runs=runs,
-        hours=seconds / HOUR_S, node_hours=cost, core_hours=cost * row.cores_per_node or None,
-        gpu_hours=cost * row.gpus_per_node or None,
-        exaflop=(row.middle("flops_per_sample") or 0.0) * samples * runs / 1e18 or None,
-        terabytes=None if moved is None else moved * runs / 1e12, efficiency=efficiency(row, baseline),
+        variant=row.variant, nodes=row.nodes, ranks=row.ranks, instances=row.instances, campaign=campaign,
+        training=training, hours_per_run=seconds / HOUR_S, node_hours=cost,
+        core_hours=cost * row.cores_per_node or None, gpu_hours=cost * row.gpus_per_node or None,
+        flop=None if flops is None else flops * training.samples * runs, data_bytes=_moved(row, training, runs),
+        staged=row.middle("staged_bytes") is not None, memory_bytes=row.largest("peak_memory_bytes"),
+        accelerators=any(run.device_type not in ("", "cpu") for run in row.runs),
+        dataset_bytes=None if train is None else train + validation,
+        run_folders_bytes=None if folder is None else folder * runs, efficiency=efficiency(row, baseline),
     )  # fmt: skip
 
 
-def as_text(lines: Sequence[Line], basis: str = "") -> str:
-    """A plain table for each variant within 100 columns, under a line that says what they are of.
-
-    ``basis`` tells how long a run is, such as ``20 epochs, as fitted``. There is at least one line, here and for
-    ``as_latex``.
-    """
-    blocks = []
-    for variant in dict.fromkeys(line.variant for line in lines):
-        cells = _cells([replace(line, variant="") for line in lines if line.variant == variant])
-        body = table(list(cells), list(zip(*cells.values(), strict=True)), right=list(cells))
-        blocks.append(f"{fill(variant, WIDTH)}\n{body}" if variant else body)
-    return "\n\n".join([fill(_title(lines, basis), WIDTH), *blocks]) + "\n"
-
-
-def as_latex(lines: Sequence[Line], basis: str = "") -> str:
-    """A table for LaTeX with the package booktabs; its caption is the first line of ``as_text``."""
-    cells = _cells(lines)
-    rows = [list(cells), *zip(*cells.values(), strict=True)]
-    head, *body = [" & ".join(escaped(cell) for cell in row) + r" \\" for row in rows]
-    columns = "".join("l" if name == "variant" else "r" for name in cells)
-    begin = [r"\begin{table}", r"\centering", rf"\caption{{{escaped(_title(lines, basis))}}}"]
-    begin += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule"]
-    return "\n".join([*begin, *body, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
-
-
-def as_csv(lines: Sequence[Line], basis: str = "") -> str:
-    """Every field of every line with all its digits, and ``basis`` in a last column; what is unset is empty."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([*(each.name for each in fields(Line)), "basis"])
-    writer.writerows([*astuple(line), basis] for line in lines)
-    return file.getvalue()
-
-
-def escaped(text: str) -> str:
-    """``text`` for LaTeX's text mode."""
-    return "".join(LATEX.get(letter, letter) for letter in text)
-
-
-def _title(lines: Sequence[Line], basis: str) -> str:
-    runs = lines[0].runs
-    title = f"Cost of {runs:,} run{'' if runs == 1 else 's'} on each size" + (f": {basis}" if basis else "")
-    data = any(line.terabytes is not None for line in lines)
-    moved = " TB: data moved, that is staged on all nodes, or the dataset once per run." if data else ""
-    return f"{title}. Efficiency is relative to the smallest size measured.{moved}"
-
-
-def _cells(lines: Sequence[Line]) -> dict[str, list[str]]:
-    """Columns by header, without those that no line has a figure in."""
-    columns: dict[str, Callable[[Line], str]] = {
-        "variant": lambda line: line.variant,
-        "nodes": lambda line: units.integer(line.nodes),
-        "ranks": lambda line: units.integer(line.ranks),
-        "instances": lambda line: units.integer(line.instances),
-        "h/run": lambda line: units.significant(line.hours),
-        "node-h": lambda line: units.significant(line.node_hours),
-        "GPU-h": lambda line: units.significant(line.gpu_hours),
-        "core-h": lambda line: units.significant(line.core_hours),
-        "EFLOP": lambda line: units.significant(line.exaflop),
-        "TB": lambda line: units.significant(line.terabytes),
-        "efficiency": lambda line: units.percent(line.efficiency),
-    }
-    if all(line.instances == 1 for line in lines):
-        del columns["instances"]
-    cells = {name: [cell(line) for line in lines] for name, cell in columns.items()}
-    return {name: column for name, column in cells.items() if set(column) - {"", units.MISSING}}
+def _moved(row: Row, training: Training, runs: int) -> float | None:
+    staged, train = row.middle("staged_bytes"), row.largest("train_bytes")
+    if staged is not None:
+        return staged / row.instances * runs
+    if train is None:
+        return None
+    return runs * (train * training.epochs + (row.largest("validation_bytes") or 0) * training.evaluations)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcbench.batch.site import find_site
 from hpcbench.config.resolve import resolve
+from hpcbench.config.schema import RunConfig
 from hpcbench.results.summary import Summary
 from hpcbench.study.fit import EpochFit
 from hpcbench.study.folder import StudyFolder
@@ -17,10 +18,12 @@ from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.ladder import all_runs
 from hpcbench.study.scaling.measured import read_rows
 from hpcbench.study.scaling.page import Content, write_scaling
-from hpcbench.study.scaling.proposal import proposal
+from hpcbench.study.scaling.proposal import Campaign, proposal
 from hpcbench.study.scaling.rows import Row, by_variant
 from hpcbench.study.scaling.run_status import RunStatus, look_at_runs
 from hpcbench.study.scaling.solution import Solution, solutions
+from hpcbench.study.scaling.standing import RunStanding, look
+from hpcbench.study.scaling.trainings import trainings
 from staging.errors import InputError
 
 
@@ -30,8 +33,8 @@ class Extras:
 
     convergence: Path | None = None
     """Folder of a convergence study of the same application."""
-    runs: int = 5
-    """Trainings that the proposal table is for."""
+    campaign: Campaign = field(default_factory=Campaign)
+    """What the proposal table is for."""
 
 
 def report(study: Scaling, folder: StudyFolder, extras: Extras) -> None:
@@ -49,26 +52,35 @@ def content(
     study: Scaling, folder: StudyFolder, rows: Sequence[Row], standings: Mapping[str, RunStatus], extras: Extras
 ) -> Content:
     """Everything that the page is made of."""
-    from hpcbench.application import find_application
-
     summaries = [each.summary for each in standings.values() if each.status == "done" and each.summary is not None]
     first = summaries[0]
     site = find_site(study.site)
-    config = resolve(find_application(study.application), study.preset, [Path(name) for name in study.files],
-                     dict(study.settings))  # fmt: skip
-    fit = None if extras.convergence is None else epochs_of(extras.convergence, study, config.optim.name)
-    found = {label: solutions(members, fit, first.train_samples, float(config.train.evaluations_per_epoch))
-             for label, members in by_variant(rows).items()} if fit is not None else {}  # fmt: skip
-    samples, basis = samples_per_run(study, rows, found, first, config.train.max_epochs)
-    evaluations = {nodes: number / first.train_samples * config.train.evaluations_per_epoch
-                   for nodes, number in samples.items()}  # fmt: skip
+    variants = by_variant(rows)
+    configs = {label: config_of(study, members[0]) for label, members in variants.items()}
+    found: dict[str, list[Solution]] = {}
+    if extras.convergence is not None:
+        optimizers = {config.optim.name for config in configs.values()}
+        epochs = {name: epochs_of(extras.convergence, study, name) for name in sorted(optimizers)}
+        for label, members in variants.items():
+            config = configs[label]
+            evaluations = float(config.train.evaluations_per_epoch)
+            found[label] = solutions(members, epochs[config.optim.name], members[0].train_samples, evaluations)
+    lengths = trainings(variants, found, configs, to_target=study.steps is None)
     return Content(
         title=first.title, mode=study.mode, application=study.application, preset=study.preset, site=site.title,
         simulated=site.scheduler == "local", rows=rows, fits=fits(study, rows), solutions=found,
-        proposal=proposal(rows, extras.runs, samples, None, evaluations), basis=basis, commands=study.commands,
-        machine=machine(first), notes=notes(study, summaries), steps=study.steps,
-        warmup_steps=config.measure.warmup_steps,
+        proposal=proposal(rows, lengths, extras.campaign), commands=study.commands, machine=machine(first),
+        notes=notes(study, summaries), steps=study.steps,
+        warmup_steps=next(iter(configs.values())).measure.warmup_steps,
     )  # fmt: skip
+
+
+def config_of(study: Scaling, row: Row) -> RunConfig:
+    """What the runs of a variant are configured with, but for what depends on the size."""
+    from hpcbench.application import find_application
+
+    settings = {**study.settings, **row.settings}
+    return resolve(find_application(study.application), study.preset, [Path(name) for name in study.files], settings)
 
 
 def fits(study: Scaling, rows: Sequence[Row]) -> dict[str, SpeedFit]:
@@ -96,20 +108,6 @@ def epochs_of(path: Path, study: Scaling, optimizer: str) -> EpochFit:
         known = ", ".join(series) or "none"
         raise InputError(f"--convergence {path} has no fit of epochs(B) for optimizer {optimizer}; it has {known}")
     return series[optimizer]
-
-
-def samples_per_run(
-    study: Scaling, rows: Sequence[Row], found: Mapping[str, Sequence[Solution]], first: Summary, max_epochs: int
-) -> tuple[dict[int, float], str]:
-    """Training samples of one whole training on each size, and what they rest on in words."""
-    joined = {each.nodes: each.epochs * first.train_samples for members in found.values() for each in members}
-    if joined:
-        return joined, "epochs to target by the convergence study"
-    trained = {row.nodes: (row.middle("samples") or 0.0) / row.instances for row in rows if row.runs}
-    if study.steps is None and all(row.middle("time_s") is not None for row in rows if row.runs):
-        return trained, "the trainings to the target that were measured"
-    epochs = f"{max_epochs} epochs, the most that preset {study.preset} trains: an upper bound"
-    return {nodes: float(max_epochs * first.train_samples) for nodes in trained}, epochs
 
 
 def machine(first: Summary) -> str:

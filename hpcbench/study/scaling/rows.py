@@ -65,6 +65,17 @@ class Measured:
     """FLOP/s of matrix products on all ranks together; unset where ``measure.probe`` was off."""
     slow: Sequence[str] = ()
     """Nodes that were slower than the others, each in words."""
+    train_samples: int = 0
+    """Of an epoch of one instance; 0 means not known, here and below."""
+    peak_memory_bytes: int = 0
+    """Largest over ranks: of the accelerator, or of the process where there is none."""
+    train_bytes: int = 0
+    """Of the files of the training samples of one instance, where the dataset lies."""
+    validation_bytes: int = 0
+    folder_bytes: int = 0
+    """Of the run folder of one instance, the largest of all."""
+    device_type: str = ""
+    """``cpu``, ``cuda``, ...; empty where not known."""
 
     @property
     def model_flops(self) -> float | None:
@@ -108,6 +119,15 @@ class Row:
     def ranks(self) -> int:
         """Of all instances."""
         return self.nodes * self.ranks_per_node
+
+    @property
+    def train_samples(self) -> int:
+        """Of an epoch of one instance, by the runs of this row; 0 where they do not say."""
+        return max((run.train_samples for run in self.runs), default=0)
+
+    def largest(self, name: str) -> int | None:
+        """The largest of a count over repeats; unset where it is not known, which is 0."""
+        return max((int(value) for value in self.values(name)), default=0) or None
 
     def values(self, name: str) -> list[float]:
         """A figure of every repeat that has it: a field of ``Measured``, or a phase of ``step_s``."""

@@ -19,7 +19,8 @@ from hpcbench.results.tables import WIDTH, table
 from hpcbench.study.scaling.rows import Measured, Mode, Row, by_variant, efficiency, rate, speed_up
 from hpcbench.study.scaling.solution import Solution
 
-NEVER_ZERO = ("init_s", "wall_s", "samples", "flops_per_sample")
+NEVER_ZERO = ("init_s", "wall_s", "samples", "flops_per_sample", "train_samples", "peak_memory_bytes", "train_bytes",
+              "validation_bytes", "folder_bytes")  # fmt: skip
 """Figures whose 0 means that they are not known."""
 
 BESIDE = "start, evaluation and checkpoints of rank 0; staging, use of CPUs and energy of all ranks"

@@ -174,7 +174,7 @@ def test_every_attempt_is_asked_for_and_no_older_job_of_the_number(tmp_path: Pat
 def test_why_it_was_not_asked_is_said(tmp_path: Path, commands: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = job_in(tmp_path / "run")
     fake_sacct(commands, "", status=1)
-    assert job_energy(job).words.startswith("sacct failed")
+    assert job_energy(job).words == "sacct failed with exit code 1"
     monkeypatch.setenv("PATH", str(job.folder))
     assert job_energy(job) == JobEnergy(None, "sacct is not on PATH")
     pbs = Submitted(tmp_path, "pbs", "5", "here")

@@ -61,7 +61,8 @@ OTHER_KIND = [
         "--parallel-efficiency 0.5", "--no-estimate", "--keep")),
     *((CONVERGENCE, option, "scaling studies, not study convergence") for option in (
         "--site local", "--repeats 1", "--steps 9", "--global-batch-size 8", "--instance-nodes 1", "--vary tier=node",
-        "--no-stage", "--wait", "--seed 1", "--convergence d", "--runs 3", "--account m1", "--time 2h",
+        "--no-stage", "--wait", "--seed 1", "--convergence d", "--runs 3", "--contingency 0",
+        "--min-efficiency 0.5", "--account m1", "--time 2h",
         "--module pytorch", "--env A=1", "--cores-per-rank 2", "--warn-s 60")),
 ]  # fmt: skip
 
@@ -100,12 +101,14 @@ def test_bad_input_is_one_line(
 
 
 @pytest.mark.parametrize(("option", "message"), [
-    ("--jobs", "--jobs (0) must be at least 1"), ("--runs", "--runs (0) must be at least 1"),
+    ("--jobs 0", "--jobs (0) must be at least 1"), ("--runs 0", "--runs (0) must be at least 1"),
+    ("--contingency -0.1", "--contingency (-0.1) must be at least 0"),
+    ("--min-efficiency 70", "--min-efficiency (70) must be"),
 ])  # fmt: skip
 def test_numbers_have_a_bound(
     option: str, message: str, data: Path, cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(words(data, tmp_path / "new", option, "0")) == 2
+    assert main(words(data, tmp_path / "new", *option.split())) == 2
     assert message in said(capsys)
     assert not (tmp_path / "new").exists()
 
@@ -157,12 +160,16 @@ def test_the_life_of_a_study(data: Path, cluster: Cluster, tmp_path: Path, capsy
     assert len(cluster.notes("submit")) == 4
     assert main(["study", "resume", str(folder.path), "--time", "2h"]) == 2
     assert "study resume takes the folder of a study alone, not --time" in said(capsys)
-    assert main(["study", "resume", str(folder.path), "--wait", "--runs", "9"]) == 0
+    asked = ["--runs", "9", "--contingency", "0.2", "--min-efficiency", "0.95"]
+    assert main(["study", "resume", str(folder.path), "--wait", *asked]) == 0
     shown = capsys.readouterr().out
     assert "[4/4] n0002-r1: 333 samples/s" in shown
     assert "From 1 to 2 nodes throughput grows" in shown
     assert cluster.notes("submit")[4:] == ["n0002-r1"]
-    assert (folder.path / "proposal.txt").read_text().startswith("Cost of 9 runs on each size")
+    proposal = " ".join((folder.path / "proposal.txt").read_text().split())
+    assert proposal.startswith("Cost of 9 runs on each size")
+    assert "include 20 % of contingency" in proposal
+    assert "below 95 % a size is not recommended" in proposal
     copy = tmp_path / "copy"
     assert main(["study", "collect", str(folder.path), "--out", str(copy)]) == 0
     assert capsys.readouterr().out == f"{copy}: 4 runs\n"

@@ -10,6 +10,7 @@ import pytest
 import torch
 import yaml
 
+from hpcbench.data.files import SPLITS
 from hpcbench.measure.compliance import check_log
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.train.checkpoint_io import load_newest
@@ -28,12 +29,15 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return found.model
 
 
-def test_a_run_leaves_a_folder_that_proves_it(train: Train, tmp_path: Path) -> None:
+def test_a_run_leaves_a_folder_that_proves_it(train: Train, cosmos: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     assert train(folder, "--train.max_epochs", "3", "--train.target", "10") == 0
     summary = RunFolder.open(folder).read_summary()
     assert summary.status == "success"
     assert (summary.epochs, summary.steps, summary.samples) == (1, 3, 24)
+    sizes = [sum(path.stat().st_size for path in (cosmos / split).glob("*.tfrecord*")) for split in SPLITS]
+    assert [summary.train_bytes, summary.validation_bytes] == sizes
+    assert summary.folder_bytes > 2 * 4 * summary.parameters
     assert summary.epochs_to_target == 1
     assert summary.seed == 5
     assert summary.metrics["mae"] == pytest.approx(np.mean([summary.metrics[f"mae_{name}"] for name in NAMES]))

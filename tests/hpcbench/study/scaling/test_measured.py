@@ -277,6 +277,13 @@ def test_energy_by_the_scheduler_s_accounting_is_of_whole_jobs(tmp_path: Path) -
     assert read_repeat(paths, timed=False).joules is None
 
 
+def test_why_accounting_has_no_energy_is_said_beside_why_counters_have_none(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    RunFolder(tmp_path).write_json("job-energy.json", {"joules": None, "words": "step 7.1 is RUNNING by sacct"})
+    found = read_repeat([tmp_path], timed=False)
+    assert (found.joules, found.energy_words) == (None, "not measured: no counter; step 7.1 is RUNNING by sacct")
+
+
 def rows_of(study: Scaling, folder: StudyFolder) -> list[Row]:
     """The rows of what is in the folder."""
     return read_rows(study, folder, {run.name: look(folder.run(run.name)) for run in all_runs(study)})

@@ -12,8 +12,9 @@ import pytest
 
 from hpcbench.study.scaling.amdahl import fit_amdahl, fit_gustafson
 from hpcbench.study.scaling.page import Content, findings, fit_words, heading, notes, tiles, write_scaling
-from hpcbench.study.scaling.proposal import proposal
+from hpcbench.study.scaling.proposal import Campaign, proposal
 from hpcbench.study.scaling.rows import Measured, Row
+from hpcbench.study.scaling.trainings import Training
 from tests.hpcbench.study.scaling.test_table import point, run, solved
 
 WHY = "no energy counter: RAPL: energy_uj is not readable"
@@ -30,10 +31,11 @@ ROWS = [Row(nodes, "", [amdahl_run(nodes, noise) for noise in (0.99, 1.0, 1.01)]
         for nodes in (1, 2, 4)]  # fmt: skip
 FAILED = Row(8, "", [], ["lost a <node>"], 2, ranks_per_node=4)
 RATES = [run.samples_per_s for row in ROWS for run in row.runs]
+LENGTHS = {("", row.nodes): Training(20, 1e6, 0, "20 epochs") for row in ROWS}
 PLAIN = Content(
     title="Cosmological parameters", mode="strong", application="cosmoflow", preset="small", site="A site",
     simulated=False, rows=[*ROWS, FAILED], fits={"": fit_amdahl([1] * 3 + [2] * 3 + [4] * 3, RATES)},
-    solutions={"": [solved(1, 4000.0), solved(4, 1300.0)]}, proposal=proposal(ROWS, 5, 1e6), basis="20 epochs",
+    solutions={"": [solved(1, 4000.0), solved(4, 1300.0)]}, proposal=proposal(ROWS, LENGTHS, Campaign()),
     commands=["hpcbench study strong cosmoflow <and more>"], machine="a processor of 32 cores",
     notes=["One run was resumed."], steps=60, warmup_steps=10,
 )  # fmt: skip

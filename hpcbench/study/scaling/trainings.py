@@ -1,0 +1,62 @@
+"""How long one whole training is on each size of each variant, in epochs, samples and evaluations.
+
+A scaling study mostly measures some steps. The length of a training comes from a convergence study, from trainings to
+the target, or else is what the preset allows at most. Every variant has its own: its settings may change the training
+samples, the epochs, or the optimizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hpcbench.config.schema import RunConfig
+from hpcbench.study.scaling.rows import Row
+from hpcbench.study.scaling.solution import Solution
+
+CONVERGENCE = "epochs to target by the convergence study"
+MEASURED = "the trainings to the target that were measured"
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training of one instance."""
+
+    epochs: float
+    samples: float
+    """Training samples over all epochs."""
+    evaluations: float
+    basis: str = ""
+    """What the length rests on."""
+
+
+Size = tuple[str, int]
+"""Variant and nodes."""
+
+
+def trainings(
+    rows: Mapping[str, Sequence[Row]], found: Mapping[str, Sequence[Solution]], configs: Mapping[str, RunConfig],
+    *, to_target: bool,
+) -> dict[Size, Training]:  # fmt: skip
+    """Variant by variant the length of a training on each size that has figures.
+
+    ``found`` are the times to solution where there is a convergence study, ``configs`` what the runs of each variant
+    are configured with. ``to_target``: the runs of the study are whole trainings.
+    """
+    lengths: dict[Size, Training] = {}
+    for variant, members in rows.items():
+        config = configs[variant].train
+        measured = to_target and all(row.middle("time_s") is not None for row in members)
+        by_study = {each.nodes: each.epochs for each in found.get(variant, ())}
+        for row in members:
+            in_epoch = row.train_samples
+            if by_study:
+                epochs, basis = by_study[row.nodes], CONVERGENCE
+            elif measured:
+                epochs, basis = (row.middle("samples") or 0.0) / row.instances / max(in_epoch, 1), MEASURED
+            else:
+                epochs = float(config.max_epochs)
+                basis = f"{config.max_epochs:,} epochs, the most that the preset trains: an upper bound"
+            evaluations = epochs * config.evaluations_per_epoch
+            lengths[variant, row.nodes] = Training(epochs, epochs * in_epoch, evaluations, basis)
+    return lengths

@@ -1,0 +1,108 @@
+"""The page of a scaling study joins runs, presets and convergence: every variant by its own runs and settings."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hpcbench.study.folder import StudyFolder, held
+from hpcbench.study.scaling.definition import Scaling
+from hpcbench.study.scaling.ladder import all_runs
+from hpcbench.study.scaling.proposal import Campaign
+from hpcbench.study.scaling.report import Extras, report
+from hpcbench.study.scaling.rows import Measured, Row, by_variant
+from hpcbench.study.scaling.solution import Solution
+from hpcbench.study.scaling.trainings import CONVERGENCE, MEASURED, Training, trainings
+from tests.hpcbench.study.scaling.test_measured import write_planned
+
+STUDY = Scaling(
+    mode="strong", application="cosmoflow", preset="smoke", site="perlmutter-gpu", nodes=(1, 2), ranks_per_node=1,
+    local_batch_size=4, global_batch_size=8, cores_per_rank=16, gpus_per_rank=1, repeats=1, steps=25,
+    settings={"data.root": "set", "train.max_epochs": "10"}, vary={"data.train_samples": ("64", "640")}, stages=False,
+)  # fmt: skip
+VALIDATION_BYTES = 16 * 1000
+
+
+def reported(study: Scaling, path: Path, extras: Extras) -> list[dict[str, str]]:
+    """The lines of ``proposal.csv`` of a study whose samples are files of 1,000 bytes."""
+    folder = StudyFolder(path)
+    with held(folder):
+        folder.write(study.as_dict())
+    for run in all_runs(study):
+        samples = int(dict(run.point.variant).get("data.train_samples", 64))
+        write_planned(
+            study, run, folder.run(run.name), train_samples=samples, train_bytes=1000 * samples,
+            validation_bytes=VALIDATION_BYTES, folder_bytes=5000, peak_memory_bytes=3 * 10**9, device_type="cuda",
+        )  # fmt: skip
+    report(study, folder, extras)
+    assert max(map(len, (path / "proposal.txt").read_text().splitlines())) <= 100
+    return list(csv.DictReader(io.StringIO((path / "proposal.csv").read_text())))
+
+
+def test_variants_of_different_sizes_have_their_own_samples_operations_and_bytes(tmp_path: Path) -> None:
+    campaign = Campaign(runs=3, contingency=0.5, min_efficiency=0.9)
+    lines = reported(STUDY, tmp_path, Extras(campaign=campaign))
+    assert [(line["variant"], int(line["nodes"])) for line in lines] == [
+        ("train_samples 64", 1), ("train_samples 64", 2), ("train_samples 640", 1), ("train_samples 640", 2),
+    ]  # fmt: skip
+    for line, samples in zip(lines, (64, 64, 640, 640), strict=True):
+        assert float(line["samples_per_run"]) == 10 * samples
+        assert float(line["flop"]) == 3 * 10 * samples * 1e9
+        assert float(line["data_bytes"]) == 3 * 10 * (1000 * samples + VALIDATION_BYTES)
+        assert (line["data_were"], line["memory_of"], line["runs"]) == ("read", "accelerator", "3")
+        assert int(line["storage_bytes"]) == 1000 * samples + VALIDATION_BYTES + 3 * 5000
+        assert float(line["gpu_hours_with_contingency"]) == pytest.approx(1.5 * float(line["gpu_hours"]))
+    assert float(lines[2]["hours_per_run"]) > 2 * float(lines[0]["hours_per_run"]), "beside the start"
+
+
+def row(nodes: int, variant: str, train_samples: int, **more: float) -> Row:
+    run = Measured(nodes, 8, 100.0, {}, train_samples=train_samples, **more)  # type: ignore[arg-type]
+    return Row(nodes, variant, [run])
+
+
+def lengths(rows: list[Row], found: dict[str, list[Solution]], to_target: bool = False) -> list[Training]:
+    """Where variant ``b`` is configured for twice the epochs of any other, with two evaluations in each."""
+    from hpcbench.config.schema import RunConfig
+
+    plain = RunConfig()
+    plain = replace(plain, train=replace(plain.train, max_epochs=4))
+    twice = replace(plain, train=replace(plain.train, max_epochs=8, evaluations_per_epoch=2))
+    variants = by_variant(rows)
+    configs = {name: twice if name == "b" else plain for name in variants}
+    return list(trainings(variants, found, configs, to_target=to_target).values())
+
+
+def test_the_most_epochs_are_those_of_the_variant() -> None:
+    one, two = lengths([row(1, "a", 100), row(1, "b", 300)], {})
+    assert one == Training(4, 400, 4, "4 epochs, the most that the preset trains: an upper bound")
+    assert two == Training(8, 2400, 16, "8 epochs, the most that the preset trains: an upper bound")
+
+
+def test_epochs_of_a_convergence_study_are_passes_over_the_variant_s_own_samples() -> None:
+    found = {name: [Solution(1, 1, 8, 2.5, (2, 3), 1, (1, 1), 1, (1, 1), None, None, False)] for name in "ab"}
+    one, two = lengths([row(1, "a", 100), row(1, "b", 300)], found)
+    assert one == Training(2.5, 250, 2.5, CONVERGENCE)
+    assert two == Training(2.5, 750, 5, CONVERGENCE)
+
+
+def test_a_variant_that_missed_its_target_does_not_take_the_trainings_of_another() -> None:
+    rows = [row(1, "a", 100, time_s=9.0, samples=300), row(1, "b", 300, samples=2400)]
+    one, two = lengths(rows, {}, to_target=True)
+    assert one == Training(3, 300, 3, MEASURED)
+    assert two.basis.endswith("an upper bound")
+
+
+def test_samples_of_instances_are_shared_out() -> None:
+    shared = replace(row(4, "a", 100, time_s=9.0, samples=800), instances=4)
+    assert lengths([shared], {}, to_target=True) == [Training(2, 200, 2, MEASURED)]
+
+
+def test_numbers_are_plain(tmp_path: Path) -> None:
+    lines = reported(replace(STUDY, vary={}), tmp_path, Extras())
+    assert not any(np.isnan(float(line["node_hours"])) for line in lines)
+    assert [line["variant"] for line in lines] == ["", ""]

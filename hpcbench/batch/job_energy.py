@@ -17,13 +17,13 @@ from __future__ import annotations
 import json
 import math
 import re
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from hpcbench.batch.submit import RECORD, Submitted, ask
+from hpcbench.batch.scheduler import UnreachableError
+from hpcbench.batch.submission import RECORD, JobHandle, ask
 from hpcbench.results.run_folder import write_atomic
 from staging.errors import DataError
 from staging.formats.regular import read_text
@@ -62,20 +62,21 @@ class _Attempt:
     steps: list[_Step] = field(default_factory=list)
 
 
-def job_energy(job: Submitted) -> JobEnergy:
+def job_energy(job: JobHandle) -> JobEnergy:
     """Energy of a job that has ended, by Slurm's accounting. What is known is kept in the run folder."""
     kept = job.folder / FILE
     if kept.exists():
         return read_kept(kept)
     if job.scheduler != "slurm":
         return JobEnergy(None, f"{job.scheduler} has no accounting of energy that is read here")
-    if shutil.which("sacct") is None:
-        return JobEnergy(None, "sacct is not on PATH")
     command = ["sacct", "--noheader", "--parsable2", "--duplicates", f"--jobs={job.job_id}", f"--format={COLUMNS}"]
-    done = ask([*command, *_since(job.folder)], job.folder)
-    if done.returncode != 0:
-        return JobEnergy(None, f"sacct failed with exit code {done.returncode}")
-    found = parse_energy(done.stdout)
+    try:
+        reply = ask([*command, *_since(job.folder)], job.folder)
+    except UnreachableError as error:
+        return JobEnergy(None, str(error).replace("'", ""))
+    if reply.exit_code != 0:
+        return JobEnergy(None, f"sacct failed with exit code {reply.exit_code}")
+    found = parse_energy(reply.printed)
     if found.joules is not None:
         keep(found, job.folder)
     return found

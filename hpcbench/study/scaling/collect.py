@@ -16,7 +16,7 @@ from hpcbench.study.folder import StudyFolder
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.ladder import all_runs
 from hpcbench.study.scaling.measured import accounted_energy, read_json
-from hpcbench.study.scaling.standing import look
+from hpcbench.study.scaling.run_status import look_at_runs
 from staging.errors import InputError
 from staging.formats.regular import read_text, refuse_special
 

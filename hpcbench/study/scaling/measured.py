@@ -10,7 +10,7 @@ from statistics import fmean, median
 from typing import Any
 
 from hpcbench.batch.job_energy import FILE, JobEnergy, job_energy, read_kept
-from hpcbench.batch.submit import RECORD, read_job
+from hpcbench.batch.submission import RECORD, read_job
 from hpcbench.phase_names import STEP_PHASES
 from hpcbench.results.machine_use import device_busy, no_counter, peak_flops
 from hpcbench.results.run_folder import RunFolder

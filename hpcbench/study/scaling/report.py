@@ -22,7 +22,6 @@ from hpcbench.study.scaling.proposal import Campaign, proposal
 from hpcbench.study.scaling.rows import Row, by_variant
 from hpcbench.study.scaling.run_status import RunStatus, look_at_runs
 from hpcbench.study.scaling.solution import Solution, solutions
-from hpcbench.study.scaling.standing import RunStanding, look
 from hpcbench.study.scaling.trainings import trainings
 from staging.errors import InputError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.batch.job_energy import BY_JOB, BY_STEPS, FILE, JobEnergy, job_energy, parse_energy
-from hpcbench.batch.submit import Submitted
+from hpcbench.batch.submission import JobHandle
 
 NO_VALUE = "18446744073709551614"
 WITHOUT_EXTERN = """\
@@ -137,9 +137,9 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return found
 
 
-def job_in(folder: Path) -> Submitted:
+def job_in(folder: Path) -> JobHandle:
     folder.mkdir()
-    return Submitted(folder, "slurm", "77", "here")
+    return JobHandle(folder, "slurm", "77", "here")
 
 
 def test_it_is_asked_once_and_kept(tmp_path: Path, commands: Path) -> None:
@@ -177,5 +177,5 @@ def test_why_it_was_not_asked_is_said(tmp_path: Path, commands: Path, monkeypatc
     assert job_energy(job).words == "sacct failed with exit code 1"
     monkeypatch.setenv("PATH", str(job.folder))
     assert job_energy(job) == JobEnergy(None, "sacct is not on PATH")
-    pbs = Submitted(tmp_path, "pbs", "5", "here")
+    pbs = JobHandle(tmp_path, "pbs", "5", "here")
     assert job_energy(pbs) == JobEnergy(None, "pbs has no accounting of energy that is read here")

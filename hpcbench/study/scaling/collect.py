@@ -14,6 +14,7 @@ from hpcbench.batch.job_energy import FILE, keep
 from hpcbench.results.run_folder import RunFolder, write_atomic
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.scaling.definition import Scaling
+from hpcbench.study.scaling.joined import keep_in_copy
 from hpcbench.study.scaling.ladder import all_runs
 from hpcbench.study.scaling.measured import accounted_energy, read_json
 from hpcbench.study.scaling.run_status import look_at_runs
@@ -47,6 +48,7 @@ def collect(study: Scaling, folder: StudyFolder, out: Path) -> int:
     for path in [folder.path / name for name in PAGES] + sorted(pictures):
         if path.exists():
             copy(path, out / path.name, names)
+    keep_in_copy(study, folder.path, target)
     for name in done:
         copy_run(folder.run(name), target.run(name), names)
     return len(done)

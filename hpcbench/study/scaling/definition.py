@@ -59,6 +59,9 @@ class Scaling:
     """Of the first repeat; every run after it has the next one."""
     commands: tuple[str, ...] = ()
     """The commands that made it, as they were given."""
+    convergence: str | None = None
+    """Folder of the convergence study that the page takes epochs(B) from; a relative path is from the study's folder.
+    """
 
     def as_dict(self) -> dict[str, Any]:
         """The definition as JSON has it."""
@@ -74,6 +77,8 @@ class Scaling:
             for name in ("nodes", "files", "commands"):
                 known[name] = tuple(known[name])
             known["vary"] = {name: tuple(each) for name, each in known["vary"].items()}
+            if not isinstance(known.get("convergence"), str | None):
+                raise TypeError("convergence is not the name of a folder")
             return cls(mode=values["kind"], **known)
         except (KeyError, TypeError, AttributeError) as error:
             raise DataError(path, f"is damaged ({error})", "restore it or give another folder") from None
@@ -117,4 +122,5 @@ def grow(old: Scaling, new: Scaling, folder: Path) -> Scaling:
         repeats=max(old.repeats, new.repeats),
         vary={name: union(old.vary[name], new.vary[name]) for name in new.vary},
         commands=union(old.commands, new.commands),
+        convergence=old.convergence,
     )

@@ -14,8 +14,9 @@ from hpcbench.results.tables import table
 from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.progress import say
 from hpcbench.study.scaling.advance import Advance, counted
-from hpcbench.study.scaling.definition import MODES, Scaling, grow
+from hpcbench.study.scaling.definition import Scaling, grow
 from hpcbench.study.scaling.jobs import job_of
+from hpcbench.study.scaling.joined import read_convergence, with_convergence
 from hpcbench.study.scaling.ladder import (
     all_runs,
     groups,
@@ -52,10 +53,10 @@ def run_study(study: Scaling, path: Path, ways: Ways, extras: Extras, *, dry_run
     """
     folder = StudyFolder(path)
     if dry_run:
-        say(plan(merged(study, folder)))
+        say(plan(merged(study, folder, extras.convergence)))
         return DONE
     with held(folder):
-        study = merged(study, folder)
+        study = merged(study, folder, extras.convergence)
         is_new = folder.read() is None
         folder.write(study.as_dict())
         say(plan(study))
@@ -97,7 +98,17 @@ def finish(study: Scaling, folder: StudyFolder, runs: Mapping[str, RunStatus], w
             f"tables and page, when they are done: hpcbench study report {folder.path}")  # fmt: skip
 
 
-def merged(study: Scaling, folder: StudyFolder) -> Scaling:
+def merged(study: Scaling, folder: StudyFolder, convergence: str | None) -> Scaling:
+    """The study together with what the folder has of it, and the convergence study that it joins.
+
+    Raises ``InputError`` where the folder has another study, or the convergence study is not there.
+    """
+    both = with_convergence(grown(study, folder), folder.path, convergence)
+    read_convergence(both, folder.path)
+    return both
+
+
+def grown(study: Scaling, folder: StudyFolder) -> Scaling:
     """The study together with what the folder has of it. Raises ``InputError`` where that is another."""
     before = folder.read()
     if before is None:
@@ -112,12 +123,6 @@ def merged(study: Scaling, folder: StudyFolder) -> Scaling:
         check_points(both, find_site(both.site))
         check_data(both)
     return both
-
-
-def is_scaling(folder: StudyFolder) -> bool:
-    """Whether the folder holds a scaling study. Raises ``DataError`` for one that cannot be read."""
-    found = folder.read()
-    return found is not None and found.get("kind") in MODES
 
 
 def read_study(folder: StudyFolder) -> Scaling:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from hpcbench.cli.arguments import Parser, Subcommand, run_subcommand
+
 HELP = "write the skeleton of an application of your own"
 DESCRIPTION = """\
 Write a Python package that holds a small application: it simulates data, trains to a
@@ -21,14 +23,18 @@ docs/your-own-model.md shows how to wrap a model and a dataset that exist alread
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The action and its options."""
-    parser.add_argument("action", choices=("new",), metavar="new", help="what to do; `new` is all there is")
+def add_arguments(parser: Parser) -> None:
+    """The subcommands."""
+    parser.add_subcommands(SUBCOMMANDS)
+
+
+def add_new_arguments(parser: Parser) -> None:
+    """Options of ``new``."""
     parser.add_argument("name", metavar="NAME", help="name of the application and of its Python package")
     parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="write DIR/NAME (default: here)")
 
 
-def run(args: argparse.Namespace) -> int:
+def new(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Write the package and say what to type next."""
     from hpcbench.skeleton import write_package
 
@@ -40,3 +46,9 @@ def run(args: argparse.Namespace) -> int:
     print(f"  hpcbench train {args.name} --preset smoke --data.root {data}\n")
     print(f"Then read {folder / 'README.md'}: it says what to replace, and in what order.")
     return 0
+
+
+SUBCOMMANDS = (
+    Subcommand("new", "write the package", DESCRIPTION, add_new_arguments, new, takes_settings=False),
+)  # fmt: skip
+run_with_overrides = run_subcommand

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,8 +18,11 @@ LONGEST_MESSAGE = 500
 """Characters of argparse's own message, which repeats what it was given."""
 
 
+HELP_OPTIONS = ("-h", "--help")
+
+
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line."""
+    """An argument parser whose errors are one line, with subcommands or without."""
 
     def __init__(self, prog: str, description: str) -> None:
         super().__init__(
@@ -27,21 +31,104 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        self.subcommands: dict[str, Parser] = {}
+        self.siblings: dict[str, Parser] = {}
+        """Of a subcommand: all subcommands of its group by name, itself among them."""
 
     def error(self, message: str) -> NoReturn:
         words = message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}..."
         raise InputError(f"{words}; see {self.prog} --help")
 
+    def add_subcommands(self, subcommands: Sequence[Subcommand]) -> None:
+        """Make this the parser of a group; the first word of a command line names the subcommand."""
+        lines = [f"  {subcommand.name:12} {subcommand.help}" for subcommand in subcommands]
+        self.epilog = "\n".join(["commands:", *lines])
+        self.usage = f"{self.prog} COMMAND [options]"
+        group = self.add_subparsers(prog=self.prog, help=argparse.SUPPRESS, parser_class=Parser)
+        for subcommand in subcommands:
+            parser = group.add_parser(subcommand.name, description=subcommand.description)
+            subcommand.add_arguments(parser)
+            parser.set_defaults(subcommand=subcommand)
+            parser.siblings = self.subcommands
+            self.subcommands[subcommand.name] = parser
+
+    def parse_with_settings(self, tokens: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
+        """Parse a command line that may have dotted settings. Raises ``InputError`` where the subcommand has none."""
+        words, overrides = split_overrides(tokens)
+        args = self.parse_strictly(words)
+        subcommand: Subcommand | None = getattr(args, "subcommand", None)
+        if overrides and subcommand is not None and not subcommand.takes_settings:
+            name = shown(next(iter(overrides)))
+            raise InputError(f"{self.prog} {subcommand.name} takes no dotted settings; leave out --{name}")
+        return args, overrides
+
     def parse_strictly(self, argv: Sequence[str]) -> argparse.Namespace:
-        """Parse a command line that has no dotted overrides; an unknown option gets a suggestion."""
-        args, rest = self.parse_known_intermixed_args(list(argv))
+        """Parse a command line that has no dotted settings; an unknown option gets a suggestion."""
+        words = list(argv)
+        if self.subcommands:
+            return self.subcommand_of(words).parse_strictly(words[1:])
+        self.refuse_unknown_options(words)
+        args, rest = self.parse_known_intermixed_args(words)
         if rest:
-            raise InputError(f"{self.prog}: unknown argument '{shown(rest[0])}'; {suggest(rest[0], self.options())}")
+            hint = suggest(rest[0], self.options()) if rest[0].startswith("-") else f"see {self.prog} --help"
+            raise InputError(f"{self.prog}: unknown argument '{shown(rest[0])}'; {hint}")
         return args
+
+    def subcommand_of(self, words: Sequence[str]) -> Parser:
+        """The parser of the subcommand that a command line begins with. Raises ``InputError`` where it has none."""
+        names = list(self.subcommands)
+        if words and words[0] in names:
+            return self.subcommands[words[0]]
+        later = next((word for word in words if word in names), None)
+        if later is not None:
+            raise InputError(f"{self.prog}: name the command first: {self.prog} {later} ...")
+        if any(option in words for option in HELP_OPTIONS):
+            self.print_help()
+            self.exit()
+        if not words or words[0].startswith("-"):
+            raise InputError(f"{self.prog} needs a command: {', '.join(names)}; see {self.prog} --help")
+        raise InputError(f"{self.prog}: unknown command '{shown(words[0])}'; {suggest(words[0], names)}")
+
+    def refuse_unknown_options(self, words: Sequence[str]) -> None:
+        """Raise ``InputError`` for the first option that is none of this command, and say which other one has it."""
+        known = self.options()
+        for word in words:
+            if word == "--":
+                return
+            option = word.partition("=")[0]
+            if not word.startswith("--") or " " in option or option in known:
+                continue
+            owners = [name for name, sibling in self.siblings.items() if option in sibling.options()]
+            if owners:
+                group = self.prog.rpartition(" ")[0]
+                raise InputError(f"{self.prog} has no {option}; it is an option of {group} {', '.join(owners)}")
+            raise InputError(f"{self.prog}: unknown argument '{shown(word)}'; {suggest(option, known)}")
 
     def options(self) -> list[str]:
         """All options of this command."""
         return [option for action in self._actions for option in action.option_strings]
+
+
+@dataclass(frozen=True)
+class Subcommand:
+    """One command of a group, such as ``hpcbench study strong``."""
+
+    name: str
+    help: str
+    """Its line in the help of the group."""
+    description: str
+    """What its own help says above the options, with an example."""
+    add_arguments: Callable[[Parser], None]
+    run: Callable[[argparse.Namespace, dict[str, str]], int]
+    """Runs it with the parsed command line and the dotted settings; returns the exit code."""
+    takes_settings: bool = True
+    """Whether it takes dotted settings."""
+
+
+def run_subcommand(args: argparse.Namespace, overrides: dict[str, str]) -> int:
+    """Run the subcommand that the command line names."""
+    subcommand: Subcommand = args.subcommand
+    return subcommand.run(args, overrides)
 
 
 BOOLEANS = ("true", "false", "yes", "no", "null")
@@ -86,13 +173,23 @@ def split_overrides(tokens: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Options that select the configuration of a run."""
-    parser.add_argument("app", metavar="APP", help="application; `hpcbench apps` lists them")
+    add_preset_options(parser)
+    parser.add_argument("--seed", type=int, help="seed of every random draw")
+    parser.add_argument("--samples", type=int, metavar="N", help="number of training samples")
+
+
+def add_preset_options(parser: argparse.ArgumentParser) -> None:
+    """The application, its preset and files of settings."""
+    add_application(parser)
     parser.add_argument("--preset", help="smoke, laptop, node, mlperf, ... (default: smoke)")
     parser.add_argument(
         "--config", action="append", default=[], type=Path, metavar="FILE", help="YAML file of settings; repeatable"
     )
-    parser.add_argument("--seed", type=int, help="seed of every random draw")
-    parser.add_argument("--samples", type=int, metavar="N", help="number of training samples")
+
+
+def add_application(parser: argparse.ArgumentParser) -> None:
+    """The name of an application."""
+    parser.add_argument("app", metavar="APP", help="application; `hpcbench apps` lists them")
 
 
 def resolve_arguments(
@@ -102,10 +199,11 @@ def resolve_arguments(
     from hpcbench.config.resolve import resolve
 
     overrides: dict[str, str | int] = dict(dotted)
-    if args.samples is not None:
-        overrides["simulate.train_samples" if prefix == "simulate" else "data.train_samples"] = args.samples
-    if args.seed is not None:
-        overrides["simulate.seed" if prefix == "simulate" else "train.seed"] = args.seed
+    samples, seed = getattr(args, "samples", None), getattr(args, "seed", None)
+    if samples is not None:
+        overrides["simulate.train_samples" if prefix == "simulate" else "data.train_samples"] = samples
+    if seed is not None:
+        overrides["simulate.seed" if prefix == "simulate" else "train.seed"] = seed
     if getattr(args, "resume", False):
         return resume_configuration(application, args.run_dir, args.config, overrides)
     return resolve(application, args.preset or "smoke", args.config, overrides)

@@ -6,7 +6,15 @@ import argparse
 from pathlib import Path
 
 from hpcbench.application import find_application
-from hpcbench.cli.arguments import add_run_options, resolve_arguments
+from hpcbench.cli.arguments import (
+    Parser,
+    Subcommand,
+    add_application,
+    add_preset_options,
+    add_run_options,
+    resolve_arguments,
+    run_subcommand,
+)
 from staging.errors import InputError
 from staging.number_options import MOST_PER_NODE, add_whole
 
@@ -15,44 +23,83 @@ DESCRIPTION = """\
 Datasets in the published on-disk formats.
 
   hpcbench data simulate cosmoflow --preset laptop --out data/cosmoflow
-      writes synthetic but physical data, resumes where it stopped
-  hpcbench data inspect cosmoflow data/cosmoflow/train/FILE
-      says what a file holds
   hpcbench data verify cosmoflow --preset laptop --data.root data/cosmoflow
-      reads every file in parallel and lists each bad one
+
+`hpcbench data COMMAND --help` shows the options of a command, with an example.
+"""
+SIMULATE = """\
+Write synthetic but physical data in the published format; continues where it stopped.
+
+  hpcbench data simulate cosmoflow --preset laptop --out data/cosmoflow
+
+Dotted settings such as --simulate.seed 7 come on top of the preset's.
+"""
+INSPECT = """\
+Say what files hold, or the first file of each split of a folder.
+
+  hpcbench data inspect cosmoflow data/cosmoflow
+"""
+VERIFY = """\
+Read every file of a dataset in parallel and list each bad one; exit code 2 when there is one.
+
+  hpcbench data verify cosmoflow --preset laptop --data.root data/cosmoflow
+"""
+SPLIT = """\
+Cut files that hold many samples, such as a whole universe, into samples.
+
   hpcbench data split cosmoflow --preset mlperf universes/*.hdf5 --out data/cosmoflow/train
-      cuts files that hold many samples, such as a whole universe, into samples
+"""
+INDEX = """\
+List any dataset with checksums in a file that staging reads.
+
   hpcbench data index data/cosmoflow
-      lists any dataset with checksums in a file that staging reads (--out: another place)
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the actions."""
-    parser.add_argument("action", choices=tuple(ACTIONS), metavar="|".join(ACTIONS))
+def add_arguments(parser: Parser) -> None:
+    """The subcommands."""
+    parser.add_subcommands(SUBCOMMANDS)
+
+
+def add_processes(parser: Parser, what: str = "worker processes") -> None:
+    """How many work at once."""
+    add_whole(parser, "--processes", 1, MOST_PER_NODE, f"{what} (default: the allowed cores)")
+
+
+def add_simulate_arguments(parser: Parser) -> None:
+    """Options of ``simulate``."""
     add_run_options(parser)
-    parser.add_argument("paths", nargs="*", type=Path, metavar="path", help="files or folders to inspect, or to split")
-    parser.add_argument(
-        "--out", type=Path, help="folder to write to: of the simulated dataset, or of the samples; file of an index"
-    )
-    add_whole(
-        parser, "--processes", 1, MOST_PER_NODE, "worker processes, threads of an index (default: the allowed cores)"
-    )
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of the dataset")
+    add_processes(parser)
     parser.add_argument("--device", default="cpu", help="cpu, or an accelerator such as cuda, to simulate on")
 
 
-def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> int:
-    """Run one of the actions."""
-    if args.action in ("inspect", "split") and not args.paths:
-        raise InputError(f"data {args.action}: name the files to {args.action}")
-    if args.action in ("simulate", "verify") and args.paths:
-        raise InputError(f"data {args.action} takes no path ({args.paths[0]}); {PLACES[args.action]}")
-    if args.action in ("simulate", "split") and args.out is None:
-        raise InputError(f"data {args.action}: say where to write with --out DIR")
-    if args.action == "index" and (args.paths or overrides):
-        surplus = args.paths[0] if args.paths else f"--{next(iter(overrides))}"
-        raise InputError(f"data index takes one folder, --out and --processes, not {surplus}")
-    return ACTIONS[args.action](args, overrides)
+def add_inspect_arguments(parser: Parser) -> None:
+    """Options of ``inspect``."""
+    add_application(parser)
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="files or folders")
+
+
+def add_verify_arguments(parser: Parser) -> None:
+    """Options of ``verify``."""
+    add_run_options(parser)
+    parser.add_argument("paths", nargs="*", type=Path, help=argparse.SUPPRESS)
+    add_processes(parser)
+
+
+def add_split_arguments(parser: Parser) -> None:
+    """Options of ``split``."""
+    add_preset_options(parser)
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="files to split")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of the samples")
+    add_processes(parser)
+
+
+def add_index_arguments(parser: Parser) -> None:
+    """Options of ``index``."""
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of the dataset")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="file to write (default: in the folder)")
+    add_processes(parser, "threads")
 
 
 def simulate(args: argparse.Namespace, overrides: dict[str, str]) -> int:
@@ -78,6 +125,8 @@ def inspect(args: argparse.Namespace, overrides: dict[str, str]) -> int:
 
 def verify(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Read every file; exit code 2 when one is bad."""
+    if args.paths:
+        raise InputError(f"data verify takes no path ({args.paths[0]}); say where the dataset is with --data.root DIR")
     application = find_application(args.app)
     config = resolve_arguments(application, args, overrides, "data")
     from hpcbench.data.verify import verify_dataset
@@ -99,12 +148,19 @@ def split(args: argparse.Namespace, overrides: dict[str, str]) -> int:
 
 
 def index(args: argparse.Namespace, overrides: dict[str, str]) -> int:
-    """Write the index of a folder; it is the same for all applications, so the folder stands in place of one."""
+    """Write the index of a folder; it is the same for all applications."""
     from staging.source.make_index import index_dataset
 
-    print(index_dataset(Path(args.app), args.out, args.processes))
+    print(index_dataset(args.folder, args.out, args.processes))
     return 0
 
 
-ACTIONS = {"simulate": simulate, "inspect": inspect, "verify": verify, "split": split, "index": index}
-PLACES = {"simulate": "say where to write with --out DIR", "verify": "say where the dataset is with --data.root DIR"}
+SUBCOMMANDS = (
+    Subcommand("simulate", "write a synthetic dataset", SIMULATE, add_simulate_arguments, simulate),
+    Subcommand("inspect", "say what files hold", INSPECT, add_inspect_arguments, inspect, takes_settings=False),
+    Subcommand("verify", "read every file and list each bad one", VERIFY, add_verify_arguments, verify),
+    Subcommand("split", "cut files of many samples into samples", SPLIT, add_split_arguments, split),
+    Subcommand("index", "list a dataset with checksums, for staging", INDEX, add_index_arguments, index,
+               takes_settings=False),
+)  # fmt: skip
+run_with_overrides = run_subcommand

@@ -10,7 +10,7 @@ from importlib import import_module
 from types import ModuleType
 
 from hpcbench import __version__
-from hpcbench.cli.arguments import Parser, split_overrides
+from hpcbench.cli.arguments import Parser
 from hpcbench.exits import BAD_INPUT, Aborted
 from hpcbench.suggest import suggest
 from hpcbench.train.huge_pages import use_huge_pages
@@ -79,16 +79,21 @@ def dispatch(tokens: list[str]) -> int:
     if name not in COMMANDS:
         raise InputError(f"unknown command '{shown(name)}'; {suggest(name, list(COMMANDS))}")
     module = command(name)
+    args, overrides = said_once(lambda: parse(name, rest))
+    return int(module.run_with_overrides(args, overrides) if takes_settings(module) else module.run(args))
+
+
+def parse(name: str, words: list[str]) -> tuple[Namespace, dict[str, str]]:
+    """The parsed command line of a command, and its dotted settings. Raises ``InputError``."""
+    module = command(name)
     parser = Parser(f"hpcbench {name}", module.DESCRIPTION)
     module.add_arguments(parser)
-    dotted = hasattr(module, "run_with_overrides")
+    return parser.parse_with_settings(words) if takes_settings(module) else (parser.parse_strictly(words), {})
 
-    def parse() -> tuple[Namespace, dict[str, str]]:
-        words, overrides = split_overrides(rest) if dotted else (rest, {})
-        return parser.parse_strictly(words), overrides
 
-    args, overrides = said_once(parse)
-    return int(module.run_with_overrides(args, overrides) if dotted else module.run(args))
+def takes_settings(module: ModuleType) -> bool:
+    """Whether a command, or one of its subcommands, takes dotted settings."""
+    return hasattr(module, "run_with_overrides")
 
 
 def command(name: str) -> ModuleType:

@@ -5,96 +5,159 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcbench.application import find_application
-from hpcbench.cli.submit import add_job_options, job_request
+from hpcbench.cli.arguments import Parser, Subcommand, add_preset_options
+from hpcbench.cli.submit import add_job_options, wished
 from hpcbench.config.schema import LARGEST_SEED, MOST_SAMPLES, MOST_STEPS
-from staging.errors import InputError
-from staging.number_options import MOST_NODES, add_real, add_whole
+from staging.number_options import MOST_NODES, MOST_PER_NODE, add_whole
 
 if TYPE_CHECKING:
     from hpcbench.study.scaling.report import Extras
-    from hpcbench.study.scaling.study import Ways
 
-KINDS = ("strong", "weak", "throughput")
-OF_PAGE = ("convergence", "runs", "contingency", "min_efficiency")
-"""Options of the page and its proposal table."""
-OPTIONS = ("site", "repeats", "steps", "global_batch_size", "instance_nodes", "vary", "no_stage", "wait", "seed",
-           *OF_PAGE)  # fmt: skip
-"""Options that other kinds of studies do not have."""
-OF_JOBS = {"modules": "module", "environment": "env"}
-"""Options of a job that are not called as what they ask for."""
+RUNS = 5
+"""Trainings that the proposal table is for, unless --runs says otherwise."""
+COMMON = """
+Without --site the nodes are simulated: each is a rank of this machine. With it every run is a
+batch job: the command shows the plan with its node-hours, then submits; --dry-run stops
+before. `hpcbench study status DIR` says how they stand, `hpcbench study report DIR` makes
+table, plots and page.
+
+--vary tier=shared,node,memory --vary data.train_samples=4096,65536 measures the storage tiers
+by dataset size; --vary parallel.overlap=true,false, parallel.bucket_bytes=1048576,26214400 or
+data.prefetch=1,4,16 what communication and reading cost.
+
+The same command with more sizes, repeats or values makes the study grow. Dotted settings such
+as --train.precision 32-true hold for all runs; `hpcbench train APP --list` shows them.
+"""
+STRONG = (
+    """\
+Strong scaling: the same global batch on more and more nodes.
+
+  hpcbench data simulate cosmoflow --preset laptop --out data/cosmoflow
+  hpcbench study strong cosmoflow --preset laptop --data.root data/cosmoflow --nodes 1,2 \\
+      --steps 60 --study-dir studies/strong
+  hpcbench study strong cosmoflow --preset mlperf --data.root /pscratch/cosmoflow \\
+      --site perlmutter-gpu --account m1234 --nodes 8,16,32 --steps 200 --study-dir studies/big
+"""
+    + COMMON
+)
+WEAK = (
+    """\
+Weak scaling: the same batch of a rank on more and more nodes; the global batch grows.
+
+  hpcbench data simulate cosmoflow --preset laptop --out data/cosmoflow
+  hpcbench study weak cosmoflow --preset laptop --data.root data/cosmoflow --nodes 1,2 \\
+      --steps 60 --study-dir studies/weak
+  hpcbench study weak cosmoflow --preset mlperf --data.root /pscratch/cosmoflow \\
+      --site perlmutter-gpu --account m1234 --nodes 8,16,32 --steps 200 --study-dir studies/big
+"""
+    + COMMON
+)
+THROUGHPUT = (
+    """\
+Throughput: trainings of --instance-nodes nodes each, more and more of them side by side.
+
+  hpcbench data simulate cosmoflow --preset laptop --out data/cosmoflow
+  hpcbench study throughput cosmoflow --preset laptop --data.root data/cosmoflow --nodes 1,2 \\
+      --instance-nodes 1 --steps 60 --study-dir studies/throughput
+  hpcbench study throughput cosmoflow --preset mlperf --data.root /pscratch/cosmoflow \\
+      --site perlmutter-gpu --account m1234 --nodes 16,32,64 --instance-nodes 16 \\
+      --study-dir studies/instances
+"""
+    + COMMON
+)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of scaling studies; ``--nodes``, ``--jobs`` and others are shared."""
-    ladder = parser.add_argument_group("scaling: the ladder")
-    ladder.add_argument("--site", metavar="NAME|FILE", help="where it runs (default: local, where nodes are simulated)")
-    add_whole(ladder, "--repeats", 1, 10_000, "runs of each point (default: 3)")
-    add_whole(ladder, "--steps", 1, MOST_STEPS, "train for N steps instead of to the target")
-    add_whole(
-        ladder,
-        "--global-batch-size",
-        1,
-        MOST_SAMPLES,
-        "strong: of every size (default: that of train.local_batch_size on the smallest)",
-    )
-    add_whole(ladder, "--instance-nodes", 1, MOST_NODES, "throughput: nodes of each instance")
-    ladder.add_argument("--vary", action="append", metavar="KEY=V,V,...", help="a further axis: any setting, or tier="
-                        "shared,node,memory; repeatable")  # fmt: skip
-    add_whole(ladder, "--seed", 0, LARGEST_SEED, "of the first run (default: 1)")
-    ladder.add_argument("--no-stage", action="store_true", default=None, help="read the dataset where it is")
-    ladder.add_argument("--wait", action="store_true", default=None, help="stay until all jobs have ended")
-    joined = parser.add_argument_group("scaling: the page")
-    joined.add_argument("--convergence", type=Path, metavar="DIR", help="convergence study to take epochs(B) from")
-    add_whole(joined, "--runs", 1, 10**6, "trainings that the proposal table is for (default: 5)")
-    add_real(joined, "--contingency", 0, 100, "part of the hours that the proposal table adds (default: 0.15)")
-    add_real(joined, "--min-efficiency", 0, 1, "sizes below are not recommended in it (default: 0.7)")
-    add_job_options(parser.add_argument_group("scaling: each job"))
+def add_strong_arguments(parser: Parser) -> None:
+    """Options of strong scaling."""
+    add_whole(add_matrix(parser), "--global-batch-size", 1, MOST_SAMPLES,
+              "of every size (default: that of train.local_batch_size on the smallest)")  # fmt: skip
+    add_execution(parser)
 
 
-def scaling(args: argparse.Namespace, overrides: dict[str, str]) -> int:
+def add_weak_arguments(parser: Parser) -> None:
+    """Options of weak scaling."""
+    add_matrix(parser)
+    add_execution(parser)
+
+
+def add_throughput_arguments(parser: Parser) -> None:
+    """Options of throughput."""
+    add_whole(add_matrix(parser), "--instance-nodes", 1, MOST_NODES, "nodes of each instance", required=True)
+    add_execution(parser)
+
+
+def add_matrix(parser: Parser) -> argparse._ArgumentGroup:
+    """What every scaling study is made of; the group takes the options of one mode as well."""
+    add_preset_options(parser)
+    parser.add_argument("--study-dir", required=True, type=Path, metavar="DIR",
+                        help="folder of the study, new or to go on with")  # fmt: skip
+    matrix = parser.add_argument_group("the matrix")
+    matrix.add_argument("--nodes", required=True, metavar="N,N,...", help="sizes, in nodes")
+    add_whole(matrix, "--repeats", 1, 10_000, "runs of each point (default: 3)", default=3)
+    add_whole(matrix, "--steps", 1, MOST_STEPS, "train for N steps instead of to the target")
+    matrix.add_argument("--vary", action="append", default=[], metavar="KEY=V,V,...", help="a further axis: any "
+                        "setting, or tier=shared,node,memory; repeatable")  # fmt: skip
+    add_whole(matrix, "--seed", 0, LARGEST_SEED, "of the first run (default: 1)", default=1)
+    matrix.add_argument("--no-stage", action="store_true", help="read the dataset where it is")
+    return matrix
+
+
+def add_execution(parser: Parser) -> None:
+    """How and where the runs are made, and what comes of them."""
+    running = add_running_options(parser)
+    running.add_argument("--retry", action="store_true", help="run again what failed")
+    add_page_options(parser)
+    jobs = parser.add_argument_group("each job")
+    jobs.add_argument("--site", default="local", metavar="NAME|FILE",
+                      help="`hpcbench sites` lists them (default: local, where nodes are simulated)")  # fmt: skip
+    add_job_options(jobs)
+
+
+def add_running_options(parser: Parser) -> argparse._ArgumentGroup:
+    """How the runs are made."""
+    running = parser.add_argument_group("running")
+    add_whole(running, "--jobs", 1, MOST_PER_NODE, "runs at once (default: 1 here, all in a queue)")
+    running.add_argument("--dry-run", action="store_true", help="show the plan and stop")
+    running.add_argument("--wait", action="store_true", help="stay until all jobs have ended")
+    return running
+
+
+def add_page_options(parser: Parser) -> None:
+    """What the page joins to the measurements."""
+    page = parser.add_argument_group("the page of a scaling study")
+    page.add_argument("--convergence", metavar="DIR", help="convergence study to take epochs(B) from; the study "
+                      "remembers it, `none` forgets it")  # fmt: skip
+    add_whole(page, "--runs", 1, 10**6, f"trainings that the proposal table is for (default: {RUNS})")
+
+
+def run(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Plan, show and run a ladder, or go on with it."""
-    for option in ("nodes", "study_dir"):
-        if getattr(args, option) is None:
-            raise InputError(f"study {args.kind} needs --{option.replace('_', '-')}; see hpcbench study --help")
-    application = find_application(args.subject)
+    application = find_application(args.app)
     from hpcbench.study.scaling.request import ScalingRequest, define
-    from hpcbench.study.scaling.study import run_study
+    from hpcbench.study.scaling.study import Ways, run_study
 
     asked = ScalingRequest(
-        mode=args.kind, preset=args.preset or "smoke", site=args.site or "local", nodes=args.nodes,
-        request=job_request(args, 1), repeats=given(args.repeats, 3), steps=args.steps,
-        global_batch_size=args.global_batch_size, instance_nodes=args.instance_nodes, vary=tuple(args.vary or ()),
-        files=tuple(args.config), stages=not args.no_stage, seed=given(args.seed, 1),
+        mode=args.subcommand.name, preset=args.preset or "smoke", site=args.site, nodes=args.nodes,
+        wish=wished(args, 1), repeats=args.repeats, steps=args.steps,
+        global_batch_size=getattr(args, "global_batch_size", None),
+        instance_nodes=getattr(args, "instance_nodes", None), vary=tuple(args.vary),
+        files=tuple(args.config), stages=not args.no_stage, seed=args.seed,
         command="hpcbench " + " ".join(shlex.quote(word) for word in sys.argv[1:]),
     )  # fmt: skip
     study = define(application, asked, overrides)
-    return run_study(study, args.study_dir, ways(args), extras(args), dry_run=args.dry_run)
+    ways = Ways(args.jobs, args.wait, args.retry)
+    return run_study(study, args.study_dir, ways, extras(args), dry_run=args.dry_run)
 
 
-def job_options(args: argparse.Namespace) -> list[str]:
-    """The options of a job that the command line has."""
-    from hpcbench.batch.job import JobRequest
-
-    asked, plain = job_request(args, 1), JobRequest()
-    names = [each.name for each in fields(JobRequest) if getattr(asked, each.name) != getattr(plain, each.name)]
-    return [f"--{OF_JOBS.get(name, name).replace('_', '-')}" for name in names]
-
-
-def given(value: int | None, default: int) -> int:
-    """``value``, where the command line has it."""
-    return default if value is None else value
-
-
-def ways(args: argparse.Namespace) -> Ways:
-    """How the study is run."""
-    from hpcbench.study.scaling.study import Ways
-
-    return Ways(args.jobs, bool(args.wait), bool(args.retry))
+SCALING = (
+    Subcommand("strong", "the same global batch on more and more nodes", STRONG, add_strong_arguments, run),
+    Subcommand("weak", "the same batch of a rank on more and more nodes", WEAK, add_weak_arguments, run),
+    Subcommand("throughput", "more and more trainings side by side", THROUGHPUT, add_throughput_arguments, run),
+)
 
 
 def extras(args: argparse.Namespace) -> Extras:
@@ -102,35 +165,44 @@ def extras(args: argparse.Namespace) -> Extras:
     from hpcbench.study.scaling.proposal import Campaign
     from hpcbench.study.scaling.report import Extras
 
-    names = [each.name for each in fields(Campaign)]
-    asked = {name: value for name in names if (value := getattr(args, name)) is not None}
-    return Extras(args.convergence, Campaign(**asked))
+    return Extras(args.convergence, RUNS if args.runs is None else args.runs)
 
 
-def describe(args: argparse.Namespace) -> int:
-    """``status``, ``resume``, ``report`` and ``collect`` of a scaling study."""
-    from dataclasses import replace
-
+def status(path: Path) -> str:
+    """How every point stands."""
     from hpcbench.study.folder import StudyFolder
-    from hpcbench.study.scaling import study as whole
+    from hpcbench.study.scaling import study
+
+    folder = StudyFolder(path)
+    return study.status(study.read_study(folder), folder)
+
+
+def resume(path: Path, args: argparse.Namespace) -> int:
+    """Start what is missing, and again what failed."""
+    from hpcbench.study.folder import StudyFolder
     from hpcbench.study.scaling.request import check_data
+    from hpcbench.study.scaling.study import Ways, read_study, run_study
 
-    folder = StudyFolder(Path(args.subject))
-    study = whole.read_study(folder)
-    if args.kind == "status":
-        print(whole.status(study, folder))
-    elif args.kind == "resume":
-        check_data(study)
-        again = replace(ways(args), retry=True)
-        return whole.run_study(study, folder.path, again, extras(args), dry_run=args.dry_run)
-    elif args.kind == "collect":
-        from hpcbench.study.scaling.collect import collect
+    study = read_study(StudyFolder(path))
+    check_data(study)
+    return run_study(study, path, Ways(args.jobs, args.wait, retry=True), extras(args), dry_run=args.dry_run)
 
-        if args.out is None:
-            raise InputError("study collect: say where to with --out DIR")
-        print(f"{args.out}: {collect(study, folder, args.out)} runs")
-    else:
-        from hpcbench.study.scaling.report import report
 
-        report(study, folder, extras(args))
-    return 0
+def report(path: Path, args: argparse.Namespace) -> None:
+    """Write tables, plots and page again."""
+    from hpcbench.study.folder import StudyFolder
+    from hpcbench.study.scaling.report import report as write_report
+    from hpcbench.study.scaling.study import read_study
+
+    folder = StudyFolder(path)
+    write_report(read_study(folder), folder, extras(args))
+
+
+def collect(path: Path, out: Path) -> int:
+    """Copy what a repository keeps; returns how many runs."""
+    from hpcbench.study.folder import StudyFolder
+    from hpcbench.study.scaling.collect import collect as copy_study
+    from hpcbench.study.scaling.study import read_study
+
+    folder = StudyFolder(path)
+    return copy_study(read_study(folder), folder, out)

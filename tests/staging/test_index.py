@@ -258,8 +258,8 @@ def test_the_command(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(read_index(out)) == 105
     for words, said in {
         (str(tree), "--out", str(out)): "my.index: exists already; remove it",
-        (str(tree), str(tree)): f"data index takes one folder, --out and --processes, not {tree}",
-        (str(tree), "--data.root", "x"): "data index takes one folder, --out and --processes, not --data.root",
+        (str(tree), str(tree)): f"data index: unknown argument '{tree}'; see hpcbench data index --help",
+        (str(tree), "--data.root", "x"): "data index takes no dotted settings; leave out --data.root",
         (str(tree / "gone"),): "gone: no such folder",
     }.items():
         assert main(["data", "index", *words]) == 2

@@ -108,7 +108,7 @@ def test_a_damaged_manifest_is_named(copy: Path, capsys: pytest.CaptureFixture[s
 
 def test_what_simulation_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "simulate", "cosmoflow", "--preset", "smoke"]) == 2
-    assert "say where to write with --out DIR" in one_line(capsys)
+    assert "required: --out; see hpcbench data simulate --help" in one_line(capsys)
     assert main([*SIMULATE, "--processes", "0", "--out", str(tmp_path / "new")]) == 2
     assert "--processes (0) must be at least 1" in one_line(capsys)
     assert main([*SIMULATE, "--simulate.universe_size", "32", "--out", str(tmp_path / "new")]) == 2
@@ -194,7 +194,7 @@ def test_what_inspect_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert main(["data", "inspect", "cosmoflow", str(tmp_path / path)]) == 2
         assert words in one_line(capsys)
     assert main(["data", "inspect", "cosmoflow"]) == 2
-    assert "data inspect: name the files to inspect" in one_line(capsys)
+    assert "the following arguments are required: PATH; see hpcbench data inspect --help" in one_line(capsys)
 
 
 @pytest.fixture
@@ -248,14 +248,14 @@ def test_a_split_continues_and_overwrites_nothing(
 def test_what_split_refuses(universe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "train"
     for words, said in {
-        (): "data split: name the files to split",
+        (): "the following arguments are required: PATH; see hpcbench data split --help",
         (tmp_path / "gone.hdf5",): "gone.hdf5: no such file; name the files to split",
         (universe, "--data.sample_size", "24"): "multiple of data.sample_size (24)",
     }.items():
         assert split(out, *words) == 2
         assert said in one_line(capsys)
     assert main(["data", "split", "cosmoflow", str(universe)]) == 2
-    assert "data split: say where to write with --out DIR" in one_line(capsys)
+    assert "the following arguments are required: --out; see hpcbench data split --help" in one_line(capsys)
     assert main(["data", "split", "deepcam", str(universe), "--out", str(out)]) == 2
     assert "deepcam has no files to split" in one_line(capsys)
     twin = tmp_path / "more" / universe.parent.name / universe.name

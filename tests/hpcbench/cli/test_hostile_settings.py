@@ -79,9 +79,8 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 )
 def test_hostile_settings_are_one_line(words: list[str], line: str, refused: Refused) -> None:
     for command in (["train"], ["train", "--list"], ["data", "verify"]):
-        assert refused(command[0], *command[1:2], "cosmoflow", *words).startswith(
-            line.replace("hpcbench train", f"hpcbench {command[0]}")
-        )
+        name = " ".join(word for word in command if not word.startswith("-"))
+        assert refused(*command, "cosmoflow", *words).startswith(line.replace("hpcbench train", f"hpcbench {name}"))
 
 
 def test_an_unknown_key_does_not_print_all_others(refused: Refused) -> None:
@@ -103,9 +102,10 @@ OPTIONS = {
     "submit": (("submit", "cosmoflow", "--site", "local"), ("--nodes", "--ranks-per-node", "--cores-per-rank",
                "--gpus-per-rank", "--memory-gib", "--warn-s", "--attempts")),
     "convergence": (("study", "convergence", "cosmoflow"), ("--seeds", "--jobs", "--samples-per-s-per-rank",
-                                                            "--parallel-efficiency")),
-    "strong": (("study", "strong", "cosmoflow"), ("--repeats", "--steps", "--global-batch-size", "--instance-nodes",
-                                                  "--seed", "--runs")),
+                                                            "--parallel-efficiency", "--nodes")),
+    "strong": (("study", "strong", "cosmoflow"), ("--repeats", "--steps", "--global-batch-size", "--seed", "--runs",
+                                                  "--jobs")),
+    "throughput": (("study", "throughput", "cosmoflow"), ("--instance-nodes",)),
     "doctor": (("doctor",), ("--ranks", "--nodes", "--cores", "--gpus", "--local-gib")),
     "demo": (("demo",), ("--seed",)),
     "data": (("data", "verify", "cosmoflow"), ("--processes",)),
@@ -127,8 +127,9 @@ def test_every_option_that_takes_a_number_has_bounds() -> None:
     for name in COMMANDS:
         parser = Parser(name, "")
         import_module(f"hpcbench.cli.{name}").add_arguments(parser)
-        plain = {each.dest for each in parser._actions if each.type in (int, float)}
-        assert plain <= {"seed", "samples"}, name
+        for each in (parser, *parser.subcommands.values()):
+            plain = {action.dest for action in each._actions if action.type in (int, float)}
+            assert plain <= {"seed", "samples"}, each.prog
 
 
 def test_200_ranks_on_two_cores_are_refused(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["doctor", "extra"], "unknown argument 'extra'"),
         (["train"], "the following arguments are required: APP; see hpcbench train --help"),
         (["train", "cosmoflow", "--seed", "many"], "argument --seed: invalid int value: 'many'; see hpcbench train"),
-        (["data", "simulat", "cosmoflow"], "invalid choice: 'simulat'"),
+        (["data", "simulat", "cosmoflow"], "hpcbench data: unknown command 'simulat'; did you mean 'simulate'?"),
         (["train", "cosmoflw"], "unknown application 'cosmoflw'; did you mean 'cosmoflow'?"),
         (["train", "deepcam", "--preset", "lapto"], "deepcam has no preset 'lapto'; did you mean 'laptop'?"),
         (["train", "deepcam", "--optm.lr", "1"], "unknown key 'optm.lr'; did you mean 'optim.lr'?"),

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from hpcbench.cli.main import main
-from hpcbench.cli.study import shared_cores
+from hpcbench.cli.study_convergence import shared_cores
 from hpcbench.study.convergence import read_study
 from hpcbench.study.folder import StudyFolder, held
 from staging.errors import InputError
@@ -46,15 +46,16 @@ def test_a_dry_run_shows_the_plan_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["stong", "cosmoflow"], "unknown kind of study 'stong'; did you mean 'strong'?"),
-        (["convergence", "cosmoflow"], "study convergence needs --batch-sizes"),
+        (["convergence", "cosmoflow"], "the following arguments are required: --study-dir, --batch-sizes, "
+         "--optimizers; see hpcbench study convergence --help"),
         (["convergence", "cosmoflw", "--batch-sizes", "4", "--optimizers", "sgd", "--study-dir", "s"],
          "did you mean 'cosmoflow'"),
         (["report", "nowhere"], "nowhere holds no study.json; give the --study-dir of a study"),
         (["status", "cosmoflow"], "takes the folder of a study, not the application cosmoflow"),
         (["collect", "nowhere", "--out", "x"], "nowhere holds no study.json"),
-        (["report", "s", "--seeds", "3"], "takes the folder of a study alone, not --seeds"),
-        (["report", "s", "--optim.eps", "3"], "takes the folder of a study alone, not --optim.eps"),
+        (["report", "s", "--seeds", "3"], "hpcbench study report has no --seeds; it is an option of hpcbench study "
+         "convergence"),
+        (["report", "s", "--optim.eps", "3"], "hpcbench study report takes no dotted settings; leave out --optim.eps"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,135 @@
+"""``hpcbench study convergence``: epochs to the target against batch size."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from hpcbench.application import find_application
+from hpcbench.cli.arguments import Parser, Subcommand, add_preset_options
+from staging.errors import InputError
+from staging.number_options import MOST_NODES, MOST_PER_NODE, add_real, add_whole
+
+DESCRIPTION = """\
+How many epochs, samples and steps a model needs to its target as the batch grows, for several
+optimizers and seeds. One process computes what the ranks of a large machine would.
+
+  hpcbench data simulate cosmoflow --preset laptop --out data/cosmoflow
+  hpcbench study convergence cosmoflow --preset laptop --data.root data/cosmoflow \\
+      --batch-sizes 8,32,128 --optimizers sgd,lars,lamb --seeds 3 --study-dir studies/mine
+      shows the plan with an estimate of time, then runs it; --dry-run stops before
+
+Learning rates: --lr sgd=0.01,lars=0.2,lamb=0.002@64 gives each optimizer a base rate and the
+batch it is meant for (default: the preset's for its own optimizer; else, at batch 64, sgd
+0.01, adam and adamw 0.001, lars 0.5, larc 0.01, lamb and nvlamb 0.003). --lr-rule brings it to
+every batch: linear, sqrt, none, or linear,lamb=sqrt. --lr-search 0.5,1,2 tries these
+multiples in every row, with one run each, and takes the best.
+
+The same command again goes on where it stopped; with more batches, optimizers, seeds,
+placements or multiples the study grows. Dotted settings such as --train.max_epochs 3 hold for
+all runs; `hpcbench train APP --list` shows them.
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Options of a convergence study; dotted settings come on top."""
+    add_preset_options(parser)
+    parser.add_argument("--study-dir", required=True, type=Path, metavar="DIR",
+                        help="folder of the study, new or to go on with")  # fmt: skip
+    axes = parser.add_argument_group("the matrix")
+    axes.add_argument("--batch-sizes", required=True, metavar="N,N,...",
+                      help="global batches: multiples of train.local_batch_size")  # fmt: skip
+    axes.add_argument("--optimizers", required=True, metavar="NAME,...",
+                      help="sgd,lars,lamb,...; `hpcbench optimizers` lists them")  # fmt: skip
+    add_whole(axes, "--seeds", 1, 10_000, "runs of each row (default: 3)")
+    axes.add_argument("--placements", metavar="P,...", help="replicate,shard,shard+reshuffle (default: replicate)")
+    add_whole(axes, "--nodes", 1, MOST_NODES, "nodes that samples are sharded over (default: 4)")
+    axes.add_argument("--borrow", metavar="FROM:BATCH,...", help="rows with another's recipe: 32:512 has the rate of "
+                      "batch 32 at 512, node:512 optimizer and schedule of preset node")  # fmt: skip
+    axes.add_argument("--with", action="append", dest="own", metavar="NAME:KEY=VALUE",
+                      help="setting of one optimizer's runs: lars:optim.weight_decay=0.0001; repeatable")  # fmt: skip
+    rates = parser.add_argument_group("learning rates")
+    rates.add_argument("--lr", metavar="NAME=RATE@BATCH,...", help="base rates; one @BATCH at the end holds for all")
+    rates.add_argument("--lr-rule", metavar="RULE", help="linear, sqrt, none; NAME=RULE for one (default: linear)")
+    rates.add_argument("--lr-search", metavar="X,X,...", help="multiples of the rule's rate to try (default: 1)")
+    running = parser.add_argument_group("running")
+    add_whole(running, "--jobs", 1, MOST_PER_NODE, "runs at once (default: half the cores)")
+    running.add_argument("--dry-run", action="store_true", help="show the plan and stop")
+    running.add_argument("--no-estimate", action="store_true", help="start without measuring how long it takes")
+    running.add_argument("--retry", action="store_true", help="run again what crashed")
+    running.add_argument("--keep", action="store_true", help="keep checkpoints, per-step tables and pages of the runs")
+    speed = parser.add_argument_group("time to solution on a machine")
+    add_real(speed, "--samples-per-s-per-rank", 1e-9, 1e12, "its speed (default: as measured here)")
+    add_real(speed, "--parallel-efficiency", 1e-6, 10, "part of it that is kept (default: 1)")
+
+
+MATRIX = ("preset", "batch_sizes", "optimizers", "seeds", "placements", "nodes", "borrow", "lr", "lr_rule", "lr_search",
+          "own", "samples_per_s_per_rank", "parallel_efficiency")  # fmt: skip
+"""Options that define the study; the others only say how it is run."""
+
+
+def run(args: argparse.Namespace, overrides: dict[str, str]) -> int:
+    """Plan, show and run a matrix, or go on with it."""
+    application = find_application(args.app)
+    from hpcbench.study.convergence import Ways, run_study
+    from hpcbench.study.plan import processes_per_run
+    from hpcbench.study.request import Request, define
+
+    given = {name: value for name in MATRIX if (value := getattr(args, name)) is not None}
+    options: dict[str, Any] = {"preset": "smoke", "seeds": 3} | given
+    command = "hpcbench " + " ".join(shlex.quote(word) for word in sys.argv[1:])
+    study = define(application, Request(**options, files=args.config, command=command), overrides)
+    jobs, threads = shared_cores(args.jobs, processes_per_run(study))
+    ways = Ways(jobs, threads, keep=args.keep, retry=args.retry, estimate=not args.no_estimate)
+    return run_study(study, args.study_dir, ways, dry_run=args.dry_run)
+
+
+def shared_cores(jobs: int | None, processes: int) -> tuple[int, int]:
+    """How many runs of so many processes at once, and the threads of each process."""
+    from hpcbench.parallel.threads import cpu_quota
+
+    cores = min(len(os.sched_getaffinity(0)), int(cpu_quota() or sys.maxsize) or 1)
+    if jobs is None:
+        jobs = max(1, cores // max(2, processes))
+    if jobs < 1:
+        raise InputError(f"--jobs ({jobs}) must be at least 1")
+    return jobs, max(1, cores // (jobs * processes))
+
+
+CONVERGENCE = Subcommand("convergence", "epochs to the target against batch size", DESCRIPTION, add_arguments, run)
+
+
+def status(path: Path) -> str:
+    """The plan with what is done of it."""
+    from hpcbench.study.convergence import read_outcomes, read_study
+    from hpcbench.study.folder import StudyFolder
+    from hpcbench.study.table import counts, plan_table, size
+
+    folder = StudyFolder(path)
+    study = read_study(folder)
+    outcomes = read_outcomes(study, folder)
+    ends = ", ".join(f"{count} {name}" for name, count in counts(study, outcomes).items())
+    return f"{size(study)}\n\n{plan_table(study, outcomes)}\n\nruns: {ends}"
+
+
+def report(path: Path) -> None:
+    """Write tables, plots and page again."""
+    from hpcbench.study.convergence import report as write_report
+    from hpcbench.study.folder import StudyFolder
+
+    write_report(StudyFolder(path))
+
+
+def collect(path: Path, out: Path) -> int:
+    """Copy what a repository keeps; returns how many runs."""
+    from hpcbench.study.collect import collect as copy_study
+    from hpcbench.study.convergence import read_study
+    from hpcbench.study.folder import StudyFolder
+
+    folder = StudyFolder(path)
+    read_study(folder)
+    return copy_study(folder, out)

@@ -5,20 +5,19 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcbench.application import find_application
 from hpcbench.cli.arguments import Parser, Subcommand, add_preset_options
-from hpcbench.cli.submit import add_job_options, wished
+from hpcbench.cli.submit import add_job_options, job_request
 from hpcbench.config.schema import LARGEST_SEED, MOST_SAMPLES, MOST_STEPS
-from staging.number_options import MOST_NODES, MOST_PER_NODE, add_whole
+from staging.number_options import MOST_NODES, MOST_PER_NODE, add_real, add_whole
 
 if TYPE_CHECKING:
     from hpcbench.study.scaling.report import Extras
 
-RUNS = 5
-"""Trainings that the proposal table is for, unless --runs says otherwise."""
 COMMON = """
 Without --site the nodes are simulated: each is a rank of this machine. With it every run is a
 batch job: the command shows the plan with its node-hours, then submits; --dry-run stops
@@ -131,7 +130,9 @@ def add_page_options(parser: Parser) -> None:
     page = parser.add_argument_group("the page of a scaling study")
     page.add_argument("--convergence", metavar="DIR", help="convergence study to take epochs(B) from; the study "
                       "remembers it, `none` forgets it")  # fmt: skip
-    add_whole(page, "--runs", 1, 10**6, f"trainings that the proposal table is for (default: {RUNS})")
+    add_whole(page, "--runs", 1, 10**6, "trainings that the proposal table is for (default: 5)")
+    add_real(page, "--contingency", 0, 100, "part of the hours that the proposal table adds (default: 0.15)")
+    add_real(page, "--min-efficiency", 0, 1, "sizes below are not recommended in it (default: 0.7)")
 
 
 def run(args: argparse.Namespace, overrides: dict[str, str]) -> int:
@@ -142,7 +143,7 @@ def run(args: argparse.Namespace, overrides: dict[str, str]) -> int:
 
     asked = ScalingRequest(
         mode=args.subcommand.name, preset=args.preset or "smoke", site=args.site, nodes=args.nodes,
-        wish=wished(args, 1), repeats=args.repeats, steps=args.steps,
+        request=job_request(args, 1), repeats=args.repeats, steps=args.steps,
         global_batch_size=getattr(args, "global_batch_size", None),
         instance_nodes=getattr(args, "instance_nodes", None), vary=tuple(args.vary),
         files=tuple(args.config), stages=not args.no_stage, seed=args.seed,
@@ -165,7 +166,9 @@ def extras(args: argparse.Namespace) -> Extras:
     from hpcbench.study.scaling.proposal import Campaign
     from hpcbench.study.scaling.report import Extras
 
-    return Extras(args.convergence, RUNS if args.runs is None else args.runs)
+    names = [each.name for each in fields(Campaign)]
+    asked = {name: value for name in names if (value := getattr(args, name)) is not None}
+    return Extras(args.convergence, Campaign(**asked))
 
 
 def status(path: Path) -> str:

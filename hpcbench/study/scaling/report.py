@@ -33,8 +33,8 @@ class Extras:
 
     convergence: str | None = None
     """Folder of a convergence study of the same application, or ``none``; unset, the one that the study remembers."""
-    runs: int = 5
-    """Trainings that the proposal table is for."""
+    campaign: Campaign = field(default_factory=Campaign)
+    """What the proposal table is for."""
 
 
 def report(study: Scaling, folder: StudyFolder, extras: Extras) -> None:
@@ -44,39 +44,40 @@ def report(study: Scaling, folder: StudyFolder, extras: Extras) -> None:
     done, or the convergence study does not fit.
     """
     study = with_convergence(study, folder.path, extras.convergence)
-    standings = {run.name: look(folder.run(run.name)) for run in all_runs(study)}
+    standings = look_at_runs(folder, [run.name for run in all_runs(study)])
     rows = read_rows(study, folder, standings)
     if not any(row.runs for row in rows):
         reasons = [reason for row in rows for reason in row.failed]
         raise InputError(f"{folder.path} has no run that is done{': ' + reasons[0] if reasons else ''}")
-    text = write_scaling(content(study, folder, rows, standings, extras.runs), folder.path)
+    text = write_scaling(content(study, folder, rows, standings, extras.campaign), folder.path)
     remember(folder, study.convergence)
     say(f"{text}\npage: {folder.path / 'scaling.html'}")
 
 
 def content(
-    study: Scaling, folder: StudyFolder, rows: Sequence[Row], standings: Mapping[str, RunStanding], runs: int
+    study: Scaling, folder: StudyFolder, rows: Sequence[Row], standings: Mapping[str, RunStatus], campaign: Campaign
 ) -> Content:
-    """Everything that the page is made of; its proposal is for so many ``runs``."""
-    from hpcbench.application import find_application
-
+    """Everything that the page is made of; its proposal is for ``campaign``."""
     summaries = [each.summary for each in standings.values() if each.status == "done" and each.summary is not None]
     first = summaries[0]
     site = find_site(study.site)
-    config = resolve(find_application(study.application), study.preset, [Path(name) for name in study.files],
-                     dict(study.settings))  # fmt: skip
-    fit = epochs_of(study, folder.path, config.optim.name)
-    found = {label: solutions(members, fit, first.train_samples, float(config.train.evaluations_per_epoch))
-             for label, members in by_variant(rows).items()} if fit is not None else {}  # fmt: skip
-    samples, basis = samples_per_run(study, rows, found, first, config.train.max_epochs)
-    evaluations = {nodes: number / first.train_samples * config.train.evaluations_per_epoch
-                   for nodes, number in samples.items()}  # fmt: skip
+    variants = by_variant(rows)
+    configs = {label: config_of(study, members[0]) for label, members in variants.items()}
+    found: dict[str, list[Solution]] = {}
+    if study.convergence:
+        optimizers = {config.optim.name for config in configs.values()}
+        epochs = {name: epochs_of(study, folder.path, name) for name in sorted(optimizers)}
+        for label, members in variants.items():
+            config = configs[label]
+            evaluations = float(config.train.evaluations_per_epoch)
+            found[label] = solutions(members, epochs[config.optim.name], members[0].train_samples, evaluations)
+    lengths = trainings(variants, found, configs, to_target=study.steps is None)
     return Content(
         title=first.title, mode=study.mode, application=study.application, preset=study.preset, site=site.title,
         simulated=site.scheduler == "local", rows=rows, fits=fits(study, rows), solutions=found,
-        proposal=proposal(rows, runs, samples, None, evaluations), basis=basis, commands=study.commands,
-        machine=machine(first), notes=notes(study, summaries), steps=study.steps,
-        warmup_steps=config.measure.warmup_steps,
+        proposal=proposal(rows, lengths, campaign), commands=study.commands, machine=machine(first),
+        notes=notes(study, summaries), steps=study.steps,
+        warmup_steps=next(iter(configs.values())).measure.warmup_steps,
     )  # fmt: skip
 
 
@@ -98,8 +99,8 @@ def fits(study: Scaling, rows: Sequence[Row]) -> dict[str, SpeedFit]:
     return found
 
 
-def epochs_of(study: Scaling, folder: Path, optimizer: str) -> EpochFit | None:
-    """epochs(B) from the convergence study that belongs to the study in ``folder``, if there is one.
+def epochs_of(study: Scaling, folder: Path, optimizer: str) -> EpochFit:
+    """epochs(B) from the convergence study that belongs to the study in ``folder``.
 
     Raises ``InputError`` where that is not there, is of something else, or has no such fit.
     """
@@ -108,8 +109,7 @@ def epochs_of(study: Scaling, folder: Path, optimizer: str) -> EpochFit | None:
     from hpcbench.study.results import read_rows as read_convergence_rows
 
     joined = read_convergence(study, folder)
-    if joined is None:
-        return None
+    assert joined is not None
     found, place = joined
     series = fit_series(read_convergence_rows(found, convergence.read_outcomes(found, place)))
     if optimizer not in series:

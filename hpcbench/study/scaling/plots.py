@@ -18,8 +18,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from hpcbench.results import style
 from hpcbench.results.plots import Figure, by_row
 from hpcbench.study.plots import log_values, thousands
-from hpcbench.study.scaling.amdahl import SpeedFit
 from hpcbench.study.scaling.rows import Mode, Row, by_variant, efficiency, rate
+from hpcbench.study.scaling.scaling_laws import SpeedFit
 from hpcbench.study.scaling.table import grouped
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")

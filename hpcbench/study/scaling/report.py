@@ -13,7 +13,6 @@ from hpcbench.results.summary import Summary
 from hpcbench.study.fit import EpochFit
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.progress import say
-from hpcbench.study.scaling.amdahl import SpeedFit, fit_amdahl, fit_gustafson
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.joined import read_convergence, remember, with_convergence
 from hpcbench.study.scaling.ladder import all_runs
@@ -21,7 +20,7 @@ from hpcbench.study.scaling.measured import read_rows
 from hpcbench.study.scaling.page import Content, write_scaling
 from hpcbench.study.scaling.proposal import Campaign, proposal
 from hpcbench.study.scaling.rows import Row, by_variant
-from hpcbench.study.scaling.run_status import RunStatus, look_at_runs
+from hpcbench.study.scaling.scaling_laws import SpeedFit, fit_amdahl, fit_gustafson
 from hpcbench.study.scaling.solution import Solution, solutions
 from hpcbench.study.scaling.trainings import trainings
 from staging.errors import InputError

@@ -10,11 +10,10 @@ from xml.etree import ElementTree as ET
 import pandas as pd
 import pytest
 
-from hpcbench.study.scaling.amdahl import fit_amdahl, fit_gustafson
 from hpcbench.study.scaling.page import Content, findings, fit_words, heading, notes, tiles, write_scaling
 from hpcbench.study.scaling.proposal import Campaign, proposal
 from hpcbench.study.scaling.rows import Measured, Row
-from hpcbench.study.scaling.trainings import Training
+from hpcbench.study.scaling.scaling_laws import fit_amdahl, fit_gustafson
 from tests.hpcbench.study.scaling.test_table import point, run, solved
 
 WHY = "no energy counter: RAPL: energy_uj is not readable"

@@ -21,8 +21,8 @@ from hpcbench.phase_names import STEP_PARTS
 from hpcbench.results import style
 from hpcbench.results.plots import Figure
 from hpcbench.study.scaling import phase_plots, plots
-from hpcbench.study.scaling.amdahl import fit_amdahl
 from hpcbench.study.scaling.rows import Row
+from hpcbench.study.scaling.scaling_laws import fit_amdahl
 from tests.hpcbench.study.scaling.test_table import point, run, solved
 
 ROWS = [point(1, 90.0, 100.0, 110.0), point(2, 160.0, 170.0, 165.0), point(4, 200.0, 230.0, 220.0)]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from hpcbench.study.scaling.amdahl import SpeedFit, fit_amdahl, fit_gustafson
+from hpcbench.study.scaling.scaling_laws import SpeedFit, fit_amdahl, fit_gustafson
 from staging.errors import InputError
 
 Fit = Callable[[list[float], list[float]], SpeedFit]

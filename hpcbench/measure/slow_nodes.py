@@ -28,8 +28,10 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-LEVEL = 0.05
-"""Chance that a job of healthy nodes, whose figures scatter normally, names one."""
+FALSE_NODES = 1024
+"""One healthy node of so many is named on average, where figures scatter normally."""
+LEVELS = (0.05, 0.5)
+"""Least and greatest chance that a job of healthy nodes names one: few nodes are few, and so many are no reason."""
 EXPECTED = 0.5
 """Healthy nodes that a job names on average where tails are heavier than the normal's."""
 LEAST = 0.05
@@ -66,10 +68,11 @@ def slow_nodes(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
     ratios = {name: np.array([*nodes.values()]) / median(nodes.values()) for name, nodes in tested.items()}
     if not any((each - 1 > LEAST).any() for each in ratios.values()):
         return []
+    level = min(max(max(map(len, ratios.values())) / FALSE_NODES, LEVELS[0]), LEVELS[1])
     bounds = _tail_bounds([*ratios.values()])
     found: list[tuple[float, str]] = []
     for (name, nodes), bound in zip(tested.items(), bounds, strict=True):
-        slow = outliers(ratios[name], LEVEL / len(tested)) & (ratios[name] - 1 > max(LEAST, bound))
+        slow = outliers(ratios[name], level / len(tested)) & (ratios[name] - 1 > max(LEAST, bound))
         found += [
             (float(ratio), f"{node} {FIGURES[name][0]} {ratio:.2f} times as slowly as the median node")
             for node, ratio, named in zip(nodes, ratios[name], slow, strict=True)

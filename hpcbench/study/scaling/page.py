@@ -16,7 +16,8 @@ from hpcbench.results.plots import Figure, words
 from hpcbench.results.report import Drawn, write_page
 from hpcbench.results.run_folder import write_atomic
 from hpcbench.study.scaling import phase_plots, plots, table
-from hpcbench.study.scaling.proposal import Line, as_csv, as_latex, as_text
+from hpcbench.study.scaling.proposal import Line
+from hpcbench.study.scaling.proposal_forms import as_csv, as_latex, as_text
 from hpcbench.study.scaling.rows import Mode, Row, by_variant, efficiency, rate, speed_up
 from hpcbench.study.scaling.scaling_laws import SpeedFit
 from hpcbench.study.scaling.solution import Solution, cheapest, fastest

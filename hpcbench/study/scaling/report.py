@@ -20,6 +20,7 @@ from hpcbench.study.scaling.measured import read_rows
 from hpcbench.study.scaling.page import Content, write_scaling
 from hpcbench.study.scaling.proposal import Campaign, proposal
 from hpcbench.study.scaling.rows import Row, by_variant
+from hpcbench.study.scaling.run_status import RunStatus, look_at_runs
 from hpcbench.study.scaling.scaling_laws import SpeedFit, fit_amdahl, fit_gustafson
 from hpcbench.study.scaling.solution import Solution, solutions
 from hpcbench.study.scaling.trainings import trainings

@@ -164,7 +164,9 @@ def test_a_scheduler_that_is_not_there_leaves_no_folder(
 ) -> None:
     cluster.limit(0)
     assert main(words(data, tmp_path / "new")) == 2
-    assert "sbatch refused the job: too many jobs; change the job" in said(capsys)
+    assert "sbatch refused the job: sbatch: error: Batch job submission failed: too many jobs; change the job" in said(
+        capsys
+    )
     monkeypatch.setenv("PATH", "")
     assert main(words(data, tmp_path / "new")) == 2
     assert "'sbatch' is not on PATH; submit on a login node" in said(capsys)

@@ -184,6 +184,6 @@ def test_a_copy_goes_into_a_folder_of_its_own(made: tuple[Study, StudyFolder], t
 
 def test_a_copy_needs_a_place(made: tuple[Study, StudyFolder], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["study", "collect", str(made[1].path)]) == 2
-    assert "study collect: say where to with --out DIR" in capsys.readouterr().err
+    assert "the following arguments are required: --out" in capsys.readouterr().err
     assert main(["study", "status", str(made[1].path)]) == 0
     assert "runs: 12 reached, 2 diverged, 2 missed, 0 left" in capsys.readouterr().out

@@ -204,7 +204,7 @@ DIFFERENT: dict[str, Any] = {
     "instance_nodes": 1, "steps": None, "vary": {"tier": ("shared",)}, "files": ("own.yaml",), "stages": False,
     "seed": 2,
 }  # fmt: skip
-FREE = {"nodes", "repeats", "commands", "settings", "wish", "spatial_size", "convergence"}
+FREE = {"nodes", "repeats", "commands", "settings", "request", "spatial_size", "convergence"}
 """May differ, or are compared by what is in them; spatial_size follows from the settings."""
 
 

@@ -14,6 +14,7 @@ from hpcbench.study.scaling.page import Content, findings, fit_words, heading, n
 from hpcbench.study.scaling.proposal import Campaign, proposal
 from hpcbench.study.scaling.rows import Measured, Row
 from hpcbench.study.scaling.scaling_laws import fit_amdahl, fit_gustafson
+from hpcbench.study.scaling.trainings import Training
 from tests.hpcbench.study.scaling.test_table import point, run, solved
 
 WHY = "no energy counter: RAPL: energy_uj is not readable"

@@ -10,6 +10,7 @@ import sys
 import tomllib
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 CARRIED = (
@@ -81,23 +82,29 @@ def install(wheels: Path | None, target: Path) -> dict[str, list[str]]:
         done = subprocess.run([*command, *quiet, *map(str, missing)], check=False, capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(f"the wheels of {wheels} do not fit this Python:\n{done.stderr}")
-    if "hpcbench" not in here:
+    if normal(checkout()["name"]) not in here:
         describe_checkout(target)
     return {"installed": [path.name for path in missing], "there_already": sorted(here & set(map(normal, CARRIED)))}
 
 
 def describe_checkout(target: Path) -> None:
     """Metadata of this checkout, so that its entry points (the applications) are found without an installation."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    folder = target / f"hpcbench-{project['version']}.dist-info"
+    project = checkout()
+    folder = target / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     folder.mkdir(exist_ok=True)
-    words = f"Metadata-Version: 2.1\nName: hpcbench\nVersion: {project['version']}\n"
+    words = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
     (folder / "METADATA").write_text(words, encoding="utf-8")
     groups = project["entry-points"]
     lines = [
         line for group, points in groups.items() for line in (f"[{group}]", *(f"{k} = {v}" for k, v in points.items()))
     ]
     (folder / "entry_points.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def checkout() -> dict[str, Any]:
+    """The table ``project`` of this checkout's pyproject.toml."""
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return project
 
 
 def normal(name: str) -> str:

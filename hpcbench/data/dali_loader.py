@@ -38,7 +38,9 @@ def check_dali(application: Application, config: RunConfig) -> None:
     Files that a staging transform is yet to make are looked at when they are read.
     """
     if not has_dali():
-        raise InputError('data.loader dali needs NVIDIA DALI; pip install "hpcbench[dali]", or use --data.loader torch')
+        raise InputError(
+            'data.loader dali needs NVIDIA DALI; pip install "hpcbench-ml[dali]", or use --data.loader torch'
+        )
     for split in () if config.staging.transform else ("train", "validation"):
         describe(application, config, split)
 

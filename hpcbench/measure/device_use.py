@@ -74,7 +74,7 @@ def find_utilization(device: torch.device) -> Utilization | Absent:
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:
-        return Absent("the package nvidia-ml-py is not installed")
+        return Absent('the package nvidia-ml-py is not installed (pip install "hpcbench-ml[energy]")')
     import torch
 
     try:

@@ -9,14 +9,14 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import import_module, metadata
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 import psutil
 
-from hpcbench.batch.schedulers import SCHEDULERS
+from hpcbench import DISTRIBUTION, __version__
 from hpcbench.data.dali_samples import has_dali
 from hpcbench.measure.memory import memory_limit_bytes
 from hpcbench.measure.system import filesystem, operating_system, processor, version
@@ -94,7 +94,7 @@ def diagnose(
 
 def versions() -> list[Row]:
     """The packages that a run imports, each really imported."""
-    rows = [Row("hpcbench", metadata.version("hpcbench")), Row("Python", sys.version.split()[0])]
+    rows = [Row(DISTRIBUTION, __version__), Row("Python", sys.version.split()[0])]
     for module in NEEDED:
         name = DISTRIBUTIONS.get(module, module)
         try:
@@ -241,7 +241,7 @@ def _data_row(folder: Path) -> Row:
 def needs(software_works: bool, mpi: list[Row]) -> list[Need]:
     """What one may want to do here, and what is missing for it."""
     library, mpiexec = (next(row for row in mpi if row.name == name) for name in ("MPI library", "mpiexec"))
-    local = 'pip install "hpcbench[local]", or load an MPI module'
+    local = 'pip install "hpcbench-ml[local]", or load an MPI module'
     return [
         Need("train on one process", software_works, "a package that cannot be imported, see above", required=True),
         Need("hpcbench check", find_spec("mlperf_logging") is not None, "pip install mlperf-logging", required=True),
@@ -250,8 +250,8 @@ def needs(software_works: bool, mpi: list[Row]) -> list[Need]:
         Need("staging over MPI", library.state == "ok", local),
         Need("several nodes, srun", shutil.which("srun") is not None, "Slurm; mpiexec and torchrun do as well"),
         Need("an accelerator", software_works and _has_accelerator(), "a device, or a torch that was built for it"),
-        Need("--data.loader dali", has_dali(), 'pip install "hpcbench[dali]"'),
-        Need("LAMB compiled for processors", find_spec("numba") is not None, 'pip install "hpcbench[fast]"'),
+        Need("--data.loader dali", has_dali(), 'pip install "hpcbench-ml[dali]"'),
+        Need("LAMB compiled for processors", find_spec("numba") is not None, 'pip install "hpcbench-ml[fast]"'),
         Need("--train.compile", find_compiler() is not None, "a C++ compiler on PATH, such as g++"),
     ]
 

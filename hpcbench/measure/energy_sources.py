@@ -136,7 +136,7 @@ def _nvml() -> Counters | Absent:
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:
-        return Absent("NVML: the package nvidia-ml-py is not installed")
+        return Absent('NVML: the package nvidia-ml-py is not installed (pip install "hpcbench-ml[energy]")')
     try:
         nvml.nvmlInit()
         total = nvml.nvmlDeviceGetCount()

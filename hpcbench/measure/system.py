@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from hpcbench import DISTRIBUTION, __version__
+
 if TYPE_CHECKING:
     from hpcbench.config.schema import RunConfig
 
-PACKAGES = ("torch", "lightning-fabric", "lightning", "numpy", "scipy", "h5py", "mpi4py", "mlperf-logging", "hpcbench")
+PACKAGES = ("torch", "lightning-fabric", "lightning", "numpy", "scipy", "h5py", "mpi4py", "mlperf-logging")
 
 
 def system_description(config: RunConfig, nodes: int = 1, storage: Path | None = None) -> dict[str, Any]:
@@ -150,6 +152,7 @@ def software() -> dict[str, str]:
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = version(name)
+    versions[DISTRIBUTION] = __version__  # of the code that runs, which need not be the one that is installed
     toolkits = {name: value for name, value in vars(torch.version).items() if isinstance(value, str)}
     hidden = ("git_version",)
     return versions | {

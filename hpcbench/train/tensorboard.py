@@ -17,7 +17,7 @@ def check_tensorboard(wanted: bool) -> None:
     """Raise ``InputError`` where it is wanted and not installed."""
     if wanted and find_spec("tensorboard") is None:
         raise InputError(
-            'measure.tensorboard needs TensorBoard, which is not installed; pip install "hpcbench[tensorboard]", '
+            'measure.tensorboard needs TensorBoard, which is not installed; pip install "hpcbench-ml[tensorboard]", '
             "or set measure.tensorboard false"
         )
 

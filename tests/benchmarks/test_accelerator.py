@@ -184,7 +184,7 @@ def test_a_checkout_is_found_without_being_installed(tmp_path: Path) -> None:
     describe_checkout(tmp_path)
     code = (
         "from importlib.metadata import distribution as d\n"
-        "print([p.name for p in d('hpcbench').entry_points if p.group == 'hpcbench.apps'])"
+        "print([p.name for p in d('hpcbench-ml').entry_points if p.group == 'hpcbench.apps'])"
     )
     done = subprocess.run(
         [sys.executable, "-S", "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}"],

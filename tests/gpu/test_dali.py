@@ -19,7 +19,7 @@ from tests.gpu.run_losses import losses
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.slow,
-    pytest.mark.skipif(not has_dali(), reason='needs NVIDIA DALI (pip install "hpcbench[dali]")'),
+    pytest.mark.skipif(not has_dali(), reason='needs NVIDIA DALI (pip install "hpcbench-ml[dali]")'),
 ]
 
 SETS = [

@@ -131,7 +131,7 @@ def _descriptions(run: RunFolder, application: str, seed: int) -> None:
         "environment.json",
         {
             "command": command,
-            "versions": {"python": "3.11.9", "torch": "2.11.0", "numpy": "2.2.1", "hpcbench": "0.1.0"},
+            "versions": {"python": "3.11.9", "torch": "2.11.0", "numpy": "2.2.1", "hpcbench-ml": "0.1.0"},
             "git": {"commit": "3f0c2d1", "dirty": False},
             "host": "laptop-17",
             "launcher": {"PMI_RANK": "0"},

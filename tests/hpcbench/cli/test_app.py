@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from hpcbench import DISTRIBUTION
 from hpcbench.cli.main import main
 from hpcbench.skeleton import LONGEST_NAME, render, write_package
 from staging.errors import InputError
@@ -27,6 +28,7 @@ def test_rendered_files_are_valid_for_any_name(name: str) -> None:
     rendered = render(name)
     project = tomllib.loads(rendered["pyproject.toml"])
     assert project["project"]["name"] == name
+    assert project["project"]["dependencies"] == [DISTRIBUTION]
     assert project["project"]["entry-points"] == {"hpcbench.apps": {name: f"{name}:application"}}
     assert yaml.safe_load(rendered[f"src/{name}/configs/smoke.yaml"])["train"]["target"] > 0
     for path, text in rendered.items():

@@ -56,7 +56,7 @@ def test_without_an_mpi_library_one_process_still_works_and_the_remedy_is_named(
     assert main(["doctor", "--run-dir", str(tmp_path)]) == 0
     output = capsys.readouterr().out
     assert "none (RuntimeError: cannot load MPI library)" in output
-    assert 'several ranks, mpiexec        no   needs: pip install "hpcbench[local]"' in output
+    assert 'several ranks, mpiexec        no   needs: pip install "hpcbench-ml[local]"' in output
 
 
 def test_an_mpi_library_that_ends_the_process_does_not_end_this_one(monkeypatch):

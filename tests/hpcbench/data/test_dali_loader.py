@@ -30,7 +30,7 @@ from staging.errors import DataError, InputError
 from staging.formats.example import encode_example
 from staging.formats.tfrecord import write_records
 
-needs_dali = pytest.mark.skipif(not has_dali(), reason='needs NVIDIA DALI (pip install "hpcbench[dali]")')
+needs_dali = pytest.mark.skipif(not has_dali(), reason='needs NVIDIA DALI (pip install "hpcbench-ml[dali]")')
 
 SETS = {
     "cosmoflow-tfrecord": ("cosmoflow", {"data.compression": "none"}),
@@ -243,7 +243,7 @@ def test_without_dali_one_line_and_nothing_is_written(
     root = str(roots["cosmoflow-tfrecord"])
     assert main([*words, "--data.root", root, "--run-dir", str(tmp_path / "run")]) == 2
     assert capsys.readouterr().err.endswith(
-        'data.loader dali needs NVIDIA DALI; pip install "hpcbench[dali]", or use --data.loader torch\n'
+        'data.loader dali needs NVIDIA DALI; pip install "hpcbench-ml[dali]", or use --data.loader torch\n'
     )
     assert list(tmp_path.iterdir()) == []
 

@@ -56,7 +56,7 @@ def test_what_is_not_sampled_is_absent_with_a_reason(monkeypatch: pytest.MonkeyP
     }  # fmt: skip
     monkeypatch.setitem(sys.modules, "pynvml", None)
     found = find_utilization(torch.device("cuda", 0))
-    assert found == Absent("the package nvidia-ml-py is not installed")
+    assert found == Absent('the package nvidia-ml-py is not installed (pip install "hpcbench-ml[energy]")')
     monkeypatch.setitem(sys.modules, "pynvml", driver([25.0]))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(uuid="other"))
     assert find_utilization(torch.device("cuda", 0)) == Absent("NVML: Not Found")

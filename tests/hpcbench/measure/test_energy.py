@@ -87,7 +87,7 @@ def test_nothing_to_read_is_said_and_never_zero(tmp_path: Path) -> None:
     found = find_energy_counters(tmp_path)
     assert absence(found) == (
         f"no energy counter: pm_counters: no {tmp_path}/sys/cray/pm_counters; "
-        "NVML: the package nvidia-ml-py is not installed; "
+        'NVML: the package nvidia-ml-py is not installed (pip install "hpcbench-ml[energy]"); '
         f"hwmon: no GPU in {tmp_path}/sys/class/drm; RAPL: no package in {tmp_path}/sys/class/powercap"
     )
     with EnergyMeter(found) as meter:

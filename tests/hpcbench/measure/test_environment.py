@@ -8,15 +8,16 @@ from importlib import metadata
 
 import torch
 
-from hpcbench.measure.environment import environment_record
-from staging.cores import cores_allowed, launcher_variables, source
+from hpcbench import __version__
+from hpcbench.measure.environment import cores_allowed, environment_record, launcher_variables, source
 
 
 def test_it_holds_command_versions_and_cores():
     record = environment_record(["hpcbench", "train", "cosmoflow"], {})
     assert record["command"] == ["hpcbench", "train", "cosmoflow"]
     assert record["versions"]["torch"] == torch.__version__
-    for package in ("numpy", "h5py", "mpi4py", "mlperf-logging", "hpcbench"):
+    assert record["versions"]["hpcbench-ml"] == __version__
+    for package in ("numpy", "h5py", "mpi4py", "mlperf-logging"):
         assert record["versions"][package] == metadata.version(package)
     assert record["cores_allowed"] == sorted(os.sched_getaffinity(0))
     assert json.loads(json.dumps(record)) == record

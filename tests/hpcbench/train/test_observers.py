@@ -127,5 +127,5 @@ def test_tensorboard_that_is_not_installed_is_bad_input(
     assert train(tmp_path / "run", "--measure.tensorboard", "true") == 2
     said = capsys.readouterr().err.strip().splitlines()
     assert len(said) == 1
-    assert 'pip install "hpcbench[tensorboard]", or set measure.tensorboard false' in said[0]
+    assert 'pip install "hpcbench-ml[tensorboard]", or set measure.tensorboard false' in said[0]
     assert not (tmp_path / "run").exists()

@@ -348,7 +348,7 @@ def test_dalis_queue_is_so_deep(
     assert found.value.args == (depth,)
 
 
-@pytest.mark.skipif(not has_dali(), reason='needs NVIDIA DALI (pip install "hpcbench[dali]")')
+@pytest.mark.skipif(not has_dali(), reason='needs NVIDIA DALI (pip install "hpcbench-ml[dali]")')
 @pytest.mark.parametrize("form", [("format", "npy"), ("compression", "none")])
 def test_dali_gives_the_same_batches_whatever_its_queue(form: tuple[str, str], tmp_path: Path) -> None:
     size = ("--simulate.train_samples", "8", "--simulate.validation_samples", "1", "--processes", "1")

@@ -18,6 +18,8 @@ What follows is optional; a command that needs a missing part says so in one lin
 ``data.shared_files``     ``(config)``: files that all samples share, such as statistics; else none
 ``data.check_file``       ``(path, config)``: raises ``DataError`` for a bad file, for `hpcbench data verify`
 ``data.inspect_file``     ``(path) -> dict[str, str]``: what a file holds, for `hpcbench data inspect`
+``data.recognize_file``   ``(path) -> dict | None``: settings of ``data`` that a sample shows; ``None`` or an error for
+                          what is not the application's; for `hpcbench data inspect DIR` and `verify DIR`
 ``data.staged_form``      ``(data, transform)``: sets the configuration to the form that a staging transform makes
 ``data.split_file``       ``(path, folder, config)``: cuts a file of many samples, for `hpcbench data split`
 ``open_split(...).part``  ``(spans, stored) -> Dataset`` that reads a part of each sample's inputs (see

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from apps.cosmoflow.config import PARAMETERS, Config, CosmoFlowData
-from apps.cosmoflow.inspection import inspect_file
+from apps.cosmoflow.inspection import inspect_file, recognize_file
 from apps.cosmoflow.samples import (
     LABEL_SUFFIX,
     LARGEST_LABEL,
@@ -38,8 +38,8 @@ from staging.formats.hdf5 import check_whole
 from staging.formats.regular import ROOM
 
 __all__ = [
-    "CosmoFlowDataset", "check_file", "dali_samples", "inspect_file", "npy_inputs", "open_split", "split_file",
-    "split_files", "staged_form",
+    "CosmoFlowDataset", "check_file", "dali_samples", "inspect_file", "npy_inputs", "open_split", "recognize_file",
+    "split_file", "split_files", "staged_form",
 ]  # fmt: skip
 
 split_file = split_universe

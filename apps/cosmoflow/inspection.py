@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.cosmoflow.config import PARAMETERS
+from apps.cosmoflow.config import PARAMETERS, CosmoFlowData
 from apps.cosmoflow.cosmology import parameters_from_label
-from apps.cosmoflow.samples import LABEL_SUFFIX, label_file, read_features
+from apps.cosmoflow.samples import LABEL_SUFFIX, SUFFIXES, label_file, read_features
 from staging.errors import DataError
 from staging.formats.hdf5 import describe, read_dataset
 from staging.formats.npy import read_array
 from staging.formats.regular import opened
 
+CHANNELS = CosmoFlowData().channels
 PLANES = 32
 """Planes of an HDF5 dataset that are read at a time."""
 
@@ -31,6 +33,32 @@ def inspect_file(path: Path) -> dict[str, str]:
     if magic.startswith(b"\x93NUMPY"):
         return _inspect_npy(path)
     return _inspect_tfrecord(path, "gzip" if magic.startswith(b"\x1f\x8b") else "none")
+
+
+def recognize_file(path: Path) -> dict[str, Any] | None:
+    """The settings of ``data`` that the sample at ``path`` shows; none for a universe; ``None`` for anything else.
+
+    A TFRecord does not tell how many channels it has; they are taken for the four that all published sets have. Raises
+    ``DataError`` for a file that has the name of a sample, and is none.
+    """
+    if path.name.endswith(SUFFIXES["tfrecord"]):
+        compression = "gzip" if _first_bytes(path).startswith(b"\x1f\x8b") else "none"
+        (raw,), label = (read_features(path, compression)[key] for key in ("x", "y"))
+        if not isinstance(label, np.ndarray) or label.shape != (len(PARAMETERS),):
+            return None
+        edge = round((len(raw) / 2 / CHANNELS) ** (1 / 3))
+        form = {"format": "tfrecord", "compression": compression}
+        return form | ({"sample_size": edge, "channels": CHANNELS} if len(raw) == 2 * CHANNELS * edge**3 else {})
+    if path.name.endswith(SUFFIXES["hdf5"]):
+        found = describe(path)
+        if {"full", "unitPar"} <= found.keys():
+            return {}
+        shape = found["x"][0] if {"x", "y"} <= found.keys() else ()
+        return {"format": "hdf5", "sample_size": shape[1], "channels": shape[3]} if len(shape) == 4 else None
+    if path.name.endswith(SUFFIXES["npy"]) and label_file(path).exists():
+        shape = read_array(path, shape=(None, None, None, None), dtype=np.int16).shape
+        return {"format": "npy", "sample_size": shape[1], "channels": shape[3]}
+    return None
 
 
 def _first_bytes(path: Path) -> bytes:

@@ -24,7 +24,7 @@ from staging.formats.regular import ROOM
 
 __all__ = [
     "ClimateSplit", "Statistics", "check_file", "dali_samples", "inspect_file", "load_statistics", "npy_inputs",
-    "open_split", "split_files", "staged_form",
+    "open_split", "recognize_file", "split_files", "staged_form",
 ]  # fmt: skip
 
 BROKEN = "copy the file again, or remove it"
@@ -213,6 +213,23 @@ def _class_lines(labels: npt.NDArray[Any]) -> dict[str, str]:
     if not labels.size:
         return {"labels": "of no pixel"}
     return {name: f"{(labels == label).mean():.4%} of pixels" for label, name in enumerate(CLASSES)}
+
+
+def recognize_file(path: Path) -> dict[str, Any] | None:
+    """The settings of ``data`` that the sample at ``path`` shows; none for statistics; ``None`` for anything else.
+
+    Raises ``DataError`` for a file that has the name of a sample, and is none.
+    """
+    if path.name == STATISTICS_FILE:
+        return {} if "climate/minval" in describe(path) else None
+    if not path.name.startswith("data-"):
+        return None
+    if path.suffix == ".npy" and sample_files(path)[1].exists():
+        shape = read_array(path, shape=(None, None, len(CHANNELS)), dtype=np.float32).shape
+        return {"format": "npy", "height": shape[0], "width": shape[1]}
+    found = describe(path) if path.suffix == ".h5" else {}
+    shape = found["climate/data"][0] if {"climate/data", "climate/labels_0"} <= found.keys() else ()
+    return {"format": "hdf5", "height": shape[0], "width": shape[1]} if shape[2:] == (len(CHANNELS),) else None
 
 
 def npy_inputs(data: DeepCAMData) -> str:

@@ -171,16 +171,11 @@ def split_overrides(tokens: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     return rest, overrides
 
 
-def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Options that select the configuration of a run."""
-    add_preset_options(parser)
-    parser.add_argument("--seed", type=int, help="seed of every random draw")
-    parser.add_argument("--samples", type=int, metavar="N", help="number of training samples")
-
-
-def add_preset_options(parser: argparse.ArgumentParser) -> None:
-    """The application, its preset and files of settings."""
-    add_application(parser)
+def add_run_options(
+    parser: argparse.ArgumentParser, word: str = "APP", meaning: str = "application; `hpcbench apps` lists them"
+) -> None:
+    """Options that select the configuration of a run; ``word`` and ``meaning`` tell what stands first."""
+    parser.add_argument("app", metavar=word, help=meaning)
     parser.add_argument("--preset", help="smoke, laptop, node, mlperf, ... (default: smoke)")
     parser.add_argument(
         "--config", action="append", default=[], type=Path, metavar="FILE", help="YAML file of settings; repeatable"

@@ -19,7 +19,7 @@ from staging.progress import Progress
 def verify_dataset(application: Application, config: RunConfig, processes: int | None = None) -> list[str]:
     """One line per bad file, in the order of names; empty when all is well."""
     if not config.data.root:
-        raise InputError("no dataset: set --data.root DIR")
+        raise InputError(f"no dataset: name its folder, as in `hpcbench data verify {application.name} DIR`")
     if not hasattr(application.module("data"), "check_file"):
         raise InputError(f"{application.name} cannot verify files; add check_file(path, config) to its data.py")
     with special_files_listed():

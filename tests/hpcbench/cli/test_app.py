@@ -116,8 +116,8 @@ def test_the_package_installs_trains_to_its_target_and_passes_its_tests(environm
 
     assert "\nmy_waves " in "\n" + hpcbench("apps")
     hpcbench("data", "simulate", "my_waves", "--preset", "smoke", "--out", "data")
-    assert "640 of 640 files are good" in hpcbench("data", "verify", "my_waves", "--data.root", "data")
-    assert "wave_number" in hpcbench("data", "inspect", "my_waves", "data")
+    assert "640 of 640 files are good" in hpcbench("data", "verify", "data")
+    assert "wave_number" in hpcbench("data", "inspect", "data")
     settings = ("--data.root", "data", "--staging.destination", "staged", "--parallel.threads", "1")
     hpcbench("train", "my_waves", "--preset", "smoke", "--run-dir", "run", "--seed", "1", *settings)
     assert "common rules" in hpcbench("check", "run")

@@ -1,0 +1,151 @@
+"""Finds out which installed application's dataset lies in a folder, and in which form, from its first files."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from hpcbench.application import Application, find_application, installed
+from hpcbench.config.resolve import config_class, known_keys
+from hpcbench.data.files import SPLITS
+from hpcbench.data.simulate import MANIFEST
+from staging.bounds import shown
+from staging.errors import InputError
+from staging.formats.regular import read_text
+
+Form = dict[str, Any]
+"""Settings of ``data`` as files have them, such as ``{"format": "npy", "sample_size": 32}``."""
+FILES = 4
+"""Files of a folder that are looked at, the first by name."""
+FOLDERS = 16
+"""Folders that are looked into: that of the dataset, then those of its splits, then others."""
+OR_NAME_IT = "name another folder, or put the name of its application first"
+
+
+@dataclass(frozen=True)
+class Recognized:
+    """An application, and the form in which its samples lie in a folder."""
+
+    application: Application
+    form: Form
+
+    def __str__(self) -> str:
+        return ", ".join([self.application.name, *(f"data.{key} {shown(value)}" for key, value in self.form.items())])
+
+
+def recognize(path: Path) -> Recognized:
+    """The application whose sample ``path`` is, or whose dataset lies in it, with the form of the samples.
+
+    A simulated dataset says whose it is; any other is shown to all installed applications. Raises ``InputError`` where
+    there is no such path, and where no application or more than one takes it for its own.
+    """
+    if not path.exists():
+        raise InputError(f"{path} does not exist; name a file or folder of a dataset")
+    simulated = read_manifest(path)
+    if simulated is not None:
+        name = simulated["application"]
+        if name not in installed():
+            raise InputError(
+                f"{path}: holds simulated data of the application '{shown(name)}', which is not installed "
+                f"({', '.join(installed())} are); install its package, or name another folder"
+            )
+        return Recognized(find_application(name), form_of(find_application(name), path))
+    files = first_files(path)
+    known = usable_applications()
+    forms = {each: form_in(each, files) for each in known}
+    claims = [Recognized(each, form) for each, form in forms.items() if form is not None]
+    if not claims:
+        raise unknown(path, files, known)
+    if len(claims) > 1:
+        names = " and ".join(each.application.name for each in claims)
+        raise InputError(f"{path}: its files are recognized by {names}; put the name of one first")
+    return claims[0]
+
+
+def form_of(application: Application, path: Path) -> Form:
+    """The form in which the samples of ``application`` lie in ``path``, as far as they show it; else as simulated."""
+    form = form_in(application, first_files(path))
+    if form:
+        return form
+    simulated = read_manifest(path)
+    if simulated is None or simulated["application"] != application.name:
+        return {}
+    known = {key for key, _ in known_keys(config_class(application))}
+    return {key: value for key, value in simulated["data"].items() if f"data.{key}" in known}
+
+
+def form_in(application: Application, files: list[Path]) -> Form | None:
+    """What the first of ``files`` that shows its form says; ``None`` where none is one of ``application``'s."""
+    data = application.module("data")
+    found: Form | None = None
+    for file in files if hasattr(data, "recognize_file") else []:
+        try:
+            form: Form | None = data.recognize_file(file)
+        except Exception:  # noqa: S112 - a file of anyone's, so anything may be wrong with it
+            continue
+        if form:
+            return form
+        found = form if found is None else found
+    return found
+
+
+def first_files(path: Path) -> list[Path]:
+    """``path`` itself where it is a file, else the first regular files of it and of the folders below it, by name."""
+    if path.is_file():
+        return [path]
+    return [
+        file
+        for folder, names in islice(_folders(path), FOLDERS)
+        for file in islice((folder / name for name in names if (folder / name).is_file()), FILES)
+    ]
+
+
+def _folders(path: Path) -> Iterator[tuple[Path, list[str]]]:
+    for where, folders, names in os.walk(path):
+        folders[:] = sorted(
+            (name for name in folders if not name.startswith(".")), key=lambda name: (name not in SPLITS, name)
+        )
+        yield Path(where), sorted(name for name in names if not name.startswith("."))
+
+
+def read_manifest(path: Path) -> dict[str, Any] | None:
+    """What the simulation of the dataset in ``path`` noted; ``None`` where nothing readable is there."""
+    try:
+        found = json.loads(read_text(path / MANIFEST))
+    except (OSError, ValueError, InputError):
+        return None
+    whole = isinstance(found, dict) and isinstance(found.get("application"), str)
+    return found if whole and isinstance(found.get("data"), dict) else None
+
+
+def usable_applications() -> list[Application]:
+    """The installed applications that can be imported; a broken one does not hide the datasets of the others."""
+    usable = []
+    for name in installed():
+        try:
+            application = find_application(name)
+            application.module("data")
+        except Exception:  # noqa: S112 - it is named by commands that ask for it
+            continue
+        usable.append(application)
+    return usable
+
+
+def unknown(path: Path, files: list[Path], known: list[Application]) -> InputError:
+    """The error for a path that is no application's; it says what was looked for, and where."""
+    able = [each.name for each in known if hasattr(each.module("data"), "recognize_file")]
+    unable = [each.name for each in known if each.name not in able]
+    wanted = f"a sample of {' or '.join(able)}"
+    if unable:
+        wanted += f" ({', '.join(unable)} cannot tell: add recognize_file(path) to its data.py)"
+    if path.is_file():
+        return InputError(f"{path}: is not {wanted}; name another file, or put the name of its application first")
+    if not files:
+        return InputError(f"{path}: holds no file; looked for {MANIFEST} and {wanted}; {OR_NAME_IT}")
+    seen = f"{len(files)} files, the first {shown(files[0].relative_to(path))}"
+    return InputError(f"{path}: holds no known dataset; looked for {MANIFEST} and {wanted} in {seen}; {OR_NAME_IT}")

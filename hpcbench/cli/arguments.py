@@ -175,16 +175,20 @@ def add_run_options(
     parser: argparse.ArgumentParser, word: str = "APP", meaning: str = "application; `hpcbench apps` lists them"
 ) -> None:
     """Options that select the configuration of a run; ``word`` and ``meaning`` tell what stands first."""
+    add_preset_options(parser, word, meaning)
+    parser.add_argument("--seed", type=int, help="seed of every random draw")
+    parser.add_argument("--samples", type=int, metavar="N", help="number of training samples")
+
+
+def add_preset_options(
+    parser: argparse.ArgumentParser, word: str = "APP", meaning: str = "application; `hpcbench apps` lists them"
+) -> None:
+    """The application, its preset and files of settings."""
     parser.add_argument("app", metavar=word, help=meaning)
     parser.add_argument("--preset", help="smoke, laptop, node, mlperf, ... (default: smoke)")
     parser.add_argument(
         "--config", action="append", default=[], type=Path, metavar="FILE", help="YAML file of settings; repeatable"
     )
-
-
-def add_application(parser: argparse.ArgumentParser) -> None:
-    """The name of an application."""
-    parser.add_argument("app", metavar="APP", help="application; `hpcbench apps` lists them")
 
 
 def resolve_arguments(

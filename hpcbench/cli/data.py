@@ -6,7 +6,14 @@ import argparse
 from pathlib import Path
 
 from hpcbench.application import Application, find_application, installed
-from hpcbench.cli.arguments import add_run_options, resolve_arguments
+from hpcbench.cli.arguments import (
+    Parser,
+    Subcommand,
+    add_preset_options,
+    add_run_options,
+    resolve_arguments,
+    run_subcommand,
+)
 from hpcbench.config.schema import RunConfig
 from hpcbench.suggest import suggest
 from staging.bounds import shown
@@ -18,57 +25,89 @@ DESCRIPTION = """\
 Datasets in the published on-disk formats.
 
   hpcbench data simulate cosmoflow --preset laptop --out data/cosmoflow
-      writes synthetic but physical data, resumes where it stopped
-  hpcbench data inspect data/cosmoflow
-      says what a file holds, or the first file of each split of a folder
   hpcbench data verify data/cosmoflow
-      reads every file in parallel and lists each bad one
+
+`hpcbench data COMMAND --help` shows the options of a command, with an example.
+"""
+SIMULATE = """\
+Write synthetic but physical data in the published format; continues where it stopped.
+
+  hpcbench data simulate cosmoflow --preset laptop --out data/cosmoflow
+
+Dotted settings such as --simulate.seed 7 come on top of the preset's.
+"""
+INSPECT = """\
+Say what files hold, or the first file of each split of a folder.
+
+  hpcbench data inspect data/cosmoflow
+
+Whose files they are is found out from the first ones; an application may be named before them.
+"""
+VERIFY = """\
+Read every file of a dataset in parallel and list each bad one; exit code 2 when there is one.
+
+  hpcbench data verify data/cosmoflow
+  hpcbench data verify cosmoflow data/cosmoflow --preset laptop
+
+Whose files they are, and in which form, is found out from the first ones. An application may be
+named before the folder, and --preset, --config or a setting says the form.
+"""
+SPLIT = """\
+Cut files that hold many samples, such as a whole universe, into samples.
+
   hpcbench data split cosmoflow --preset mlperf universes/*.hdf5 --out data/cosmoflow/train
 """
 INDEX = """\
 List any dataset with checksums in a file that staging reads.
 
   hpcbench data index data/cosmoflow
-      lists any dataset with checksums in a file that staging reads (--out: another place)
-
-Whose files inspect and verify are given, and in which form, they find out from the first ones.
-An application may be named before the folder (`hpcbench data verify cosmoflow DIR`), and --preset,
---config or a setting says the form.
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the actions."""
-    parser.add_argument("action", choices=tuple(ACTIONS), metavar="|".join(ACTIONS))
-    add_run_options(parser, "APP|DIR", "application, or a dataset to inspect, verify or index")
-    parser.add_argument(
-        "paths",
-        nargs="*",
-        type=Path,
-        metavar="path",
-        help="dataset to verify, files or folders to inspect, files to split",
-    )
-    parser.add_argument(
-        "--out", type=Path, help="folder to write to: of the simulated dataset, or of the samples; file of an index"
-    )
-    add_whole(
-        parser, "--processes", 1, MOST_PER_NODE, "worker processes, threads of an index (default: the allowed cores)"
-    )
+def add_arguments(parser: Parser) -> None:
+    """The subcommands."""
+    parser.add_subcommands(SUBCOMMANDS)
+
+
+def add_processes(parser: Parser, what: str = "worker processes") -> None:
+    """How many work at once."""
+    add_whole(parser, "--processes", 1, MOST_PER_NODE, f"{what} (default: the allowed cores)")
+
+
+def add_simulate_arguments(parser: Parser) -> None:
+    """Options of ``simulate``."""
+    add_run_options(parser)
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of the dataset")
+    add_processes(parser)
     parser.add_argument("--device", default="cpu", help="cpu, or an accelerator such as cuda, to simulate on")
 
 
-def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> int:
-    """Run one of the actions."""
-    if args.action == "split" and not args.paths:
-        raise InputError("data split: name the files to split")
-    if args.action == "simulate" and args.paths:
-        raise InputError(f"data simulate takes no path ({args.paths[0]}); say where to write with --out DIR")
-    if args.action in ("simulate", "split") and args.out is None:
-        raise InputError(f"data {args.action}: say where to write with --out DIR")
-    if args.action == "index" and (args.paths or overrides):
-        surplus = args.paths[0] if args.paths else f"--{next(iter(overrides))}"
-        raise InputError(f"data index takes one folder, --out and --processes, not {surplus}")
-    return ACTIONS[args.action](args, overrides)
+def add_inspect_arguments(parser: Parser) -> None:
+    """Options of ``inspect``."""
+    parser.add_argument("app", metavar="APP|PATH", help="application, or the first path")
+    parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="files or folders")
+
+
+def add_verify_arguments(parser: Parser) -> None:
+    """Options of ``verify``."""
+    add_run_options(parser, "APP|DIR", "application, or the dataset")
+    parser.add_argument("paths", nargs="*", type=Path, metavar="DIR", help="the dataset")
+    add_processes(parser)
+
+
+def add_split_arguments(parser: Parser) -> None:
+    """Options of ``split``."""
+    add_preset_options(parser)
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="files to split")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of the samples")
+    add_processes(parser)
+
+
+def add_index_arguments(parser: Parser) -> None:
+    """Options of ``index``."""
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of the dataset")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="file to write (default: in the folder)")
+    add_processes(parser, "threads")
 
 
 def simulate(args: argparse.Namespace, overrides: dict[str, str]) -> int:
@@ -173,4 +212,12 @@ def index(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     return 0
 
 
-ACTIONS = {"simulate": simulate, "inspect": inspect, "verify": verify, "split": split, "index": index}
+SUBCOMMANDS = (
+    Subcommand("simulate", "write a synthetic dataset", SIMULATE, add_simulate_arguments, simulate),
+    Subcommand("inspect", "say what files hold", INSPECT, add_inspect_arguments, inspect, takes_settings=False),
+    Subcommand("verify", "read every file and list each bad one", VERIFY, add_verify_arguments, verify),
+    Subcommand("split", "cut files of many samples into samples", SPLIT, add_split_arguments, split),
+    Subcommand("index", "list a dataset with checksums, for staging", INDEX, add_index_arguments, index,
+               takes_settings=False),
+)  # fmt: skip
+run_with_overrides = run_subcommand

@@ -17,6 +17,7 @@ from typing import Literal
 import psutil
 
 from hpcbench import DISTRIBUTION, __version__
+from hpcbench.batch.schedulers import SCHEDULERS
 from hpcbench.data.dali_samples import has_dali
 from hpcbench.measure.memory import memory_limit_bytes
 from hpcbench.measure.system import filesystem, operating_system, processor, version

@@ -9,11 +9,11 @@ Few nodes do not tell how far they scatter, so the variance of those that are le
 usually have (``USUAL``; Smyth, "Linear models and empirical Bayes methods", Stat. Appl. Genet. Mol. Biol. 3, 2004). Of
 hundreds of nodes some are far out by heavy tails alone, so the tails are looked at, too (``_tail_bounds``).
 
-By simulation, with all three figures measured: of jobs of healthy nodes that scatter normally at most 5 % name one at a
-scatter of 1 to 2 %, and at most 8 % at 3 % (on 6 to 16 nodes). A job of 512 nodes whose scatter of 1 % has the tails of
-Student's t with 4 degrees of freedom names 0.6 on average. A node that is 10 % slower in one figure is found in 90 % of
-jobs from 4 nodes on where they scatter by 1 %, from 8 where by 1.5 %; in 67 % on 3 nodes at 1 %; at 2 % in 80 % on 64
-nodes and in 75 % on 512, and one that is slower in all three figures in over 95 %.
+By simulation, with all three figures measured: of jobs of fewer than 64 healthy nodes that scatter normally at most 5 %
+name one at a scatter of 1 to 2 %, and at most 8 % at 3 % (on 6 to 16 nodes). A job of 512 names 0.3 on average, and 0.7
+where its scatter of 1 % has the tails of Student's t with 4 degrees of freedom. A node that is 10 % slower in one
+figure is found in 90 % of jobs from 4 nodes on where they scatter by 1 %, from 8 where by 1.5 %; in 67 % on 3 nodes at
+1 %; at 2 % in 80 to 90 % on 64 to 512 nodes, and one that is slower in all three figures in over 95 %.
 """
 
 from __future__ import annotations

@@ -76,4 +76,6 @@ def refusal(words: list[str], *, may_be_cut: bool = False) -> str | None:
     except SystemExit:  # --help
         return None
     application = getattr(args, "app", None) or "none"
+    if name == "data" and args.subcommand.name in ("inspect", "verify"):
+        return None  # a dataset may stand in place of an application
     return None if application.isidentifier() else f"{application} is no name of an application"

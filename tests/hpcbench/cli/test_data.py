@@ -194,7 +194,7 @@ def test_what_inspect_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert main(["data", "inspect", "cosmoflow", str(tmp_path / path)]) == 2
         assert words in one_line(capsys)
     assert main(["data", "inspect", "cosmoflow"]) == 2
-    assert "the following arguments are required: PATH; see hpcbench data inspect --help" in one_line(capsys)
+    assert "data inspect: name the files to inspect" in one_line(capsys)
 
 
 @pytest.fixture

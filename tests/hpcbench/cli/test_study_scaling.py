@@ -108,6 +108,9 @@ def test_a_dry_run_shows_the_plan_and_leaves_nothing(
     assert not cluster.notes()
 
 
+ADVICE = ["--contingency", "0.2", "--min-efficiency", "0.95"]
+
+
 def test_the_life_of_a_study(data: Path, cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = StudyFolder(tmp_path / "new")
     assert main(words(data, folder.path)) == 0
@@ -128,7 +131,7 @@ def test_the_life_of_a_study(data: Path, cluster: Cluster, tmp_path: Path, capsy
     assert "hpcbench study resume has no --time; it is an option of hpcbench study strong, weak, throughput" in said(
         capsys
     )
-    assert main(["study", "resume", str(folder.path), "--wait", "--runs", "9", "--contingency", "0.2"]) == 0
+    assert main(["study", "resume", str(folder.path), "--wait", "--runs", "9", *ADVICE]) == 0
     shown = capsys.readouterr().out
     assert "[4/4] n0002-r1: 333 samples/s" in shown
     assert "From 1 to 2 nodes throughput grows" in shown

@@ -35,7 +35,7 @@ def test_commands_are_found() -> None:
         ("hpcbench study strong cosmoflow \\\n  --nodes 1,2 --study-dir s  # on two", None),
         ("$ mpiexec -n 4 hpcbench train cosmoflow --optim.lr 0.1 && echo done", None),
         ("hpcbench study strong cosmoflow --seeds 3 ...", "hpcbench study strong has no --seeds"),
-        ("hpcbench data inspect data/cosmoflow data/cosmoflow/train", "is no name of an application"),
+        ("hpcbench data simulate data/cosmoflow --out data", "is no name of an application"),
         ("hpcbench data verify --data.root data", "required: APP"),
         ("hpcbench study report DIR --optim.lr 3", "takes no dotted settings"),
     ],

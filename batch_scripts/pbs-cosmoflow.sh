@@ -15,6 +15,8 @@
 # Written by hpcbench 0.1.0; submitted in its folder.
 
 set -euo pipefail
+cancelled=
+trap cancelled=--cancelled TERM  # the run ends first, and then what it staged goes
 run=/project/me/runs/cosmoflow
 job_id="${PBS_JOBID%%.*}"
 attempt=${HPCBENCH_ATTEMPT:-1}
@@ -43,7 +45,8 @@ timeout --foreground --signal=USR1 --preserve-status "$((7080 - SECONDS))" "${la
 
 "${launch_per_node[@]}" "${hpcbench[@]}" stage --clean "$local_path" || true
 "${launch_per_node[@]}" rmdir "$local_path" || true
-if [ "$status" -eq 138 ] && [ "$attempt" -lt 10 ]; then
+if [ "$status" -ne 0 ] && [ "$attempt" -lt 10 ] &&
+        "${hpcbench[@]}" jobs --interrupted $cancelled "$run"; then
     cd "$run"
     variables="HPCBENCH_ATTEMPT=$((attempt + 1)),HPCBENCH_MARK=${HPCBENCH_MARK:-}"
     qsub -v "$variables" -W depend=afterany:"$PBS_JOBID" job.sh | tee job-id

@@ -20,6 +20,8 @@
 # Written by hpcbench 0.1.0; submitted in its folder.
 
 set -euo pipefail
+cancelled=
+trap cancelled=--cancelled TERM  # the run ends first, and then what it staged goes
 run=/project/me/runs/deepcam
 job_id="$SLURM_JOB_ID"
 attempt=$((${SLURM_RESTART_COUNT:-0} + 1))
@@ -43,7 +45,8 @@ status=0
 
 "${launch_per_node[@]}" "${hpcbench[@]}" stage --clean "$local_path" || true
 "${launch_per_node[@]}" rmdir "$local_path" || true
-if [ "$status" -eq 138 ] && [ "$attempt" -lt 10 ]; then
+if [ "$status" -ne 0 ] && [ "$attempt" -lt 10 ] &&
+        "${hpcbench[@]}" jobs --interrupted $cancelled "$run"; then
     scontrol requeue "$SLURM_JOB_ID"
     sleep 60  # until Slurm ends this attempt
 fi

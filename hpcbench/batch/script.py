@@ -8,9 +8,10 @@ What every script promises, on every scheduler (tests hold each to it):
    a block of cores of its own.
 3. ``hpcbench doctor --job`` runs on all ranks first, and ends the job within a minute, with the reason, where ranks,
    nodes, cores, accelerators or node-local storage are not what was asked for.
-4. ``warn_s`` before the time limit the ranks get SIGUSR1, write a checkpoint and end with exit code 138. The job is
-   then put into the queue again (requeued where users may, submitted anew elsewhere), at most ``attempts`` times in
-   all, and goes on from its checkpoint.
+4. ``warn_s`` before the time limit the ranks get SIGUSR1, write a checkpoint and end. A run that was interrupted, by
+   this, by preemption or by the end of a node, as its folder tells (``hpcbench jobs --interrupted``), is put into the
+   queue again (requeued where users may, submitted anew elsewhere), at most ``attempts`` times in all, and continues
+   from its checkpoint. One that was cancelled is not.
 5. What was staged to a node is removed from it.
 6. Its exit code is that of the training: 0 reached the target, 3 did not, 2 bad input, others as of every command.
 7. No text of a user reaches the shell unquoted. In node-local path and environment ``$NAME`` is replaced, and nothing
@@ -33,8 +34,6 @@ from staging.ranks.signals import WARNING_VARIABLE
 
 NEWEST_ID = "job-id"
 """File of the run folder that has the id of the job of the last attempt."""
-STOPPED = 138
-"""Exit code of a run that SIGUSR1 has stopped at a checkpoint."""
 
 
 def job_script(job: Job, site: Site, scheduler: Scheduler) -> str:
@@ -62,7 +61,8 @@ def place(job: Job, site: Site, scheduler: Scheduler) -> list[str]:
     """Where, and the attempt number."""
     return [
         "set -euo pipefail",
-        *(["trap : TERM  # the run ends first, and then what it staged goes"] if site.scheduler == "local" else []),
+        "cancelled=",
+        "trap cancelled=--cancelled TERM  # the run ends first, and then what it staged goes",
         f"run={quoted(job.folder)}",
         f"job_id={scheduler.JOB_ID}",
         f"attempt={scheduler.ATTEMPT}",
@@ -154,7 +154,8 @@ def ending(job: Job, scheduler: Scheduler) -> list[str]:
     again = [f"    {line}" for line in scheduler.resubmit_lines()]
     return [
         *lines,
-        f'if [ "$status" -eq {STOPPED} ] && [ "$attempt" -lt {job.attempts} ]; then',
+        f'if [ "$status" -ne 0 ] && [ "$attempt" -lt {job.attempts} ] &&',
+        '        "${hpcbench[@]}" jobs --interrupted $cancelled "$run"; then',
         *again,
         "fi",
         'exit "$status"',

@@ -37,7 +37,7 @@ CONFIGURATION = """\
 ClusterName=local
 SlurmctldHost=localhost(127.0.0.1)
 AuthType=auth/munge
-AuthInfo=cred_expire=15
+AuthInfo=cred_expire=5
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 ReturnToService=2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,8 +13,6 @@ import pytest
 from hpcbench.results.run_folder import RunFolder
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
-
-PACED = Path(__file__).parent / "programs" / "paced_training.py"
 
 
 def submit(slurm: Any, application: str, site: str, data: Path, run: Path, *more: object) -> Any:
@@ -77,50 +74,77 @@ def test_a_job_stages_by_exchange_and_trains_to_the_target(
     assert left == []
 
 
-@pytest.mark.usefixtures("sites")
-@pytest.mark.parametrize(
-    ("limit", "pace_s", "warned"),
-    [("00:20:00", 0.3, "by us"), pytest.param("00:02:00", 1.0, "by Slurm", marks=pytest.mark.long)],
-)
-def test_a_job_over_its_time_limit_is_queued_again_and_ends_at_the_target(
-    slurm: Any, datasets: Path, tmp_path: Path, limit: str, pace_s: float, warned: str
+def attempt_trains(run: Path, number: int) -> None:
+    """Wait until an attempt of the job has begun and trained into an epoch."""
+    deadline = time.monotonic() + 100
+    while f"attempt {number}," not in log(run):
+        assert time.monotonic() < deadline, log(run)
+        time.sleep(0.2)
+    epochs = run / "epochs.csv"
+    before = epochs.read_text().count("\n") if epochs.exists() else 0
+    while not epochs.exists() or epochs.read_text().count("\n") <= before + 1:
+        assert time.monotonic() < deadline, log(run)
+        time.sleep(0.1)
+
+
+@pytest.mark.mpi
+@pytest.mark.usefixtures("mpiexec", "sites")
+@pytest.mark.parametrize(("application", "signal"), [("cosmoflow", "USR1"), ("deepcam", "TERM")])
+def test_a_job_that_is_interrupted_twice_comes_to_its_end(
+    slurm: Any, datasets: Path, tmp_path: Path, application: str, signal: str
 ) -> None:
-    """Slurm looks at time limits twice a minute, so that its own warning takes minutes."""
-    run = tmp_path / "run"
-    more = ["--time", limit, "--warn-s", "30", "--env", f"PACE_S={pace_s}", "--no-stage", "--seed", "1"]
-    script = submit(slurm, "cosmoflow", "two-nodes-no-mpi", datasets, run, *more, "--dry-run").stdout
-    own = f"hpcbench=({sys.executable} -m hpcbench)"
-    assert own in script
-    run.mkdir()
-    (run / "job.sh").write_text(script.replace(own, f"hpcbench=({sys.executable} {PACED})"))
-    done = subprocess.run(
-        ["sbatch", "--parsable", "job.sh"], cwd=run, env=slurm.environ, capture_output=True, text=True, check=True
-    )
-    record = {"job_id": done.stdout.strip(), "scheduler": "slurm", "site": "two-nodes-no-mpi"}
-    (run / "job.json").write_text(json.dumps(record))
-    if warned == "by us":
-        wait_for(run / "epochs.csv", run)
-        assert slurm.run("scancel", "--signal=USR1", record["job_id"]).returncode == 0
-    found = ended(slurm, run, 1200)
-    assert " done" in found, log(run)
+    """Two nodes under MPI, staged, as documented: the scheduler's signals, its requeueing, and then all epochs."""
+    run = tmp_path / "runs" / "job"
+    epochs = {"cosmoflow": 60, "deepcam": 14}[application]
+    more = ["--staging.path", "exchange", "--train.target", "null", "--train.max_epochs", epochs, "--warn-s", "30"]
+    done = submit(slurm, application, "two-nodes", datasets, run, *more, "--train.baselines", "false")
+    assert done.returncode == 0, done.stderr
+    number = json.loads((run / "job.json").read_text())["job_id"]
+    for attempt in (1, 2):
+        attempt_trains(run, attempt)
+        assert slurm.run("scancel", f"--signal={signal}", number).returncode == 0
+    assert " done" in ended(slurm, run), log(run)
     summary = RunFolder.open(run).read_summary()
-    assert summary.status == "success"
+    assert (summary.status, summary.resumed, summary.epochs, summary.world_size) == ("success", 2, epochs, 2), log(run)
+    assert log(run).count(f"aborted: signal SIG{signal}") == 2
+    assert log(run).count(f"the run was stopped by SIG{signal}; continued") == 2
+    assert "attempt 4" not in log(run)
+    assert (run / "job-id").read_text().strip() == number
+    assert [path for path in (tmp_path / "local").rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.long
+@pytest.mark.mpi
+@pytest.mark.usefixtures("mpiexec", "sites")
+def test_a_job_over_its_time_limit_is_queued_again_by_slurm_s_own_warning(
+    slurm: Any, datasets: Path, tmp_path: Path
+) -> None:
+    """Slurm looks at time limits twice a minute, so that this takes minutes."""
+    run = tmp_path / "runs" / "job"
+    more = ["--time", "00:02:00", "--warn-s", "60", "--train.target", "null", "--train.max_epochs", "1500"]
+    done = submit(slurm, "cosmoflow", "two-nodes", datasets, run, *more, "--train.baselines", "false")
+    assert done.returncode == 0, done.stderr
+    assert " done" in ended(slurm, run, 1200), log(run)
+    summary = RunFolder.open(run).read_summary()
+    assert (summary.status, summary.epochs) == ("success", 1500)
     assert summary.resumed >= 1
-    assert "attempt 2" in log(run)
-    assert log(run).count("aborted: signal SIGUSR1") >= 1
 
 
-@pytest.mark.usefixtures("sites")
+@pytest.mark.mpi
+@pytest.mark.usefixtures("mpiexec", "sites")
 def test_a_job_that_is_cancelled(slurm: Any, datasets: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     more = ["--no-stage", "--train.max_epochs", "100000", "--train.target", "0.0001"]
-    done = submit(slurm, "cosmoflow", "two-nodes-no-mpi", datasets, run, *more)
+    done = submit(slurm, "cosmoflow", "two-nodes", datasets, run, *more)
     assert done.returncode == 0, done.stderr
     wait_for(run / "epochs.csv", run)
     assert " running" in state(slurm, run)
     done = slurm.run(sys.executable, "-m", "hpcbench", "jobs", "--cancel", run)
     assert done.returncode == 0, done.stderr
     assert " cancelled" in ended(slurm, run, 60)
+    time.sleep(10)  # longer than a job that is requeued waits
+    assert " cancelled" in state(slurm, run)
+    assert "attempt 2" not in log(run)
 
 
 @pytest.mark.usefixtures("sites")

@@ -258,7 +258,7 @@ def test_the_command(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(read_index(out)) == 105
     for words, said in {
         (str(tree), "--out", str(out)): "my.index: exists already; remove it",
-        (str(tree), str(tree)): f"data index: unknown argument '{tree}'; see hpcbench data index --help",
+        (str(tree), "surplus"): "data index: unknown argument 'surplus'; see hpcbench data index --help",
         (str(tree), "--data.root", "x"): "data index takes no dotted settings; leave out --data.root",
         (str(tree / "gone"),): "gone: no such folder",
     }.items():

@@ -27,7 +27,9 @@ printf '%s\\n' "$(basename "$0") $*" >> "$NOTES"
 LAUNCHER = NOTE + 'while [ $# -gt 0 ] && [ "$1" != hpcbench ] && [ "$1" != rmdir ]; do shift; done\nexec "$@"\n'
 HPCBENCH = (
     NOTE
-    + 'env > "$NOTES.environment"\n[ "$1" != train ] || exit "${TRAIN:-0}"\n[ "$1" != doctor ] || exit "${DOCTOR:-0}"\n'
+    + 'env > "$NOTES.environment"\n[ "$1" != train ] || [ -z "${CANCEL:-}" ] || kill -TERM "$SCRIPT"\n'
+    + '[ "$1" != train ] || exit "${TRAIN:-0}"\n'
+    + '[ "$1" != doctor ] || exit "${DOCTOR:-0}"\n[ "$1" != jobs ] || exit "${INTERRUPTED:-1}"\n'
 )
 FLUX = (
     NOTE
@@ -57,7 +59,8 @@ def run_script(job: Job, site: Any, fakes: Path, **environ: str) -> tuple[int, l
     notes = fakes.parent / "notes"
     notes.unlink(missing_ok=True)
     known = {"PATH": f"{fakes}:{os.environ['PATH']}", "HOME": "/home/me", "NOTES": str(notes), **IDS, **environ}
-    done = subprocess.run(["bash", str(script)], env=known, capture_output=True, text=True, timeout=20, check=False)
+    command = ["bash", "-c", 'SCRIPT=$$ exec bash "$0"', str(script)]
+    done = subprocess.run(command, env=known, capture_output=True, text=True, timeout=20, check=False)
     return done.returncode, notes.read_text().splitlines() if notes.exists() else [done.stderr]
 
 
@@ -142,16 +145,34 @@ AGAIN = {
 
 
 @pytest.mark.parametrize("scheduler", AGAIN)
-def test_a_run_that_the_time_limit_stopped_is_queued_again(scheduler: str, fakes: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("code", [138, 143, 137, 1])
+def test_a_run_that_its_folder_calls_interrupted_is_queued_again(
+    scheduler: str, fakes: Path, tmp_path: Path, code: int
+) -> None:
+    """Whatever the launcher returned for it."""
     site = a_site(scheduler)
     job = a_job(site, tmp_path / "run", attempts=3)
-    before = {"TRAIN": "138", "HPCBENCH_ATTEMPT": "2", "SLURM_RESTART_COUNT": "1"}
-    code, calls = run_script(job, site, fakes, **before)
-    assert code == 138
+    before = {"TRAIN": str(code), "INTERRUPTED": "0", "HPCBENCH_ATTEMPT": "2", "SLURM_RESTART_COUNT": "1"}
+    found, calls = run_script(job, site, fakes, **before)
+    assert found == code
     assert AGAIN[scheduler] in calls
-    code, calls = run_script(job, site, fakes, **before | {"HPCBENCH_ATTEMPT": "3", "SLURM_RESTART_COUNT": "2"})
-    assert code == 138
+    assert f"hpcbench jobs --interrupted {tmp_path}/run" in calls
+    found, calls = run_script(job, site, fakes, **before | {"HPCBENCH_ATTEMPT": "3", "SLURM_RESTART_COUNT": "2"})
+    assert found == code
     assert AGAIN[scheduler].replace("=3", "=4") not in calls
+    _, calls = run_script(job, site, fakes, **before | {"INTERRUPTED": "1"})
+    assert AGAIN[scheduler] not in calls
+
+
+@pytest.mark.parametrize("scheduler", AGAIN)
+def test_a_job_that_was_cancelled_does_not_come_back(scheduler: str, fakes: Path, tmp_path: Path) -> None:
+    """The script gets SIGTERM while it trains, clears the nodes, and says so when it asks whether to continue."""
+    site = a_site(scheduler)
+    job = a_job(site, tmp_path / "run")
+    _, calls = run_script(job, site, fakes, TRAIN="143", CANCEL="yes")
+    assert f"hpcbench jobs --interrupted --cancelled {tmp_path}/run" in calls
+    assert of(calls, "hpcbench stage --clean")
+    assert AGAIN[scheduler].replace("=3", "=2") not in calls
 
 
 def test_the_signal_comes_before_the_time_limit(scheduler: str, tmp_path: Path) -> None:

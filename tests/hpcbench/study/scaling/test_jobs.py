@@ -130,7 +130,7 @@ def test_storage_of_every_simulated_node_is_emptied(tmp_path: Path, end: str, co
         '#!/bin/bash\nset -e\ncase "$1" in\n'
         'train) for node in a b; do mkdir -p "${!#}/$node"; touch "${!#}/$node/sample"; done; '
         f"{end} ;;\n"
-        'stage) rm "$3/sample" ;;\nesac\n'
+        'stage) rm "$3/sample" ;;\njobs) exit 1 ;;\nesac\n'
     )
     program.chmod(0o755)
     text = job_script(replace(run, command=(str(program),), arguments=()), LOCAL, SCHEDULERS["local"])

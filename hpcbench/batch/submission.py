@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.batch.job import Job
-from hpcbench.batch.scheduler import JobState, JobStatus, Known, Reply, UnreachableError
+from hpcbench.batch.scheduler import JobStatus, Known, Reply, UnreachableError
 from hpcbench.batch.schedulers import SCHEDULERS
 from hpcbench.batch.script import NEWEST_ID, job_script
 from hpcbench.batch.site import Site
@@ -199,8 +199,21 @@ def queried(name: str, jobs: Sequence[JobHandle]) -> dict[Path, JobStatus]:
             reason = f"{SCHEDULERS[name].TITLE} cannot be asked: {error}"
             found |= {job.folder: JobStatus("unknown", reason) for job in some}
         else:
-            found |= {job.folder: known.get(job.job_id) or by_folder(job.folder) for job in some}
+            found |= {job.folder: in_own_words(job.folder, known.get(job.job_id)) for job in some}
     return found
+
+
+def in_own_words(path: Path, status: JobStatus | None) -> JobStatus:
+    """The status of a job that has ended by what its run says: an exit code of 3 is no failure, but a missed target."""
+    if status is None:
+        return by_folder(path)
+    if status.state not in ("failed", "done") or not RunFolder(path).summary.exists():
+        return status
+    try:
+        found = by_folder(path)
+    except DataError:
+        return status
+    return replace(found, source=status.source) if found.reason or found.state == "done" else status
 
 
 def by_folder(path: Path) -> JobStatus:
@@ -209,8 +222,11 @@ def by_folder(path: Path) -> JobStatus:
     if not folder.summary.exists():
         return JobStatus("lost", "the scheduler no longer knows it, and the run left no summary")
     summary = folder.read_summary()
-    state: JobState = "done" if summary.status in ("success", "target_not_reached") else "failed"
-    return JobStatus(state, "" if state == "done" else summary.reason or summary.status, "run folder")
+    if summary.status == "success":
+        return JobStatus("done", "", "run folder")
+    if summary.status == "target_not_reached":
+        return JobStatus("done", "target missed", "run folder")
+    return JobStatus("failed", summary.reason or summary.status, "run folder")
 
 
 def cancel(job: JobHandle) -> None:

@@ -1,4 +1,4 @@
-"""``hpcbench study``: matrices of runs, what they found, and how they stand."""
+"""``hpcbench study``: matrices of runs, their status, and what they found."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 COMMON = """
 Without --site the nodes are simulated: each is a rank of this machine. With it every run is a
 batch job: the command shows the plan with its node-hours, then submits; --dry-run stops
-before. `hpcbench study status DIR` says how they stand, `hpcbench study report DIR` makes
+before. `hpcbench study status DIR` shows their status, `hpcbench study report DIR` makes
 table, plots and page.
 
 --vary tier=shared,node,memory --vary data.train_samples=4096,65536 measures the storage tiers

@@ -100,7 +100,7 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     print(
         f"job {done.job_id} of {site.scheduler} submitted: {job.nodes} nodes, at most {job.node_hours:.3g} node-hours"
     )
-    print(f"run folder: {folder}\nhow it stands: hpcbench jobs {shlex.quote(str(folder))}")
+    print(f"run folder: {folder}\nstatus: hpcbench jobs {shlex.quote(str(folder))}")
     return 0
 
 

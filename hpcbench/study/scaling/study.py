@@ -94,7 +94,7 @@ def finish(study: Scaling, folder: StudyFolder, runs: Mapping[str, RunStatus], w
     if failed:
         say(f"{failed} failed; start again: hpcbench study resume {folder.path}")
     if not waited:
-        say(f"\n{counts(runs)}\nhow they stand: hpcbench study status {folder.path}\n"
+        say(f"\n{counts(runs)}\nstatus: hpcbench study status {folder.path}\n"
             f"tables and page, when they are done: hpcbench study report {folder.path}")  # fmt: skip
 
 

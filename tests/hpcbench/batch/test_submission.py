@@ -258,6 +258,21 @@ def test_a_forgotten_job_is_known_by_what_the_run_left(scheduler: str, programs:
     assert job_status(job).state == "unknown", "a summary may be of an earlier attempt"
 
 
+def test_a_job_that_ended_is_described_by_its_run(programs: Any, tmp_path: Path) -> None:
+    programs("sbatch", "17\n")
+    site, folder = a_site(), RunFolder(tmp_path / "run")
+    job = submission.submit(a_job(site, folder.path), site)
+    programs("squeue", "17|FAILED|NonZeroExitCode\n")
+    assert job_status(job) == JobStatus("failed", "NonZeroExitCode", "squeue")
+    folder.write_summary(Summary("cosmoflow", "t", "smoke", status="target_not_reached"))
+    assert job_status(job) == JobStatus("done", "target missed", "squeue")
+    folder.write_summary(Summary("cosmoflow", "t", "smoke", status="aborted", cause="diverged", reason="loss is nan"))
+    assert job_status(job) == JobStatus("failed", "loss is nan", "squeue")
+    programs("squeue", "17|NODE_FAIL|None\n")
+    folder.summary.write_text("{")
+    assert job_status(job) == JobStatus("failed", "", "squeue")
+
+
 FOUND = {
     "slurm": ("squeue", "16|\n17|{mark}\n"),
     "pbs": ("qstat", '{{"Jobs": {{"16.server": {{}}, "17.server": {{"Variable_List": "A=1,HPCBENCH_MARK={mark}"}}}}}}'),

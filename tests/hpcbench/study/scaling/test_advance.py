@@ -295,6 +295,7 @@ def test_what_a_run_no_longer_needs_goes(cluster: Cluster, folder: StudyFolder) 
 HERE = replace(STUDY, site="local", nodes=(1,), repeats=4, cores_per_rank=1)
 STAND_IN = """#!/bin/bash
 export PATH=/usr/bin:/bin
+[ "$1" = jobs ] && exit 1
 [ "$1" = train ] || exit 0
 echo begin >> {ends}/notes
 trap 'echo end >> {ends}/notes' EXIT

@@ -36,7 +36,7 @@ def test_a_ladder_of_jobs(
     settings += ["--train.local_batch_size", local, "--data.validation_samples", 4]
     submitted = study(slurm, mode, application, "--preset", "smoke", *ladder, *settings)
     assert "2 jobs, at most 3 node-hours" in submitted.stdout
-    assert "how they stand: hpcbench study status" in submitted.stdout
+    assert "status: hpcbench study status" in submitted.stdout
     waited = study(slurm, "resume", folder, "--wait").stdout
     assert "2 done" in study(slurm, "status", folder).stdout, waited
     for nodes, batch in batches.items():

@@ -114,7 +114,7 @@ ADVICE = ["--contingency", "0.2", "--min-efficiency", "0.95"]
 def test_the_life_of_a_study(data: Path, cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = StudyFolder(tmp_path / "new")
     assert main(words(data, folder.path)) == 0
-    assert f"how they stand: hpcbench study status {folder.path}" in capsys.readouterr().out
+    assert f"status: hpcbench study status {folder.path}" in capsys.readouterr().out
     study = Scaling.from_dict(folder.read() or {}, folder.definition)
     cluster.will(study, n0002_r1="failed")
     assert len(cluster.notes("submit")) == 4

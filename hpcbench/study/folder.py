@@ -120,7 +120,9 @@ def open_lock(folder: StudyFolder) -> int:
 
 def only_ours(path: Path) -> bool:
     """Whether a folder without a definition holds at most what a start that was cut off leaves."""
-    return path.is_dir() and {entry.name for entry in path.iterdir()} <= {".lock", "runs", "logs"}
+    return path.is_dir() and all(
+        entry.name in (".lock", "runs", "logs") or entry.name.startswith(".study.json.") for entry in path.iterdir()
+    )
 
 
 def take(descriptor: int, path: Path) -> None:

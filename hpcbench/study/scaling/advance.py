@@ -70,14 +70,18 @@ class Advance:
         return self.runs
 
     def submit_due(self, signals: Signals) -> bool:
-        """Hand over what has not begun, group by group as far as there is room; whether anything is under way."""
+        """Hand over what has not begun, group by group as far as there is room; whether anything is under way.
+
+        Nothing is submitted while the status of a run is unknown: its scheduler does not answer.
+        """
         every = groups(self.study)
         under_way = [self.is_under_way(group) for group in every]
         for number, group in enumerate(every):
             if self.at_once is not None and sum(under_way) - under_way[number] >= self.at_once:
                 continue
             for run in group:
-                if self.runs[run.name].status == "absent":
+                unknown = any(each.status == "unknown" for each in self.runs.values())
+                if self.runs[run.name].status == "absent" and not unknown:
                     signals.check()
                     self.submit(run)
             under_way[number] = self.is_under_way(group)

@@ -23,7 +23,7 @@ measure speed on more and more nodes, as batch jobs or simulated on this machine
 `hpcbench study COMMAND --help` shows the options of a command, with an example.
 """
 STATUS = """\
-How the runs of a study stand: done, running, waiting, failed.
+The status of the runs of a study: done, running, waiting, failed.
 
   hpcbench study status studies/strong
 
@@ -36,6 +36,11 @@ Start what is missing of a scaling study, and again what failed.
 
 The folder of a failed run is kept as NAME.failed-1. A convergence study is continued by its own
 command, which study.json holds.
+"""
+CANCEL = """\
+End the jobs of a scaling study that wait or run. Its runs stay, and `resume` continues.
+
+  hpcbench study cancel studies/strong
 """
 REPORT = """\
 Write tables, plots and page of a study again, from its run folders alone.
@@ -95,7 +100,7 @@ def add_published_arguments(parser: Parser) -> None:
 
 
 def status(args: argparse.Namespace, overrides: dict[str, str]) -> int:
-    """Say how the runs of a study stand."""
+    """Show the status of the runs of a study."""
     print((study_scaling if is_scaling(args) else study_convergence).status(args.folder))
     return 0
 
@@ -105,6 +110,13 @@ def resume(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     if not is_scaling(args):
         raise InputError(f"{args.folder} is a convergence study: its own command goes on with it (see study.json)")
     return study_scaling.resume(args.folder, args)
+
+
+def cancel(args: argparse.Namespace, overrides: dict[str, str]) -> int:
+    """End the jobs of a scaling study."""
+    if not is_scaling(args):
+        raise InputError(f"{args.folder} is a convergence study, which has no jobs; end its own command with Ctrl-C")
+    return study_scaling.cancel(args.folder)
 
 
 def report(args: argparse.Namespace, overrides: dict[str, str]) -> int:
@@ -153,6 +165,7 @@ SUBCOMMANDS = (
     Subcommand("status", "done, running, waiting, failed", STATUS, add_folder, status, takes_settings=False),
     Subcommand("resume", "start what is missing of a scaling study, and what failed", RESUME, add_resume_arguments,
                resume, takes_settings=False),
+    Subcommand("cancel", "end the jobs of a scaling study", CANCEL, add_folder, cancel, takes_settings=False),
     Subcommand("report", "tables, plots and page again, from the run folders", REPORT, add_report_arguments, report,
                takes_settings=False),
     Subcommand("collect", "a small copy of a study for a repository", COLLECT, add_collect_arguments, collect,

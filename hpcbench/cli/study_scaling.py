@@ -191,6 +191,16 @@ def resume(path: Path, args: argparse.Namespace) -> int:
     return run_study(study, path, Ways(args.jobs, args.wait, retry=True), extras(args), dry_run=args.dry_run)
 
 
+def cancel(path: Path) -> int:
+    """End the jobs that wait or run; exit code 2 where one could not be ended."""
+    from hpcbench.study.folder import StudyFolder, held
+    from hpcbench.study.scaling.study import cancel_jobs, read_study
+
+    folder = StudyFolder(path)
+    with held(folder):  # nobody may submit meanwhile
+        return cancel_jobs(read_study(folder), folder)
+
+
 def report(path: Path, args: argparse.Namespace) -> None:
     """Write tables, plots and page again."""
     from hpcbench.study.folder import StudyFolder

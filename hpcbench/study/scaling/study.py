@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbench.batch.site import Site, find_site
-from hpcbench.exits import DONE, Aborted
+from hpcbench.batch.submission import cancel
+from hpcbench.exits import BAD_INPUT, DONE, Aborted
 from hpcbench.results.tables import table
 from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.progress import say
@@ -27,7 +28,7 @@ from hpcbench.study.scaling.ladder import (
 )
 from hpcbench.study.scaling.report import Extras, report
 from hpcbench.study.scaling.request import check_data, check_points
-from hpcbench.study.scaling.run_status import RunStatus, Status, look_at_runs
+from hpcbench.study.scaling.run_status import UNDER_WAY, RunStatus, Status, look_at_runs
 from staging.errors import InputError
 
 KINDS: dict[Status, str] = {
@@ -186,6 +187,24 @@ def status(study: Scaling, folder: StudyFolder) -> str:
     failed = any(each.status == "failed" for each in runs.values())
     again = [f"start them again: hpcbench study resume {folder.path}"] if failed else []
     return "\n".join([table(headers, rows, right=headers[-len(kinds) :]), "", counts(runs), *told, *again])
+
+
+def cancel_jobs(study: Scaling, folder: StudyFolder) -> int:
+    """Cancel every job of the study that waits or runs, and say so; the exit code."""
+    runs = look_at_runs(folder, [run.name for run in all_runs(study)])
+    refused = 0
+    under_way = {name: each.job for name, each in runs.items() if each.status in UNDER_WAY and each.job is not None}
+    for name, job in under_way.items():
+        try:
+            cancel(job)
+        except InputError as error:
+            refused += 1
+            say(f"{name}: {error}")
+        else:
+            say(f"{name}: job {job.job_id} is being cancelled")
+    if not under_way:
+        say(f"no job of {folder.path} waits or runs")
+    return BAD_INPUT if refused else DONE
 
 
 def counts(runs: Mapping[str, RunStatus]) -> str:

@@ -101,7 +101,7 @@ def test_an_option_of_another_command_is_refused_with_its_name(
                   "collect, published; see hpcbench study --help"),
         ("study stong cosmoflow", "hpcbench study: unknown command 'stong'; did you mean 'strong'?"),
         ("study cosmoflow --nodes 1", "hpcbench study: unknown command 'cosmoflow'; known: convergence, strong, weak, "
-                                      "throughput, status, resume, report, collect, published"),
+                                      "throughput, status, resume, cancel, report, collect, published"),
         ("study --preset smoke strong cosmoflow", "hpcbench study: name the command first: hpcbench study strong ..."),
         ("study cosmoflow weak --nodes 1", "hpcbench study: name the command first: hpcbench study weak ..."),
         ("study --preset smoke", "hpcbench study needs a command: convergence, "),

@@ -234,3 +234,22 @@ def test_a_real_study_is_interrupted_and_goes_on(data: Path, tmp_path: Path) -> 
     assert [(s.simulated_nodes, s.global_batch_size, s.local_batch_size) for s in summaries if s is not None] == [
         (None, 4, 4), (2, 4, 2),
     ]  # fmt: skip
+
+
+def test_the_jobs_of_a_study_are_cancelled(
+    cluster: Cluster, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = StudyFolder(tmp_path / "study")
+    assert main(words(data, folder.path)) == 0
+    scancel = cluster.folder / "bin" / "scancel"
+    scancel.write_text(f'#!/bin/bash\necho "$*" >> {cluster.folder}/cancelled\n')
+    scancel.chmod(0o755)
+    capsys.readouterr()
+    assert main(["study", "cancel", str(folder.path)]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == "n0002-r1: job 2 is being cancelled"
+    assert (cluster.folder / "cancelled").read_text().split() == ["1", "2", "3", "4"]
+    scancel.write_text("#!/bin/bash\necho no >&2\nexit 1\n")
+    assert main(["study", "cancel", str(folder.path)]) == 2
+    assert "n0001-r1: scancel did not cancel job 1: no" in capsys.readouterr().out
+    assert main(["study", "cancel", str(tmp_path / "none")]) == 2
+    assert "holds no study.json" in said(capsys)

@@ -97,8 +97,8 @@ def test_an_option_of_another_command_is_refused_with_its_name(
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("study", "hpcbench study needs a command: convergence, strong, weak, throughput, status, resume, cancel, report, "
-                  "collect, published; see hpcbench study --help"),
+        ("study", "hpcbench study needs a command: convergence, strong, weak, throughput, status, resume, cancel, "
+                  "report, collect, published; see hpcbench study --help"),
         ("study stong cosmoflow", "hpcbench study: unknown command 'stong'; did you mean 'strong'?"),
         ("study cosmoflow --nodes 1", "hpcbench study: unknown command 'cosmoflow'; known: convergence, strong, weak, "
                                       "throughput, status, resume, cancel, report, collect, published"),

@@ -20,6 +20,7 @@ from hpcbench.cli.main import main
 from hpcbench.skeleton import write_package
 from staging.formats.example import encode_example
 from staging.formats.tfrecord import write_records
+from tests.params import slow_except
 
 WAVES = "recognized_waves"
 SIMULATED = {
@@ -82,7 +83,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     return line.removeprefix("hpcbench: error: ")
 
 
-@pytest.mark.parametrize("name", SIMULATED)
+@pytest.mark.parametrize("name", slow_except(["cosmoflow"], SIMULATED))
 def test_a_folder_is_verified_in_its_own_form(
     name: str, datasets: dict[str, Path], copies: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

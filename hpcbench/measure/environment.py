@@ -10,18 +10,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcbench.batch.schedulers import SCHEDULERS
 from hpcbench.measure.system import operating_system, software
 from staging.cores import cores_allowed
 
 LAUNCHER_PREFIXES = ("OMPI_COMM_WORLD_", "PMI_", "PMIX_RANK", "MPI_LOCAL", "PALS_", "FLUX_JOB_", "FLUX_TASK_", "OMP_")
 LAUNCHER_FAMILIES = {
     "": "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT HPCBENCH_SPAWNED",
-    "SLURM_": "JOB_ID JOB_PARTITION JOB_NUM_NODES JOB_NODELIST NNODES NTASKS NPROCS NTASKS_PER_NODE TASKS_PER_NODE "
+    "SLURM_": "JOB_PARTITION JOB_NUM_NODES JOB_NODELIST NNODES NTASKS NPROCS NTASKS_PER_NODE TASKS_PER_NODE "
     "STEP_ID STEP_NUM_TASKS STEP_TASKS_PER_NODE PROCID LOCALID NODEID CPUS_PER_TASK CPUS_ON_NODE CPU_BIND MEM_PER_NODE "
     "MEM_PER_CPU GPUS_PER_TASK GPUS_PER_NODE GPUS_ON_NODE RESTART_COUNT MPI_TYPE",
-    "PBS_": "JOBID NUM_NODES NP",
-    "LSB_": "JOBID DJOB_NUMPROC",
+    "PBS_": "NUM_NODES NP",
+    "LSB_": "DJOB_NUMPROC",
     "JSM_NAMESPACE_": "RANK SIZE",
     "MKL_": "NUM_THREADS",
     "OPENBLAS_": "NUM_THREADS",
@@ -29,9 +28,7 @@ LAUNCHER_FAMILIES = {
     "GOMP_": "CPU_AFFINITY",
 }
 """Names of variables by prefix; Slurm's are listed, since some of its others hold a user's name, paths or a token."""
-LAUNCHER_NAMES = {prefix + name for prefix, names in LAUNCHER_FAMILIES.items() for name in names.split()} | {
-    each.JOB_VARIABLE for each in SCHEDULERS.values()
-}
+LAUNCHER_NAMES = {prefix + name for prefix, names in LAUNCHER_FAMILIES.items() for name in names.split()}
 DEVICE_SUFFIX = "_VISIBLE_DEVICES"
 SECRETS = ("KEY", "TOKEN", "SECRET", "PASS", "JWT", "AUTH", "CREDENTIAL", "COOKIE")
 
@@ -54,10 +51,14 @@ def environment_record(argv: Sequence[str], environ: Mapping[str, str] | None = 
 def launcher_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables of launchers, schedulers and thread libraries: named ones only, none that may hold a secret."""
 
+    from hpcbench.batch.schedulers import SCHEDULERS  # only the rank that writes the record needs them
+
+    names = LAUNCHER_NAMES | {each.JOB_VARIABLE for each in SCHEDULERS.values()}
+
     def wanted(name: str) -> bool:
         if any(word in name for word in SECRETS):
             return False
-        return name in LAUNCHER_NAMES or name.startswith(LAUNCHER_PREFIXES) or name.endswith(DEVICE_SUFFIX)
+        return name in names or name.startswith(LAUNCHER_PREFIXES) or name.endswith(DEVICE_SUFFIX)
 
     return {name: environ[name] for name in sorted(environ) if wanted(name)}
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-#SBATCH --job-name=hpcbench
+#SBATCH --job-name=hpcbench:me/cosmoflow:0badf00d
 #SBATCH --comment=hpcbench:me/cosmoflow:0badf00d
 #SBATCH --output=job-%j.log
 #SBATCH --open-mode=append

@@ -24,7 +24,7 @@ READS_INPUT = False
 def directives(job: Job, site: Site) -> list[str]:
     """The lines for ``sbatch``. The signal goes to the ranks and not to the script."""
     lines = [
-        f"--job-name={job.name}", f"--comment={job.mark}", "--output=job-%j.log", "--open-mode=append",
+        f"--job-name={job.mark}", f"--comment={job.mark}", "--output=job-%j.log", "--open-mode=append",
         f"--nodes={job.nodes}",
         f"--ntasks-per-node={job.ranks_per_node}", f"--cpus-per-task={job.cores_per_rank * site.node.threads_per_core}",
         f"--time={clock(job.time_s)}", f"--signal=USR1@{job.warn_s}", "--requeue",
@@ -125,11 +125,11 @@ def parse(reply: Reply, source: str) -> Known:
 
 
 def find(mark: str, ask: Ask) -> list[str]:
-    """By the comment of jobs in the queue."""
-    reply = ask(["squeue", "--noheader", "--me", "--states=all", "--sort=i", "--format=%i|%k"])
+    """By the name and the comment of jobs in the queue: some sites have a use of their own for one of them."""
+    reply = ask(["squeue", "--noheader", "--me", "--states=all", "--sort=i", "--format=%i|%j|%k"])
     if reply.exit_code != 0:
         raise UnreachableError(f"squeue: {reply.words}")
-    return [parts[0] for parts in lines_of(reply) if parts[-1] == mark]
+    return [parts[0] for parts in lines_of(reply) if mark in parts[1:]]
 
 
 def cancel_command(job_id: str) -> list[str]:

@@ -274,7 +274,7 @@ def test_a_job_that_ended_is_described_by_its_run(programs: Any, tmp_path: Path)
 
 
 FOUND = {
-    "slurm": ("squeue", "16|\n17|{mark}\n"),
+    "slurm": ("squeue", "16|{mark}x|other\n17|{mark}|a project of the site\n"),
     "pbs": ("qstat", '{{"Jobs": {{"16.server": {{}}, "17.server": {{"Variable_List": "A=1,HPCBENCH_MARK={mark}"}}}}}}'),
     "flux": ("flux", "f2Rd7xK\n"),
     "lsf": ("bjobs", "16|-\n17|{mark}\n"),

@@ -30,7 +30,7 @@ export PATH=/usr/bin:/bin
 cd "$(dirname "$0")/../jobs"
 [ ! -e ../down ] || { echo "slurm_load_jobs error: Socket timed out on send/recv operation" >&2; exit 1; }
 for n in *; do
-    [ ! -e "$n/mark" ] || case "$*" in *%k*) echo "$n|$(cat "$n/mark")" ;; *) echo "$n|PENDING|Priority" ;; esac
+    [ ! -e "$n/mark" ] || case "$*" in *%k*) echo "$n|$(cat "$n/mark")|" ;; *) echo "$n|PENDING|Priority" ;; esac
 done
 """
 CHANGES = ("os.mkdir", "os.rename", "os.link", "os.remove", "os.rmdir", "subprocess.Popen")

@@ -8,6 +8,7 @@ into the folder, and until then nothing is submitted for this folder.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -111,7 +112,7 @@ def prepare(job: Job, site: Site, record: dict[str, Any]) -> None:
     try:
         part.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         sync_file(part)
-        os.link(part, job.folder / RECORD)  # fails where another process was faster
+        take(part, job.folder / RECORD)
         sync_folder(job.folder)
     except FileExistsError:
         raise taken from None
@@ -120,6 +121,21 @@ def prepare(job: Job, site: Site, record: dict[str, Any]) -> None:
     path = job.folder / SCRIPT
     write_atomic(path, job_script(job, site, SCHEDULERS[site.scheduler]))
     path.chmod(0o755)
+
+
+def take(part: Path, path: Path) -> None:
+    """Give ``part`` the name ``path``. Raises ``FileExistsError`` where another process was faster.
+
+    On a filesystem without links two processes at the same instant are not told apart.
+    """
+    try:
+        os.link(part, path)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        part.replace(path)
 
 
 def is_unused(folder: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -97,6 +98,19 @@ def test_a_scheduler_that_is_not_there(scheduler: str, programs: Any, tmp_path: 
     ):
         submission.submit(a_job(site, tmp_path / "run"), site)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_filesystem_without_links(programs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(*args: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", link)
+    programs("sbatch", "17\n")
+    site, run = a_site(), tmp_path / "run"
+    assert submission.submit(a_job(site, run), site).job_id == "17"
+    assert {path.name for path in run.iterdir()} == {"job.json", "job.sh"}
+    with pytest.raises(FileExistsError):
+        submission.take(run / "job.sh", run / "job.json")
 
 
 def test_a_folder_that_holds_something_is_not_overwritten(programs: Any, tmp_path: Path) -> None:

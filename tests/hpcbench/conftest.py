@@ -1,4 +1,4 @@
-"""Run folders made by arithmetic, for tests of what reads them."""
+"""Run folders made by arithmetic, for tests of what reads them, and a small dataset."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from hpcbench.cli.main import main
 from hpcbench.results import style
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
@@ -200,3 +201,12 @@ def undrawn() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(style, "svg", lambda figure, name: "<svg></svg>")
         yield
+
+
+@pytest.fixture(scope="session")
+def small_cosmos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """16 training and 4 validation samples of 16^3 x 4."""
+    root = tmp_path_factory.mktemp("data") / "cosmoflow"
+    small = ["--simulate.train_samples", "16", "--simulate.validation_samples", "4", "--processes", "1"]
+    assert main(["data", "simulate", "cosmoflow", "--preset", "smoke", "--out", str(root), *small]) == 0
+    return root

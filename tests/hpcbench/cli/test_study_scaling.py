@@ -21,25 +21,16 @@ from hpcbench.study.scaling.run_status import look
 from tests.hpcbench.study.scaling.test_advance import WHY, Cluster
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """16 training and 4 validation samples of 16^3 x 4."""
-    root = tmp_path_factory.mktemp("data") / "cosmoflow"
-    small = ["--simulate.train_samples", "16", "--simulate.validation_samples", "4", "--processes", "1"]
-    assert main(["data", "simulate", "cosmoflow", "--preset", "smoke", "--out", str(root), *small]) == 0
-    return root
-
-
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """A site of the name ``cluster``, with Slurm."""
     return Cluster(tmp_path / "cluster", monkeypatch)
 
 
-def words(data: Path, folder: Path, *more: str, mode: str = "strong") -> list[str]:
+def words(small_cosmos: Path, folder: Path, *more: str, mode: str = "strong") -> list[str]:
     """A study of four jobs there."""
     ladder = ["--site", "cluster", "--nodes", "1,2", "--repeats", "2", "--steps", "25", "--time", "30m"]
-    return ["study", mode, "cosmoflow", *ladder, "--data.root", str(data), "--study-dir", str(folder), *more]
+    return ["study", mode, "cosmoflow", *ladder, "--data.root", str(small_cosmos), "--study-dir", str(folder), *more]
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> str:
@@ -83,9 +74,9 @@ def test_bad_input_is_one_line(
     ("--min-efficiency 70", "--min-efficiency (70) must be"),
 ])  # fmt: skip
 def test_numbers_have_a_bound(
-    option: str, message: str, data: Path, cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    option: str, message: str, small_cosmos: Path, cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(words(data, tmp_path / "new", *option.split())) == 2
+    assert main(words(small_cosmos, tmp_path / "new", *option.split())) == 2
     assert message in said(capsys)
     assert not (tmp_path / "new").exists()
 
@@ -93,11 +84,11 @@ def test_numbers_have_a_bound(
 @pytest.mark.parametrize(("mode", "batches", "hours"), [("strong", (4, 4), 3), ("weak", (4, 8), 3),
                                                         ("throughput", (4, 4), 3)])  # fmt: skip
 def test_a_dry_run_shows_the_plan_and_leaves_nothing(
-    mode: str, batches: tuple[int, int], hours: int, data: Path, cluster: Cluster, tmp_path: Path,
+    mode: str, batches: tuple[int, int], hours: int, small_cosmos: Path, cluster: Cluster, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     more = ["--instance-nodes", "1"] if mode == "throughput" else []
-    assert main(words(data, tmp_path / "new", "--dry-run", *more, mode=mode)) == 0
+    assert main(words(small_cosmos, tmp_path / "new", "--dry-run", *more, mode=mode)) == 0
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 100
     table = [line.split() for line in shown.partition("\n-----")[2].splitlines()[1:3]]
@@ -111,9 +102,11 @@ def test_a_dry_run_shows_the_plan_and_leaves_nothing(
 ADVICE = ["--contingency", "0.2", "--min-efficiency", "0.95"]
 
 
-def test_the_life_of_a_study(data: Path, cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_life_of_a_study(
+    small_cosmos: Path, cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = StudyFolder(tmp_path / "new")
-    assert main(words(data, folder.path)) == 0
+    assert main(words(small_cosmos, folder.path)) == 0
     assert f"status: hpcbench study status {folder.path}" in capsys.readouterr().out
     study = Scaling.from_dict(folder.read() or {}, folder.definition)
     cluster.will(study, n0002_r1="failed")
@@ -123,7 +116,7 @@ def test_the_life_of_a_study(data: Path, cluster: Cluster, tmp_path: Path, capsy
         told = capsys.readouterr().out
         assert f"runs: {counts}" in told
     assert f"n0002-r1: {WHY}" in told
-    assert main(words(data, folder.path)) == 0
+    assert main(words(small_cosmos, folder.path)) == 0
     assert f"1 failed; start again: hpcbench study resume {folder.path}" in capsys.readouterr().out
     assert main(["study", "resume", str(folder.path), "--dry-run"]) == 0
     assert len(cluster.notes("submit")) == 4
@@ -150,10 +143,10 @@ def test_the_life_of_a_study(data: Path, cluster: Cluster, tmp_path: Path, capsy
 
 
 def test_a_study_grows_into_what_its_dataset_allows(
-    data: Path, cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small_cosmos: Path, cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def weak(*ladder: str) -> int:
-        return main(words(data, tmp_path / "new", "--repeats", "1", *ladder, mode="weak"))
+        return main(words(small_cosmos, tmp_path / "new", "--repeats", "1", *ladder, mode="weak"))
 
     assert weak("--nodes", "1", "--vary", "data.train_samples=4") == 0
     assert weak("--nodes", "1,2", "--vary", "data.train_samples=16") == 2
@@ -163,37 +156,41 @@ def test_a_study_grows_into_what_its_dataset_allows(
 
 
 def test_a_scheduler_that_is_not_there_leaves_no_folder(
-    data: Path, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    small_cosmos: Path,
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     cluster.limit(0)
-    assert main(words(data, tmp_path / "new")) == 2
+    assert main(words(small_cosmos, tmp_path / "new")) == 2
     assert "sbatch refused the job: sbatch: error: Batch job submission failed: too many jobs; change the job" in said(
         capsys
     )
     monkeypatch.setenv("PATH", "")
-    assert main(words(data, tmp_path / "new")) == 2
+    assert main(words(small_cosmos, tmp_path / "new")) == 2
     assert "'sbatch' is not on PATH; submit on a login node" in said(capsys)
     assert not (tmp_path / "new").exists()
 
 
 def test_the_folder_of_another_study_is_refused(
-    data: Path, cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small_cosmos: Path, cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = StudyFolder(tmp_path / "study")
     with held(folder):
         folder.write({"kind": "convergence"})
-        assert main(words(data, folder.path)) == 2
+        assert main(words(small_cosmos, folder.path)) == 2
         assert "is held by pid" in said(capsys)
     for more in ([], ["--dry-run"]):
-        assert main(words(data, folder.path, *more)) == 2
+        assert main(words(small_cosmos, folder.path, *more)) == 2
         assert "its kind is convergence, this one's strong; give another --study-dir" in said(capsys)
     folder.definition.unlink()
     cluster.limit(1)
-    assert main(words(data, folder.path)) == 2
+    assert main(words(small_cosmos, folder.path)) == 2
     capsys.readouterr()
-    assert main(words(data, folder.path, mode="weak")) == 2
+    assert main(words(small_cosmos, folder.path, mode="weak")) == 2
     assert "its kind is strong, this one's weak" in said(capsys)
-    assert main(words(data, folder.path, "--steps", "9")) == 2
+    assert main(words(small_cosmos, folder.path, "--steps", "9")) == 2
     assert "its steps is 25, this one's 9" in said(capsys)
     assert main(["study", "report", str(folder.path), "--repeats", "1"]) == 2
     assert "hpcbench study report has no --repeats; it is an option of hpcbench study strong" in said(capsys)
@@ -205,10 +202,10 @@ def test_the_folder_of_another_study_is_refused(
 @pytest.mark.mpi
 @pytest.mark.usefixtures("mpiexec")
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores, one for each simulated node")
-def test_a_real_study_is_interrupted_and_goes_on(data: Path, tmp_path: Path) -> None:
+def test_a_real_study_is_interrupted_and_goes_on(small_cosmos: Path, tmp_path: Path) -> None:
     folder = StudyFolder(tmp_path / "study")
     command = ["study", "strong", "cosmoflow", "--nodes", "1,2", "--repeats", "1", "--steps", "10"]
-    command += ["--data.root", str(data), "--study-dir", str(folder.path)]
+    command += ["--data.root", str(small_cosmos), "--study-dir", str(folder.path)]
     first = subprocess.Popen(
         [sys.executable, "-m", "hpcbench", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -237,10 +234,10 @@ def test_a_real_study_is_interrupted_and_goes_on(data: Path, tmp_path: Path) -> 
 
 
 def test_the_jobs_of_a_study_are_cancelled(
-    cluster: Cluster, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, small_cosmos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = StudyFolder(tmp_path / "study")
-    assert main(words(data, folder.path)) == 0
+    assert main(words(small_cosmos, folder.path)) == 0
     scancel = cluster.folder / "bin" / "scancel"
     scancel.write_text(f'#!/bin/bash\necho "$*" >> {cluster.folder}/cancelled\n')
     scancel.chmod(0o755)

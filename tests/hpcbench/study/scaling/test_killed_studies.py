@@ -16,15 +16,6 @@ INSTANTS = 12
 """So many of all changes are tried, spread over the command, at places that chance picks."""
 
 
-@pytest.fixture(scope="module")
-def cosmos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """16 training and 4 validation samples of 16^3 x 4."""
-    root = tmp_path_factory.mktemp("data") / "cosmoflow"
-    small = ["--simulate.train_samples", "16", "--simulate.validation_samples", "4", "--processes", "1"]
-    assert main(["data", "simulate", "cosmoflow", "--preset", "smoke", "--out", str(root), *small]) == 0
-    return root
-
-
 @pytest.fixture
 def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
     return Queue(tmp_path, monkeypatch)
@@ -45,20 +36,20 @@ def resume(folder: Path) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["strong", "resume"])
 def test_each_run_gets_one_job_wherever_a_study_is_killed(
-    command: str, queue: Queue, cosmos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: str, queue: Queue, small_cosmos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(submission, "SETTLED_S", 0.5)
     last = 0
-    while killed(lambda: strong(tmp_path / f"all-{last}", cosmos), last + 1):  # noqa: B023
+    while killed(lambda: strong(tmp_path / f"all-{last}", small_cosmos), last + 1):  # noqa: B023
         last += 10
     chance = random.Random(7)
     for number in range(INSTANTS):
         folder = tmp_path / f"study-{number}"
         instant = 1 + (number * last) // INSTANTS + chance.randrange(max(1, last // INSTANTS))
         if command == "strong":
-            killed(lambda: strong(folder, cosmos), instant)  # noqa: B023
+            killed(lambda: strong(folder, small_cosmos), instant)  # noqa: B023
         else:
-            killed(lambda: strong(folder, cosmos), 1 + last // 2)  # noqa: B023
+            killed(lambda: strong(folder, small_cosmos), 1 + last // 2)  # noqa: B023
             killed(lambda: resume(folder), instant)  # noqa: B023
         queue.down.touch()
         time.sleep(2 * SLOW_S)
@@ -69,7 +60,7 @@ def test_each_run_gets_one_job_wherever_a_study_is_killed(
         queue.down.unlink()
         time.sleep(0.6 + 2 * SLOW_S)
         for _ in range(3):
-            assert strong(folder, cosmos) in (0, 2)
+            assert strong(folder, small_cosmos) in (0, 2)
             assert resume(folder) in (0, 2)
             time.sleep(0.6)
         own = [Path(path).name for path in queue.folders() if path.startswith(f"{folder}/")]

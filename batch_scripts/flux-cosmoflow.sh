@@ -18,7 +18,6 @@ trap cancelled=--cancelled TERM  # the run ends first, and then what it staged g
 run=/project/me/runs/cosmoflow
 job_id="$(flux job id --to=dec "$(flux getattr jobid)")"
 attempt=${HPCBENCH_ATTEMPT:-1}
-echo "$job_id" > "$run/job-id"
 cd /project/me
 
 export OMP_NUM_THREADS=21
@@ -29,19 +28,26 @@ launch_per_node=(flux run --nodes=4 --ntasks=4 --cores-per-task=21 --setopt=mpib
 hpcbench=(hpcbench)
 local_path="/tmp/hpcbench-${job_id}"
 
-echo "hpcbench: job $job_id, attempt $attempt, $(date)"
-"${launch[@]}" "${hpcbench[@]}" doctor --job --ranks 16 --nodes 4 --cores 21 --gpus 1 --local "$local_path"
+# One job and attempt at a time works in the run folder; another one ends here.
+hold=$("${hpcbench[@]}" jobs --take "$job_id" --attempt "$attempt" --process "$$" \
+    --scheduler flux --nodes 4 --mark hpcbench:me/cosmoflow:0badf00d "$run")
+trap 'printf "%(%s)T %d\n" -1 "$?" > "$hold.end" || true' EXIT
 
+echo "hpcbench: job $job_id, attempt $attempt, $(date)"
 status=0
 timeout --foreground --signal=USR1 --preserve-status "$((7080 - SECONDS))" "${launch[@]}" "${hpcbench[@]}" train cosmoflow --preset node --data.root=/project/me/data/cosmoflow \
-    --run-dir "$run" --resume-or-start --parallel.threads 21 --staging.destination "$local_path" || status=$?
+    --check-job ranks=16,nodes=4,cores=21,gpus=1 \
+    --run-dir "$run" --hold "$hold" --resume-or-start --parallel.threads 21 --staging.destination "$local_path" || status=$?
 
 "${launch_per_node[@]}" "${hpcbench[@]}" stage --clean "$local_path" || true
 "${launch_per_node[@]}" rmdir "$local_path" || true
+again() {
+    cd "$run" || return
+    local next="HPCBENCH_ATTEMPT=$((attempt + 1))"
+    flux --parent batch --env="$next" --dependency=afterany:"$job_id" job.sh | tee "$hold.next"
+}
 if [ "$status" -ne 0 ] && [ "$attempt" -lt 10 ] &&
-        "${hpcbench[@]}" jobs --interrupted $cancelled "$run"; then
-    cd "$run"
-    next=$((attempt + 1))
-    flux --parent batch --env=HPCBENCH_ATTEMPT="$next" --dependency=afterany:"$job_id" job.sh | tee job-id
+        "${hpcbench[@]}" jobs --interrupted $cancelled --hold "$hold" "$run"; then
+    again || { sleep 5; again; } || { sleep 20; again; } || echo 'hpcbench: the job cannot be queued again'
 fi
 exit "$status"

@@ -18,7 +18,6 @@ trap cancelled=--cancelled TERM  # the run ends first, and then what it staged g
 run=/project/me/runs/deepcam
 job_id="$LSB_JOBID"
 attempt=${HPCBENCH_ATTEMPT:-1}
-echo "$job_id" > "$run/job-id"
 cd /project/me
 
 export OMP_NUM_THREADS=7
@@ -29,18 +28,25 @@ launch_per_node=(jsrun --nrs 4 --rs_per_host 1 --tasks_per_rs 1 --cpu_per_rs 7 -
 hpcbench=(hpcbench)
 local_path="/mnt/bb/${USER}/hpcbench-${job_id}"
 
-echo "hpcbench: job $job_id, attempt $attempt, $(date)"
-"${launch[@]}" "${hpcbench[@]}" doctor --job --ranks 24 --nodes 4 --cores 7 --gpus 1 --local "$local_path"
+# One job and attempt at a time works in the run folder; another one ends here.
+hold=$("${hpcbench[@]}" jobs --take "$job_id" --attempt "$attempt" --process "$$" \
+    --scheduler lsf --nodes 4 --mark hpcbench:me/deepcam:0badf00d "$run")
+trap 'printf "%(%s)T %d\n" -1 "$?" > "$hold.end" || true' EXIT
 
+echo "hpcbench: job $job_id, attempt $attempt, $(date)"
 status=0
 timeout --foreground --signal=USR1 --preserve-status "$((7080 - SECONDS))" "${launch[@]}" "${hpcbench[@]}" train deepcam --preset node --data.root=/project/me/data/deepcam \
-    --run-dir "$run" --resume-or-start --parallel.threads 7 --staging.destination "$local_path" || status=$?
+    --check-job ranks=24,nodes=4,cores=7,gpus=1 \
+    --run-dir "$run" --hold "$hold" --resume-or-start --parallel.threads 7 --staging.destination "$local_path" || status=$?
 
 "${launch_per_node[@]}" "${hpcbench[@]}" stage --clean "$local_path" || true
 "${launch_per_node[@]}" rmdir "$local_path" || true
+again() {
+    cd "$run" || return
+    HPCBENCH_ATTEMPT=$((attempt + 1)) bsub -w "ended($LSB_JOBID)" < job.sh | tee "$hold.next"
+}
 if [ "$status" -ne 0 ] && [ "$attempt" -lt 10 ] &&
-        "${hpcbench[@]}" jobs --interrupted $cancelled "$run"; then
-    cd "$run"
-    HPCBENCH_ATTEMPT=$((attempt + 1)) bsub -w "ended($LSB_JOBID)" < job.sh | tee job-id
+        "${hpcbench[@]}" jobs --interrupted $cancelled --hold "$hold" "$run"; then
+    again || { sleep 5; again; } || { sleep 20; again; } || echo 'hpcbench: the job cannot be queued again'
 fi
 exit "$status"

@@ -20,7 +20,6 @@ trap cancelled=--cancelled TERM  # the run ends first, and then what it staged g
 run=/project/me/runs/cosmoflow
 job_id="${PBS_JOBID%%.*}"
 attempt=${HPCBENCH_ATTEMPT:-1}
-echo "$job_id" > "$run/job-id"
 cd /project/me
 
 export OMP_NUM_THREADS=8
@@ -36,19 +35,26 @@ launch_per_node=(mpiexec -n 4 --ppn 1 --depth 8 --cpu-bind depth)
 hpcbench=(hpcbench)
 local_path="/local/scratch/hpcbench-${job_id}"
 
-echo "hpcbench: job $job_id, attempt $attempt, $(date)"
-"${launch[@]}" "${hpcbench[@]}" doctor --job --ranks 16 --nodes 4 --cores 8 --gpus 1 --local "$local_path"
+# One job and attempt at a time works in the run folder; another one ends here.
+hold=$("${hpcbench[@]}" jobs --take "$job_id" --attempt "$attempt" --process "$$" \
+    --scheduler pbs --nodes 4 --mark hpcbench:me/cosmoflow:0badf00d "$run")
+trap 'printf "%(%s)T %d\n" -1 "$?" > "$hold.end" || true' EXIT
 
+echo "hpcbench: job $job_id, attempt $attempt, $(date)"
 status=0
 timeout --foreground --signal=USR1 --preserve-status "$((7080 - SECONDS))" "${launch[@]}" "${hpcbench[@]}" train cosmoflow --preset node --data.root=/project/me/data/cosmoflow \
-    --run-dir "$run" --resume-or-start --parallel.threads 8 --staging.destination "$local_path" || status=$?
+    --check-job ranks=16,nodes=4,cores=8,gpus=1 \
+    --run-dir "$run" --hold "$hold" --resume-or-start --parallel.threads 8 --staging.destination "$local_path" || status=$?
 
 "${launch_per_node[@]}" "${hpcbench[@]}" stage --clean "$local_path" || true
 "${launch_per_node[@]}" rmdir "$local_path" || true
+again() {
+    local variables="HPCBENCH_ATTEMPT=$((attempt + 1)),HPCBENCH_MARK=${HPCBENCH_MARK:-}"
+    cd "$run" || return
+    qsub -v "$variables" -W depend=afterany:"$PBS_JOBID" job.sh | tee "$hold.next"
+}
 if [ "$status" -ne 0 ] && [ "$attempt" -lt 10 ] &&
-        "${hpcbench[@]}" jobs --interrupted $cancelled "$run"; then
-    cd "$run"
-    variables="HPCBENCH_ATTEMPT=$((attempt + 1)),HPCBENCH_MARK=${HPCBENCH_MARK:-}"
-    qsub -v "$variables" -W depend=afterany:"$PBS_JOBID" job.sh | tee job-id
+        "${hpcbench[@]}" jobs --interrupted $cancelled --hold "$hold" "$run"; then
+    again || { sleep 5; again; } || { sleep 20; again; } || echo 'hpcbench: the job cannot be queued again'
 fi
 exit "$status"

@@ -25,7 +25,6 @@ trap cancelled=--cancelled TERM  # the run ends first, and then what it staged g
 run=/project/me/runs/cosmoflow
 job_id="$SLURM_JOB_ID"
 attempt=$((${SLURM_RESTART_COUNT:-0} + 1))
-echo "$job_id" > "$run/job-id"
 cd /project/me
 
 export OMP_NUM_THREADS=16
@@ -36,18 +35,25 @@ launch_per_node=(srun --nodes=4 --ntasks=4 --ntasks-per-node=1 --cpus-per-task=3
 hpcbench=(hpcbench)
 local_path="/dev/shm/hpcbench-${job_id}"
 
-echo "hpcbench: job $job_id, attempt $attempt, $(date)"
-"${launch[@]}" "${hpcbench[@]}" doctor --job --ranks 16 --nodes 4 --cores 16 --gpus 1 --local "$local_path"
+# One job and attempt at a time works in the run folder; another one ends here.
+hold=$("${hpcbench[@]}" jobs --take "$job_id" --attempt "$attempt" --process "$$" \
+    --scheduler slurm --nodes 4 --mark hpcbench:me/cosmoflow:0badf00d "$run")
+trap 'printf "%(%s)T %d\n" -1 "$?" > "$hold.end" || true' EXIT
 
+echo "hpcbench: job $job_id, attempt $attempt, $(date)"
 status=0
 "${launch[@]}" "${hpcbench[@]}" train cosmoflow --preset node --data.root=/project/me/data/cosmoflow \
-    --run-dir "$run" --resume-or-start --parallel.threads 16 --staging.destination "$local_path" || status=$?
+    --check-job ranks=16,nodes=4,cores=16,gpus=1 \
+    --run-dir "$run" --hold "$hold" --resume-or-start --parallel.threads 16 --staging.destination "$local_path" || status=$?
 
 "${launch_per_node[@]}" "${hpcbench[@]}" stage --clean "$local_path" || true
 "${launch_per_node[@]}" rmdir "$local_path" || true
+again() {
+    scontrol requeue "$SLURM_JOB_ID" || return
+    sleep 60 || true  # until Slurm ends this attempt
+}
 if [ "$status" -ne 0 ] && [ "$attempt" -lt 10 ] &&
-        "${hpcbench[@]}" jobs --interrupted $cancelled "$run"; then
-    scontrol requeue "$SLURM_JOB_ID"
-    sleep 60  # until Slurm ends this attempt
+        "${hpcbench[@]}" jobs --interrupted $cancelled --hold "$hold" "$run"; then
+    again || { sleep 5; again; } || { sleep 20; again; } || echo 'hpcbench: the job cannot be queued again'
 fi
 exit "$status"

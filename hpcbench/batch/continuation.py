@@ -1,4 +1,4 @@
-"""Whether a run that has ended was interrupted, and so is to be continued by another attempt of its job.
+"""Whether what a job ran was interrupted, and so is to be continued by another attempt of the job.
 
 The run folder decides, and not the exit code of a launcher: that is 137 for a rank that was killed with the others, and
 differs among launchers.
@@ -6,29 +6,42 @@ differs among launchers.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from hpcbench.batch.script import NEWEST_ID
-from hpcbench.results.attempts import Attempts
-from hpcbench.results.checkpoint_files import complete, marker
-from hpcbench.results.run_folder import RunFolder
+from hpcbench.batch.holds import newest_hold, stem
+from hpcbench.batch.packed_runs import PackedRuns, packed_runs, run_path
+from hpcbench.batch.preemption import was_preempted
+from hpcbench.results.attempts import FILE, Attempts
+from hpcbench.results.checkpoint_files import NAME, complete, marker
+from hpcbench.results.run_folder import CRASH, RunFolder
 
 STOPPING = ("SIGUSR1", "SIGTERM")
 """Signals by which schedulers stop a run; others are sent by people."""
 CONTINUED = {"preempted": "was preempted", "rank_lost": "lost a rank", "hang": "hung"}
+NO_PROGRESS = "was killed before this attempt wrote a checkpoint; give it more time (--time), or see its log"
 
 
 def interruption(path: Path, *, cancelled: bool = False) -> tuple[bool, str]:
-    """Whether the run in ``path`` is to be continued, and why or why not, in words.
+    """Whether the run in ``path``, or the packed runs of the job there, is to be continued, and why or why not.
 
     ``cancelled``: the job's script got SIGTERM, too. Then somebody has cancelled the job, unless the run has found out
     from the scheduler that it is preempted. One that was killed before it could say anything is continued if this
     attempt has written a checkpoint, so that an end that comes again and again at the same point does not use up all
-    attempts.
+    attempts, or if the scheduler says that it is preempted.
     """
+    packed = packed_runs(path)
+    if packed is not None:
+        return packed_interruption(path, packed, cancelled=cancelled)
+    cause = last_cause(path)
+    if cause is not None and not is_of_attempt(path / FILE, path):
+        cause = None  # of an earlier attempt: this one was killed
+    return run_interruption(path, path, cause, cancelled=cancelled)
+
+
+def run_interruption(path: Path, job_folder: Path, cause: str | None, *, cancelled: bool) -> tuple[bool, str]:
+    """``interruption`` of one run, which the job in ``job_folder`` made, and which ended by ``cause``."""
     folder = RunFolder(path)
-    attempts = Attempts.read(path).attempts
-    cause = attempts[-1].cause if attempts else None
     if cancelled and cause != "preempted":
         return False, "was cancelled"
     if cause == "signal":
@@ -36,13 +49,87 @@ def interruption(path: Path, *, cancelled: bool = False) -> tuple[bool, str]:
         return signal in STOPPING, f"was stopped by {signal or 'a signal'}"
     if cause is not None:
         return cause in CONTINUED, CONTINUED.get(cause, f"ended: {cause.replace('_', ' ')}")
-    if has_new_checkpoint(path):
-        return True, "was killed after a checkpoint of this attempt"
-    return False, "was killed before this attempt wrote a checkpoint; give it more time (--time), or see its log"
+    if has_new_checkpoint(path, job_folder):
+        return True, f"was killed after a checkpoint of this attempt{lost_steps(path)}"
+    if was_preempted(os.environ):  # before it could write down anything
+        return True, "was preempted before it began"
+    return False, NO_PROGRESS
 
 
-def has_new_checkpoint(path: Path) -> bool:
-    """Whether a checkpoint is newer than the start of the job's attempt."""
-    began = path / NEWEST_ID
+def packed_interruption(path: Path, packed: PackedRuns, *, cancelled: bool) -> tuple[bool, str]:
+    """``interruption`` of a job of packed runs: one of them that is continued is enough, unless another forbids it.
+
+    What forbids it is a cancellation, a signal that a person sent, and an end of the job's own process in an error.
+    Runs that have not begun are made by another attempt if this one ended a run.
+    """
+    if (path / CRASH).exists():
+        return False, "ended in an error"
+    folders = [run_path(path, name) for name in packed.words]
+    unfinished = [folder for folder in folders if folder.is_dir() and not is_over(folder)]
+    left = [folder for folder in folders if folder in unfinished or not folder.is_dir()]
+    if not left:
+        return False, "has ended"
+    if cancelled and not any(last_cause(folder) == "preempted" for folder in unfinished):
+        return False, "was cancelled"
+    judged = [
+        (folder.name, *run_interruption(folder, path, last_cause(folder), cancelled=False)) for folder in unfinished
+    ]
+    forbids = [f"{name} {why}" for (name, again, why), folder in zip(judged, unfinished, strict=True)
+               if not again and last_cause(folder) is not None]  # fmt: skip
+    allows = [f"{name} {why}" for name, again, why in judged if again]
+    if any(is_over(folder) and has_ended_since(folder, path) for folder in folders):
+        allows.append(f"had no time for {len(left)} of {len(folders)} runs")
+    return bool(allows and not forbids), (*forbids, *allows, NO_PROGRESS)[0]
+
+
+def is_over(folder: Path) -> bool:
+    """Whether nothing more is to be made of a packed run: it ended, and no signal was the cause."""
+    if (folder / CRASH).exists():
+        return True
+    path = RunFolder(folder).summary
+    if not path.exists():
+        return False
+    summary = RunFolder(folder).read_summary()
+    return summary.cause not in ("signal", "preempted")
+
+
+def last_cause(folder: Path) -> str | None:
+    """Why the last attempt of a run ended; ``None`` where it was killed."""
+    attempts = Attempts.read(folder).attempts
+    return attempts[-1].cause if attempts else None
+
+
+def has_ended_since(folder: Path, job_folder: Path) -> bool:
+    """Whether a run has come to its end since this attempt of its job began."""
+    ends = [path for path in (folder / CRASH, RunFolder(folder).summary) if path.exists()]
+    return any(is_of_attempt(end, job_folder) for end in ends)
+
+
+def has_new_checkpoint(path: Path, job_folder: Path) -> bool:
+    """Whether the run has written a checkpoint since this attempt of its job began."""
     found = complete(RunFolder(path).checkpoints)
-    return bool(found) and (not began.exists() or marker(found[-1]).stat().st_mtime >= began.stat().st_mtime)
+    return bool(found) and is_of_attempt(marker(found[-1]), job_folder)
+
+
+def is_of_attempt(path: Path, job_folder: Path) -> bool:
+    """Whether a file is newer than the start of the attempt of the job in ``job_folder``."""
+    hold = newest_hold(job_folder)
+    if hold is None:
+        return True
+    # Both are times of the filesystem's clock, which need not be this machine's.
+    began = stem(job_folder, hold.number).with_suffix(".json").stat().st_mtime
+    return path.stat().st_mtime >= began
+
+
+def lost_steps(path: Path) -> str:
+    """What a run that was killed has to do again, in words; empty where nothing is known to be lost."""
+    folder = RunFolder(path)
+    found = complete(folder.checkpoints)
+    match = NAME.fullmatch(found[-1].stem) if found else None
+    steps = folder.steps_of(folder.steps.name)
+    last = max(steps, default=0)
+    kept = int(match[2]) if match else 0
+    if last <= kept:
+        return ""
+    since = f"the checkpoint at step {kept}" if found else "its start, since there was no checkpoint"
+    return f" and lost {last - kept} step{'s' if last - kept > 1 else ''} since {since}"

@@ -9,7 +9,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from hpcbench.batch.job import JobRequest, make_job
+from hpcbench.batch.job import make_job
+from hpcbench.batch.job_request import JobRequest
 from hpcbench.batch.schedulers import SCHEDULERS
 from hpcbench.batch.script import job_script
 from hpcbench.batch.site import PROFILES, read_site

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from hpcbench.batch.job import Job
-from hpcbench.batch.scheduler import Ask, JobState, JobStatus, Known, Reply, UnreachableError, lines_of
+from hpcbench.batch.scheduler import Ask, JobState, JobStatus, Known, Reply, Starts, UnreachableError, lines_of
 from hpcbench.batch.site import Site
 
 TITLE = "Flux"
@@ -16,6 +16,7 @@ COMMAND = "flux"
 JOB_ID = '"$(flux job id --to=dec "$(flux getattr jobid)")"'
 JOB_VARIABLE = "FLUX_JOB_ID"
 ATTEMPT = "${HPCBENCH_ATTEMPT:-1}"
+KEEPS_ID = False
 WARNS = False
 READS_INPUT = False
 
@@ -40,9 +41,9 @@ def directives(job: Job, site: Site) -> list[str]:
 def resubmit_lines() -> list[str]:
     """Shell lines that hand the script to the instance above this job's, to run when this one has ended."""
     return [
-        'cd "$run"',
-        "next=$((attempt + 1))",
-        'flux --parent batch --env=HPCBENCH_ATTEMPT="$next" --dependency=afterany:"$job_id" job.sh | tee job-id',
+        'cd "$run" || return',
+        'local next="HPCBENCH_ATTEMPT=$((attempt + 1))"',
+        'flux --parent batch --env="$next" --dependency=afterany:"$job_id" job.sh | tee "$hold.next"',
     ]
 
 
@@ -115,10 +116,17 @@ def status(parts: Sequence[str]) -> JobStatus | None:
 
 def find(mark: str, ask: Ask) -> list[str]:
     """By the name of jobs, ended ones included."""
-    reply = ask(["flux", "jobs", "-a", "--no-header", f"--name={mark}", "--format={id}"])
+    reply = ask(["flux", "jobs", "-a", "--no-header", f"--name={mark}", "--format={id.dec}"])
     if reply.exit_code != 0:
         raise UnreachableError(f"flux jobs: {reply.words}")
     return [plain(line.strip()) for line in reversed(reply.printed.splitlines()) if line.strip()]
+
+
+def elapsed_s(job_id: str, ask: Ask) -> Starts:
+    """From ``flux jobs``, in seconds."""
+    reply = ask(["flux", "jobs", "--no-header", "--format={runtime}", job_id])
+    match = re.fullmatch(r"\d+(\.\d+)?", reply.printed.strip())
+    return [(None, float(match[0]))] if reply.exit_code == 0 and match else []
 
 
 def cancel_command(job_id: str) -> list[str]:

@@ -5,40 +5,16 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+from hpcbench.batch.job_request import JobRequest
+from hpcbench.batch.packed_runs import PackedRuns
+from hpcbench.batch.refusals import refuse_unused
 from hpcbench.batch.shell_quoting import check_name, check_text, check_variables, clock, time_s
 from hpcbench.batch.site import Site
 from staging.cores import cores_allowed
 from staging.errors import InputError
-
-
-@dataclass(frozen=True)
-class JobRequest:
-    """What a user asks for; ``None`` and empty leave it to the site."""
-
-    nodes: int = 1
-    ranks_per_node: int | None = None
-    cores_per_rank: int | None = None
-    gpus_per_rank: int | None = None
-    memory_gib: int | None = None
-    """Of a node."""
-    time: str = "01:00:00"
-    account: str = ""
-    queue: str = ""
-    qos: str = ""
-    constraint: str = ""
-    reservation: str = ""
-    modules: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
-    image: str = ""
-    """Container image that every rank runs in, by the site's words."""
-    local_path: str = ""
-    warn_s: int = 120
-    """Seconds before the time limit at which the job is told, to write a checkpoint."""
-    attempts: int = 10
-    """How often the job starts at most: again after each time limit."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +59,14 @@ class Job:
     """Whether the dataset is staged to ``local_path``."""
     warn_s: int
     attempts: int
+    bring_environment: bool = False
+    """Whether the ranks run from a copy of the Python environment below ``local_path``'s folder."""
     simulated_nodes: int | None = None
     """Nodes that ranks of one node pretend to be on."""
+    local_gib: float = 0.0
+    """What must be free at ``local_path`` on every node when the job starts."""
+    packed: PackedRuns | None = None
+    """Runs that the job makes side by side; its one process starts them, and ``folder`` is no run folder then."""
 
     @property
     def ranks(self) -> int:
@@ -122,6 +104,7 @@ def make_job(
     cores = cores_per_rank(site, request, ranks)
     if not request.account and site.account_required:
         raise InputError(f"site {site.name} charges every job to a project; name yours with --account")
+    refuse_unused(site, request)
     for option in ("account", "queue", "qos", "constraint", "reservation"):
         check_text(f"--{option}", getattr(request, option))
     for name in request.environment:
@@ -133,6 +116,9 @@ def make_job(
             f"site {site.name} does not say how containers run; add 'container: apptainer exec {{image}}' to a profile "
             "of your own, or leave out --image"
         )
+    if request.bring_environment and (request.image or "{" in (request.local_path or site.local_path)):
+        why = "an --image brings its own" if request.image else "it needs a --local-path without fields in braces"
+        raise InputError(f"--bring-environment: {why}; leave one of them out")
     at_least("--warn-s", request.warn_s, 0)
     at_least("--attempts", request.attempts, 1)
     seconds = job_time_s(site, request)
@@ -146,14 +132,14 @@ def make_job(
         reservation=request.reservation, module_paths=site.module_paths, modules=(*site.modules, *request.modules),
         environment={**site.environment, **request.environment}, image=request.image,
         local_path=check_variables("--local-path", request.local_path or site.local_path), stages=stages,
-        warn_s=request.warn_s, attempts=request.attempts,
+        warn_s=request.warn_s, attempts=request.attempts, bring_environment=request.bring_environment,
     )  # fmt: skip
 
 
 def new_mark(folder: Path) -> str:
     """Such as ``hpcbench:cosmoflow-strong/n0002-r1:1f9c22ab``: study and run of the folder, and a random number."""
     parts = folder.absolute().parts
-    study = parts[-3] if parts[-2:-1] == ("runs",) and len(parts) > 3 else parts[-2]
+    study = parts[-3] if parts[-2:-1] in (("runs",), ("jobs",)) and len(parts) > 3 else parts[-2]
     name = re.sub(r"[^A-Za-z0-9._/-]", "_", f"{study}/{folder.name}")
     return f"hpcbench:{name[-80:]}:{secrets.token_hex(4)}"
 

@@ -23,7 +23,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from hpcbench.batch.scheduler import UnreachableError
-from hpcbench.batch.submission import RECORD, JobHandle, ask
+from hpcbench.batch.submission import MOST_IDS, RECORD, JobHandle, ask
 from hpcbench.results.run_folder import write_atomic
 from staging.errors import DataError
 from staging.formats.regular import read_text
@@ -31,6 +31,8 @@ from staging.formats.regular import read_text
 FILE = "job-energy.json"
 COLUMNS = "JobID,State,ElapsedRaw,ConsumedEnergyRaw"
 NUMBERED = re.compile(r"\d+")
+BASE = re.compile(r"\d*")
+"""The number of a job, without the component of a heterogeneous one, the task of an array, and the step."""
 LARGEST_J = 1e15
 NO_VALUES = (4294967294.0, 4294967295.0)
 """What Slurm has of 32 bits for no value and for infinity; those of 64 bits are above ``LARGEST_J``."""
@@ -64,21 +66,44 @@ class _Attempt:
 
 def job_energy(job: JobHandle) -> JobEnergy:
     """Energy of a job that has ended, by Slurm's accounting. What is known is kept in the run folder."""
-    kept = job.folder / FILE
-    if kept.exists():
-        return read_kept(kept)
-    if job.scheduler != "slurm":
-        return JobEnergy(None, f"{job.scheduler} has no accounting of energy that is read here")
-    command = ["sacct", "--noheader", "--parsable2", "--duplicates", f"--jobs={job.job_id}", f"--format={COLUMNS}"]
+    return job_energies([job])[0]
+
+
+def job_energies(jobs: Sequence[JobHandle]) -> list[JobEnergy]:
+    """The energy of each job, by one question (of at most 500 jobs); see ``job_energy``."""
+    found: dict[Path, JobEnergy] = {}
+    asked = []
+    for job in jobs:
+        kept = job.folder / FILE
+        if kept.exists():
+            found[job.folder] = read_kept(kept)
+        elif job.scheduler != "slurm":
+            found[job.folder] = JobEnergy(None, f"{job.scheduler} has no accounting of energy that is read here")
+        else:
+            asked.append(job)
+    for start in range(0, len(asked), MOST_IDS):
+        found |= _accounted(asked[start : start + MOST_IDS])
+    return [found[job.folder] for job in jobs]
+
+
+def _accounted(jobs: Sequence[JobHandle]) -> dict[Path, JobEnergy]:
+    """What ``sacct`` says of jobs of Slurm; what is known is kept."""
+    ids = ",".join(job.job_id for job in jobs)
+    command = ["sacct", "--noheader", "--parsable2", "--duplicates", f"--jobs={ids}", f"--format={COLUMNS}"]
     try:
-        reply = ask([*command, *_since(job.folder)], job.folder)
+        reply = ask([*command, *_since([job.folder for job in jobs])], jobs[0].folder)
     except UnreachableError as error:
-        return JobEnergy(None, str(error).replace("'", ""))
+        return dict.fromkeys((job.folder for job in jobs), JobEnergy(None, str(error).replace("'", "")))
     if reply.exit_code != 0:
-        return JobEnergy(None, f"sacct failed with exit code {reply.exit_code}")
-    found = parse_energy(reply.printed)
-    if found.joules is not None:
-        keep(found, job.folder)
+        failed = JobEnergy(None, f"sacct failed with exit code {reply.exit_code}")
+        return dict.fromkeys((job.folder for job in jobs), failed)
+    lines: dict[str, list[str]] = {}
+    for line in reply.printed.splitlines():
+        lines.setdefault(BASE.match(line.strip())[0], []).append(line)  # type: ignore[index]
+    found = {job.folder: parse_energy("\n".join(lines.get(job.job_id, []))) for job in jobs}
+    for folder, each in found.items():
+        if each.joules is not None:
+            keep(each, folder)
     return found
 
 
@@ -174,10 +199,10 @@ def _joules(text: str) -> float | None:
     return value if 0 < value < LARGEST_J and value not in NO_VALUES else None
 
 
-def _since(folder: Path) -> list[str]:
-    """Leaves out another job that had the same number before the scheduler counted anew; a day for time zones."""
+def _since(folders: Sequence[Path]) -> list[str]:
+    """Leaves out other jobs that had the same numbers before the scheduler counted anew; a day for time zones."""
     try:
-        submitted = datetime.fromisoformat(json.loads(read_text(folder / RECORD))["submitted"])
+        first = min(datetime.fromisoformat(json.loads(read_text(path / RECORD))["submitted"]) for path in folders)
     except (DataError, OSError, ValueError, KeyError, TypeError):
         return []
-    return [f"--starttime={(submitted - timedelta(days=1)).date().isoformat()}"]
+    return [f"--starttime={(first - timedelta(days=1)).date().isoformat()}"]

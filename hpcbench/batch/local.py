@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hpcbench.batch.job import Job
-from hpcbench.batch.scheduler import Ask, JobStatus, Known, Reply, UnreachableError
+from hpcbench.batch.scheduler import Ask, JobStatus, Known, Reply, Starts, UnreachableError
 from hpcbench.batch.site import Site
 
 TITLE = "none"
@@ -15,6 +15,7 @@ COMMAND = "bash"
 JOB_ID = '"$$"'
 JOB_VARIABLE = ""
 ATTEMPT = "${HPCBENCH_ATTEMPT:-1}"
+KEEPS_ID = True
 WARNS = False
 READS_INPUT = False
 
@@ -46,8 +47,11 @@ def is_refusal(reply: Reply) -> bool:
 
 
 def query(job_ids: Sequence[str], ask: Ask) -> Known:
-    """Whether the processes are there; how they ended stands in the run folder."""
-    reply = ask(["ps", "--no-headers", "-o", "pid=,stat=", "-p", ",".join(job_ids)])
+    """Whether a process of their sessions is there; how they ended stands in the run folder.
+
+    Ranks outlive a script that is killed.
+    """
+    reply = ask(["ps", "--no-headers", "-o", "sid=,stat=", "--sid", ",".join(job_ids)])
     if reply.exit_code not in (0, 1):
         raise UnreachableError(f"ps: {reply.words}")
     rows = [line.split() for line in reply.printed.splitlines()]
@@ -62,6 +66,11 @@ def find(mark: str, ask: Ask) -> list[str]:
         raise UnreachableError(f"ps: {reply.words}")
     rows = [line.split() for line in reply.printed.splitlines()]
     return [row[0] for row in rows if row[1:2] == ["bash"] and row[-1] == mark]
+
+
+def elapsed_s(job_id: str, ask: Ask) -> Starts:
+    """Nobody keeps accounts."""
+    return []
 
 
 def cancel_command(job_id: str) -> list[str]:

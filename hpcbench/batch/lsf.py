@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from hpcbench.batch.job import Job
-from hpcbench.batch.scheduler import Ask, JobState, JobStatus, Known, Reply, UnreachableError, lines_of
+from hpcbench.batch.scheduler import Ask, JobState, JobStatus, Known, Reply, Starts, UnreachableError, lines_of
 from hpcbench.batch.site import Site
 
 TITLE = "LSF"
@@ -16,6 +16,7 @@ COMMAND = "bsub"
 JOB_ID = '"$LSB_JOBID"'
 JOB_VARIABLE = "LSB_JOBID"
 ATTEMPT = "${HPCBENCH_ATTEMPT:-1}"
+KEEPS_ID = False
 WARNS = False
 READS_INPUT = True
 """Every version of LSF takes scripts from its input."""
@@ -46,8 +47,8 @@ def directives(job: Job, site: Site) -> list[str]:
 def resubmit_lines() -> list[str]:
     """Shell lines that submit the script once more; the new job waits for the end of this one."""
     return [
-        'cd "$run"',
-        'HPCBENCH_ATTEMPT=$((attempt + 1)) bsub -w "ended($LSB_JOBID)" < job.sh | tee job-id',
+        'cd "$run" || return',
+        'HPCBENCH_ATTEMPT=$((attempt + 1)) bsub -w "ended($LSB_JOBID)" < job.sh | tee "$hold.next"',
     ]
 
 
@@ -110,6 +111,13 @@ def find(mark: str, ask: Ask) -> list[str]:
     if reply.exit_code != 0 and "No job found" not in reply.errors + reply.printed:
         raise UnreachableError(f"bjobs: {reply.words}")
     return sorted((parts[0] for parts in lines_of(reply) if parts[-1] == mark), key=int)
+
+
+def elapsed_s(job_id: str, ask: Ask) -> Starts:
+    """From ``bjobs``, in seconds: ``74 second(s)``."""
+    reply = ask(["bjobs", "-noheader", "-o", "run_time", job_id])
+    match = re.match(r"(\d+)", reply.printed.strip())
+    return [(None, float(match[1]))] if reply.exit_code == 0 and match else []
 
 
 def cancel_command(job_id: str) -> list[str]:

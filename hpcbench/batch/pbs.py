@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hpcbench.batch.job import Job
-from hpcbench.batch.scheduler import Ask, JobState, JobStatus, Known, Reply, UnreachableError
+from hpcbench.batch.scheduler import Ask, JobState, JobStatus, Known, Reply, Starts, UnreachableError
 from hpcbench.batch.shell_quoting import clock
 from hpcbench.batch.site import Site
 
@@ -19,6 +19,7 @@ COMMAND = "qsub"
 JOB_ID = '"${PBS_JOBID%%.*}"'
 JOB_VARIABLE = "PBS_JOBID"
 ATTEMPT = "${HPCBENCH_ATTEMPT:-1}"
+KEEPS_ID = False
 WARNS = False
 READS_INPUT = False
 
@@ -45,9 +46,9 @@ def directives(job: Job, site: Site) -> list[str]:
 def resubmit_lines() -> list[str]:
     """Shell lines that submit the script once more, as a job that waits for the end of this one."""
     return [
-        'cd "$run"',
-        'variables="HPCBENCH_ATTEMPT=$((attempt + 1)),HPCBENCH_MARK=${HPCBENCH_MARK:-}"',
-        'qsub -v "$variables" -W depend=afterany:"$PBS_JOBID" job.sh | tee job-id',
+        'local variables="HPCBENCH_ATTEMPT=$((attempt + 1)),HPCBENCH_MARK=${HPCBENCH_MARK:-}"',
+        'cd "$run" || return',
+        'qsub -v "$variables" -W depend=afterany:"$PBS_JOBID" job.sh | tee "$hold.next"',
     ]
 
 
@@ -135,6 +136,18 @@ def has_mark(variables: Any, mark: str) -> bool:
     if isinstance(variables, dict):
         return bool(variables.get("HPCBENCH_MARK") == mark)
     return f"HPCBENCH_MARK={mark}" in str(variables).split(",")
+
+
+def elapsed_s(job_id: str, ask: Ask) -> Starts:
+    """From ``qstat``, of the job's last start."""
+    reply = ask(["qstat", "-x", "-f", "-F", "json", job_id])
+    found: Starts = []
+    for job in jobs_of(reply).values() if reply.exit_code == 0 else []:
+        match = re.fullmatch(r"(\d+):(\d\d):(\d\d)", str(job.get("resources_used", {}).get("walltime", "")))
+        if match:
+            hours, minutes, seconds = map(int, match.groups())
+            found.append((None, 3600.0 * hours + 60 * minutes + seconds))
+    return found
 
 
 def cancel_command(job_id: str) -> list[str]:

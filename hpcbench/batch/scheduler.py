@@ -48,6 +48,9 @@ Ask = Callable[[Sequence[str]], Reply]
 Known = dict[str, JobStatus]
 """The jobs that a scheduler knows, by the ids with which it was asked."""
 
+Starts = list[tuple[float | None, float]]
+"""Of each start of a job: when, in seconds since 1970 (``None`` where that is not said), and how many seconds."""
+
 
 class UnreachableError(Exception):
     """The scheduler cannot be asked; the text says why."""
@@ -85,6 +88,10 @@ class Scheduler(Protocol):
         """The attempt number from 1 on, as the shell of the job reads it."""
 
     @property
+    def KEEPS_ID(self) -> bool:
+        """Whether an attempt that continues another one is the same job, and has its id."""
+
+    @property
     def WARNS(self) -> bool:
         """Whether it sends the signal before the time limit."""
 
@@ -96,7 +103,10 @@ class Scheduler(Protocol):
         """Lines of the script, without the prefix."""
 
     def resubmit_lines(self) -> list[str]:
-        """Shell lines that start the job once more when this attempt has ended."""
+        """Shell lines that start the job once more when this attempt has ended; the last one's exit code counts.
+
+        Where that is another job, they write what the scheduler prints of it into ``$hold.next``.
+        """
 
     def submit_command(self, script: str, mark: str) -> list[str]:
         """The command that submits ``script``, in its folder."""
@@ -112,6 +122,9 @@ class Scheduler(Protocol):
 
     def find(self, mark: str, ask: Ask) -> list[str]:
         """Ids of the jobs of this user that were submitted with ``mark``, oldest first. Raises ``UnreachableError``."""
+
+    def elapsed_s(self, job_id: str, ask: Ask) -> Starts:
+        """How long each start of a job lasted, by the accounting; none where it does not know. ``UnreachableError``."""
 
     def cancel_command(self, job_id: str) -> list[str]:
         """The command that cancels."""

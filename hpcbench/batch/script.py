@@ -6,15 +6,18 @@ What every script promises, on every scheduler (tests hold each to it):
    ``hpcbench submit`` ran, so that relative paths mean the same.
 2. It asks for nodes x ranks x cores x accelerators as the job says, and starts exactly one process per rank, each with
    a block of cores of its own.
-3. ``hpcbench doctor --job`` runs on all ranks first, and ends the job within a minute, with the reason, where ranks,
-   nodes, cores, accelerators or node-local storage are not what was asked for.
-4. ``warn_s`` before the time limit the ranks get SIGUSR1, write a checkpoint and end. A run that was interrupted, by
+3. Python starts once for each rank. All ranks first look (``hpcbench train --check-job``) and end the job within a
+   minute, with the reason, where ranks, nodes, cores, accelerators or node-local storage are not what was asked for.
+4. One job and attempt at a time works in the run folder. A script that finds it held ends with exit code 4 and a line
+   (``hpcbench jobs --take``), and has touched nothing. When it ends, it writes that down.
+5. ``warn_s`` before the time limit the ranks get SIGUSR1, write a checkpoint and end. A run that was interrupted, by
    this, by preemption or by the end of a node, as its folder tells (``hpcbench jobs --interrupted``), is put into the
    queue again (requeued where users may, submitted anew elsewhere), at most ``attempts`` times in all, and continues
    from its checkpoint. One that was cancelled is not.
-5. What was staged to a node is removed from it.
-6. Its exit code is that of the training: 0 reached the target, 3 did not, 2 bad input, others as of every command.
-7. No text of a user reaches the shell unquoted. In node-local path and environment ``$NAME`` is replaced, and nothing
+6. What was staged to a node is removed from it, the Python environment (``--bring-environment``) too.
+7. Its exit code is that of the training: 0 reached the target, 3 did not, 2 bad input, others as of every command.
+   A job of packed runs (``job.packed``) starts ``hpcbench study execute`` in place of the training, once.
+8. No text of a user reaches the shell unquoted. In node-local path and environment ``$NAME`` is replaced, and nothing
    else.
 """
 
@@ -30,18 +33,16 @@ from hpcbench.batch.launchers import LAUNCHERS
 from hpcbench.batch.scheduler import Scheduler
 from hpcbench.batch.shell_quoting import clock, expanded, quoted
 from hpcbench.batch.site import Site
+from hpcbench.environment_copy import ENVIRONMENT
 from staging.ranks.signals import WARNING_VARIABLE
-
-NEWEST_ID = "job-id"
-"""File of the run folder that has the id of the job of the last attempt."""
 
 
 def job_script(job: Job, site: Site, scheduler: Scheduler) -> str:
     """The whole script."""
     head = [f"#!{scheduler.SHELL}", *(f"{scheduler.PREFIX} {line}" for line in scheduler.directives(job, site)), ""]
     parts = [
-        about(job, site), place(job, site, scheduler), software(job), programs(job, site), doctor(job),
-        training(job, scheduler), ending(job, scheduler),
+        about(job, site), place(job, site, scheduler), software(job), programs(job, site), hold(job, site),
+        environment(job), training(job, scheduler), ending(job, scheduler),
     ]  # fmt: skip
     return "\n".join([*head, *("\n".join(part) + "\n" for part in parts if part)])
 
@@ -66,7 +67,6 @@ def place(job: Job, site: Site, scheduler: Scheduler) -> list[str]:
         f"run={quoted(job.folder)}",
         f"job_id={scheduler.JOB_ID}",
         f"attempt={scheduler.ATTEMPT}",
-        f'echo "$job_id" > "$run/{NEWEST_ID}"',
         f"cd {quoted(job.work_dir)}",
     ]
 
@@ -94,7 +94,7 @@ def programs(job: Job, site: Site) -> list[str]:
     once = replace(job, ranks_per_node=1, gpus_per_rank=0)
     inside = [word.replace("{image}", job.image) for word in site.container.split()] if job.image else []
     path = f"{job.local_path.rstrip('/')}/hpcbench-$job_id"
-    alone = job.stages and job.simulated_nodes is None
+    alone = (job.stages and job.simulated_nodes is None) or job.bring_environment
     launchers = {"launch": job} | ({"launch_per_node": once} if alone else {})
     needed = job.ranks > 1 or site.scheduler != "local"
     return [
@@ -109,21 +109,40 @@ def node_folder(job: Job) -> str:
     return '"$local_path"' if job.simulated_nodes is None else '"$local_path/{node}"'
 
 
-def doctor(job: Job) -> list[str]:
-    """The look at the machine."""
-    asked = [
-        f"--ranks {job.ranks}", f"--nodes {job.nodes}", f"--cores {job.cores_per_rank}", f"--gpus {job.gpus_per_rank}",
-        '--local "$local_path"' if job.stages else "",
-    ]  # fmt: skip
+def hold(job: Job, site: Site) -> list[str]:
+    """Take the run folder, or end; and write down when the script ends, however it does."""
     return [
-        'echo "hpcbench: job $job_id, attempt $attempt, $(date)"',
-        f'"${{launch[@]}}" "${{hpcbench[@]}}" doctor --job {" ".join(filter(None, asked))}',
+        "# One job and attempt at a time works in the run folder; another one ends here.",
+        'hold=$("${hpcbench[@]}" jobs --take "$job_id" --attempt "$attempt" --process "$$" \\',
+        f'    --scheduler {site.scheduler} --nodes {job.nodes} --mark {quoted(job.mark)} "$run")',
+        """trap 'printf "%(%s)T %d\\n" -1 "$?" > "$hold.end" || true' EXIT""",
     ]
 
 
+def environment(job: Job) -> list[str]:
+    """The Python environment on the nodes, from which the ranks run."""
+    if not job.bring_environment:
+        return []
+    folder = f"{job.local_path.rstrip('/')}/hpcbench-$job_id-python"
+    return [
+        f"environment={expanded(folder)}",
+        'remove_environment() { "${launch_per_node[@]}" rm -rf "$environment" || true; }',
+        '"${launch_per_node[@]}" "${hpcbench[@]}" environment "$environment" || '
+        '{ status=$?; remove_environment; exit "$status"; }',
+        'shared_hpcbench=("${hpcbench[@]}")',
+        f'hpcbench=("$environment/{ENVIRONMENT}/bin/python" -P -m hpcbench)',
+    ]
+
+
+def asked_for(job: Job) -> str:
+    """What all ranks first look for; storage is tried where it stages to."""
+    asked = f"--check-job ranks={job.ranks},nodes={job.nodes},cores={job.cores_per_rank},gpus={job.gpus_per_rank}"
+    return f"{asked},local_gib={job.local_gib:.6g}" if job.stages and job.local_gib else asked
+
+
 def training(job: Job, scheduler: Scheduler) -> list[str]:
-    """The run, from its last checkpoint if it has one."""
-    settings = ['--run-dir "$run"', "--resume-or-start"]
+    """The run, from its last checkpoint if it has one; or the runs that the job packs."""
+    settings = ['--run-dir "$run" --hold "$hold"', "--resume-or-start"]
     if not any(word.startswith("--parallel.threads") for word in job.arguments):
         settings.append(f"--parallel.threads {job.cores_per_rank}")
     if job.stages:
@@ -133,10 +152,23 @@ def training(job: Job, scheduler: Scheduler) -> list[str]:
     # In the foreground, since it would signal the launcher twice otherwise, and a second signal ends a run at once.
     left_s = f'"$(({job.time_s - job.warn_s} - SECONDS))"'
     limit = "" if scheduler.WARNS else f"timeout --foreground --signal=USR1 --preserve-status {left_s} "
+    title = 'echo "hpcbench: job $job_id, attempt $attempt, $(date)"'
+    if job.packed is not None:
+        asked = f"--ranks 1 --nodes 1 --cores {job.cores_per_rank} --gpus {job.gpus_per_rank}"
+        return [
+            title,
+            "status=0",
+            f'"${{launch[@]}}" "${{hpcbench[@]}}" doctor --job {asked} || status=$?',
+            'if [ "$status" -eq 0 ]; then',
+            f'    {limit}"${{launch[@]}}" "${{hpcbench[@]}}" study execute "$run" || status=$?',
+            "fi",
+        ]
     command = f'{limit}"${{launch[@]}}" "${{hpcbench[@]}}" train'
     return [
+        title,
         "status=0",
         f"{command} {words(job.arguments)} \\",
+        f"    {asked_for(job)} \\",
         f"    {' '.join(settings)} || status=$?",
     ]
 
@@ -152,11 +184,16 @@ def ending(job: Job, scheduler: Scheduler) -> list[str]:
         if "{" not in job.local_path:  # else it is another folder on each node, which only hpcbench fills in
             lines.append('"${launch_per_node[@]}" rmdir "$local_path" || true')
     again = [f"    {line}" for line in scheduler.resubmit_lines()]
+    if job.bring_environment:
+        lines += ["remove_environment", 'hpcbench=("${shared_hpcbench[@]}")']
     return [
         *lines,
-        f'if [ "$status" -ne 0 ] && [ "$attempt" -lt {job.attempts} ] &&',
-        '        "${hpcbench[@]}" jobs --interrupted $cancelled "$run"; then',
+        "again() {",
         *again,
+        "}",
+        f'if [ "$status" -ne 0 ] && [ "$attempt" -lt {job.attempts} ] &&',
+        '        "${hpcbench[@]}" jobs --interrupted $cancelled --hold "$hold" "$run"; then',
+        "    again || { sleep 5; again; } || { sleep 20; again; } || echo 'hpcbench: the job cannot be queued again'",
         "fi",
         'exit "$status"',
     ]

@@ -1,25 +1,26 @@
 """What a site is to a job: its scheduler, launcher and nodes, and what it wants to read in a script.
 
-A profile is a YAML file with the fields of ``Site``; ``node`` has those of ``Node``. Those of the suite lie in
-``profiles/``, made from the sites' public pages; a user's own lie in the folder that ``HPCBENCH_SITES`` names, or in
-``~/.config/hpcbench/sites``, and come first.
+A profile is a YAML file with the fields of ``Site``. It says how to submit; what the nodes are stands in the file of
+the machine that it names (``hpcbench.batch.machine``), or in ``node``, with the fields of ``Node``, where there is no
+such file. Profiles of the suite lie in ``profiles/``, made from the sites' public pages; a user's own lie in the folder
+that ``HPCBENCH_SITES`` names, or in ``~/.config/hpcbench/sites``, and come first.
 """
 
 from __future__ import annotations
 
 import os
-import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from hpcbench.batch.machine import MACHINES, Machine, find_machine
+from hpcbench.batch.read_dataclass import from_values
 from hpcbench.batch.shell_quoting import check_text, check_variables, time_s
-from hpcbench.config.bounds import check_bounds, within
-from hpcbench.config.read_yaml import read_yaml
+from hpcbench.config.bounds import within
+from hpcbench.config.read_yaml import Tree, read_yaml
 from hpcbench.config.typed_values import typed
 from hpcbench.suggest import suggest
-from staging.bounds import shown
 from staging.errors import InputError
 
 SchedulerName = Literal["slurm", "pbs", "lsf", "flux", "local"]
@@ -29,7 +30,7 @@ PROFILES = Path(__file__).parent / "profiles"
 
 @dataclass(frozen=True)
 class Node:
-    """A compute node as a job sees it; ``None`` where a profile does not know."""
+    """A compute node as a job asks for it; ``None`` where a profile does not know."""
 
     cores: int | None = field(default=None, metadata=within(1, 10**6))
     """Physical cores that a job may use."""
@@ -51,6 +52,8 @@ class Site:
     scheduler: SchedulerName
     launcher: LauncherName
     node: Node = field(default_factory=Node)
+    machine: Machine | None = None
+    """Facts of the machine, which ``node`` is made from; a profile names its file."""
     pages: tuple[str, ...] = ()
     """Addresses of the public pages that this was made from."""
     checked: str = ""
@@ -65,6 +68,8 @@ class Site:
     """Slurm's ``--constraint``, or what PBS has beside the numbers in ``select``."""
     max_time: str = ""
     """Longest time of a job there, HH:MM:SS."""
+    most_jobs: int | None = field(default=None, metadata=within(1, 10**6))
+    """Jobs of a study that are in the queue at once, where ``--jobs`` does not say; absent: all of them."""
     whole_nodes: bool = False
     """Jobs have their nodes to themselves anyway, so that cores, memory and GPUs are not asked for."""
     gpu_request: Literal["gpus-per-node", "gpus-per-task", "gres", "none"] = "gpus-per-node"
@@ -120,39 +125,40 @@ def find_site(name: str, environ: Mapping[str, str] | None = None) -> Site:
     """The site called ``name``, or of the profile in the file ``name``. Raises ``InputError`` for none or a bad one."""
     known = known_sites(environ)
     if name in known:
-        return read_site(known[name])
+        return read_site(known[name], environ)
     if name.endswith((".yaml", ".yml")):
-        return read_site(Path(name))
+        return read_site(Path(name), environ)
     own = folders(environ)[0]
     hint = suggest(name, list(known))
     end = "" if hint.endswith("?") else "."
     raise InputError(f"unknown site '{name}'; {hint}{end} Your own would be {own / name}.yaml")
 
 
-def read_site(path: Path) -> Site:
+def read_site(path: Path, environ: Mapping[str, str] | None = None) -> Site:
     """The site of a profile. Raises ``InputError`` in one line that names the file, the key and what it takes."""
     values = read_yaml(path)
     values.setdefault("name", path.stem)
     missing = [name for name in ("title", "scheduler", "launcher") if name not in values]
     if missing:
         raise InputError(f"{path}: lacks '{missing[0]}'; a profile has name, title, scheduler and launcher")
-    return from_values(Site, values, f"{path}: ")
+    machine = machine_of(values, path, environ)
+    site = from_values(Site, values, f"{path}: ")
+    return site if machine is None else replace(site, machine=machine, node=node_of(machine))
 
 
-T = typing.TypeVar("T")
-
-
-def from_values(kind: type[T], values: Any, where: str) -> T:
-    """A dataclass from the values of a file. Raises ``InputError`` for an unknown key, a wrong type, a number."""
-    hints = typing.get_type_hints(kind)
-    if not isinstance(values, Mapping):
-        raise InputError(f"{where.rstrip('. ')} must hold keys and values, not {shown(values)}")
-    for key in values:
-        if key not in hints:
-            raise InputError(f"{where}unknown key '{shown(key)}'; {suggest(key, list(hints))}")
-    made = {key: typed(value, hints[key], f"{where}{key}") for key, value in values.items() if key != "node"}
+def machine_of(values: Tree, path: Path, environ: Mapping[str, str] | None) -> Machine | None:
+    """The machine that a profile names, taken out of its values; ``None`` where it names none."""
+    name = values.pop("machine", None)
+    if name is None:
+        return None
     if "node" in values:
-        made["node"] = from_values(Node, values["node"] or {}, f"{where}node.")
-    site = kind(**made)
-    check_bounds(site, where)
-    return site
+        raise InputError(f"{path}: has machine and node; leave out node, which the machine's file describes")
+    return find_machine(typed(name, str, f"{path}: machine"), [folders(environ)[0] / "machines", MACHINES])
+
+
+def node_of(machine: Machine) -> Node:
+    """The nodes of a machine as a job asks for them."""
+    return Node(
+        machine.cores, machine.threads_per_core or 1, machine.accelerators or 0, machine.accelerator or "",
+        machine.memory_gib,
+    )  # fmt: skip

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
 
 from hpcbench.batch.job import Job
-from hpcbench.batch.scheduler import Ask, JobState, JobStatus, Known, Reply, UnreachableError, lines_of
+from hpcbench.batch.scheduler import Ask, JobState, JobStatus, Known, Reply, Starts, UnreachableError, lines_of
 from hpcbench.batch.shell_quoting import clock
 from hpcbench.batch.site import Site
 
@@ -17,6 +18,7 @@ COMMAND = "sbatch"
 JOB_ID = '"$SLURM_JOB_ID"'
 JOB_VARIABLE = "SLURM_JOB_ID"
 ATTEMPT = "$((${SLURM_RESTART_COUNT:-0} + 1))"
+KEEPS_ID = True
 WARNS = True
 READS_INPUT = False
 
@@ -46,7 +48,7 @@ def directives(job: Job, site: Site) -> list[str]:
 
 def resubmit_lines() -> list[str]:
     """Shell lines that start the job once more; it keeps its number."""
-    return ['scontrol requeue "$SLURM_JOB_ID"', "sleep 60  # until Slurm ends this attempt"]
+    return ['scontrol requeue "$SLURM_JOB_ID" || return', "sleep 60 || true  # until Slurm ends this attempt"]
 
 
 def submit_command(script: str, mark: str) -> list[str]:
@@ -130,6 +132,17 @@ def find(mark: str, ask: Ask) -> list[str]:
     if reply.exit_code != 0:
         raise UnreachableError(f"squeue: {reply.words}")
     return [parts[0] for parts in lines_of(reply) if mark in parts[1:]]
+
+
+def elapsed_s(job_id: str, ask: Ask) -> Starts:
+    """From the accounting, which knows each start of a job that was requeued."""
+    command = ["sacct", "--noheader", "--parsable2", "--allocations", "--duplicates", f"--jobs={job_id}"]
+    reply = ask([*command, "--format=Start,ElapsedRaw"])
+    found: Starts = []
+    for parts in lines_of(reply) if reply.exit_code == 0 else []:
+        if len(parts) == 2 and parts[1].isdecimal() and re.fullmatch(r"[-0-9T:]+", parts[0]):
+            found.append((datetime.fromisoformat(parts[0]).timestamp(), float(parts[1])))
+    return found
 
 
 def cancel_command(job_id: str) -> list[str]:

@@ -3,12 +3,12 @@
 What is about to be submitted is written down first, into ``job.json`` of the run folder, without an id. Only an
 explicit refusal removes it. Where the answer is lost (this process was killed, or the scheduler did not answer) the
 job may or may not be in the queue: it is found again by a mark that it carries, or by the id that its script writes
-into the folder, and until then nothing is submitted for this folder.
+into the folder, and until then nothing is submitted for this folder. The same holds for the job that an attempt hands
+over to.
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -20,13 +20,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from hpcbench.batch.holds import continuation, newest_hold, write_continuation
 from hpcbench.batch.job import Job
-from hpcbench.batch.scheduler import JobStatus, Known, Reply, UnreachableError
+from hpcbench.batch.scheduler import ENDED, JobStatus, Known, Reply, Scheduler, UnreachableError
 from hpcbench.batch.schedulers import SCHEDULERS
-from hpcbench.batch.script import NEWEST_ID, job_script
+from hpcbench.batch.script import job_script
 from hpcbench.batch.site import Site
 from hpcbench.results.run_folder import RunFolder, write_atomic
-from staging.atomic import make_folder, sync_file, sync_folder
+from staging.atomic import make_folder, sync_file, sync_folder, take_name
 from staging.errors import DataError, InputError
 from staging.formats.regular import read_text
 
@@ -73,7 +74,8 @@ def submit(job: Job, site: Site) -> JobHandle:
     record = {
         "job_id": None, "mark": job.mark, "scheduler": site.scheduler, "site": site.name, "nodes": job.nodes,
         "ranks_per_node": job.ranks_per_node, "cores_per_rank": job.cores_per_rank, "gpus_per_rank": job.gpus_per_rank,
-        "time_s": job.time_s, "submitted": datetime.now(UTC).isoformat(timespec="seconds"),
+        "time_s": job.time_s, "warn_s": job.warn_s, "submitted": datetime.now(UTC).isoformat(timespec="seconds"),
+        **({} if job.packed is None else {"packed_runs": job.packed.as_dict()}),
     }  # fmt: skip
     try:
         prepare(job, site, record)
@@ -112,7 +114,7 @@ def prepare(job: Job, site: Site, record: dict[str, Any]) -> None:
     try:
         part.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         sync_file(part)
-        take(part, job.folder / RECORD)
+        take_name(part, job.folder / RECORD)
         sync_folder(job.folder)
     except FileExistsError:
         raise taken from None
@@ -121,21 +123,6 @@ def prepare(job: Job, site: Site, record: dict[str, Any]) -> None:
     path = job.folder / SCRIPT
     write_atomic(path, job_script(job, site, SCHEDULERS[site.scheduler]))
     path.chmod(0o755)
-
-
-def take(part: Path, path: Path) -> None:
-    """Give ``part`` the name ``path``. Raises ``FileExistsError`` where another process was faster.
-
-    On a filesystem without links two processes at the same instant are not told apart.
-    """
-    try:
-        os.link(part, path)
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
-            raise
-        if path.exists():
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
-        part.replace(path)
 
 
 def is_unused(folder: Path) -> bool:
@@ -150,17 +137,22 @@ def read_job(folder: Path) -> JobHandle:
     path = folder / RECORD
     try:
         record = json.loads(read_text(path))
-        scheduler = SCHEDULERS[record["scheduler"]]
-        job_id = str(record["job_id"] or "")
-        newest = folder / NEWEST_ID
-        if newest.exists():
-            job_id = scheduler.parse_id(read_text(newest)) or job_id
+        job_id = newest_id(folder, SCHEDULERS[record["scheduler"]]) or str(record["job_id"] or "")
         asked = datetime.fromisoformat(record["submitted"]).timestamp()
         return JobHandle(folder, record["scheduler"], job_id, record["site"], str(record.get("mark", "")), asked)
     except OSError:
         raise InputError(f"{folder} holds no {RECORD}; give the run folder of a job that was submitted") from None
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(path, f"is damaged ({error})", "ask the scheduler itself") from None
+
+
+def newest_id(folder: Path, scheduler: Scheduler) -> str:
+    """The job that works, or worked last, in a run folder, or the one that it hands over to; empty where none began."""
+    hold = newest_hold(folder)
+    if hold is None:
+        return ""
+    printed, _ = continuation(folder, hold) or ("", 0.0)
+    return scheduler.parse_id(printed) or hold.job_id
 
 
 def job_status(job: JobHandle) -> JobStatus:
@@ -179,6 +171,8 @@ def job_statuses(jobs: Sequence[JobHandle]) -> list[JobStatus]:
         own = [settled(job) for job in jobs if job.scheduler == name]
         found |= {job.folder: each for job, each in own if each is not None}
         found |= queried(name, [job for job, each in own if each is None])
+        for job in [job for job, each in own if each is None and found[job.folder].state in ENDED]:
+            found[job.folder] = followed(job, found[job.folder])
     return [found[job.folder] for job in jobs]
 
 
@@ -217,6 +211,31 @@ def queried(name: str, jobs: Sequence[JobHandle]) -> dict[Path, JobStatus]:
         else:
             found |= {job.folder: in_own_words(job.folder, known.get(job.job_id)) for job in some}
     return found
+
+
+def followed(job: JobHandle, ended: JobStatus) -> JobStatus:
+    """The status of the run of a job that has ended: of the job that it handed over to, where there is one."""
+    scheduler = SCHEDULERS[job.scheduler]
+    newest = newest_id(job.folder, scheduler)
+    if newest and newest != job.job_id:  # it was handed over after the handle was read
+        return job_status(replace(job, job_id=newest))
+    hold = newest_hold(job.folder)
+    announced = None if hold is None else continuation(job.folder, hold)
+    if hold is None or announced is None or scheduler.KEEPS_ID or scheduler.parse_id(announced[0]):
+        return ended
+    try:
+        ids = scheduler.find(job.mark, lambda command: ask(command, job.folder))
+        known = scheduler.query(ids, ask) if ids else {}
+    except UnreachableError as error:
+        return JobStatus("unknown", f"continued by another job, and {scheduler.TITLE} cannot be asked: {error}")
+    alive = [each for each in ids if each in known and known[each].state in ("waiting", "running")]
+    if alive:
+        write_continuation(job.folder, hold, alive[-1])
+        return known[alive[-1]]
+    left = announced[1] + SETTLED_S - time.time()
+    if left > 0:
+        return JobStatus("unknown", f"continued by a job that no queue has, which is certain in {left:.0f} s")
+    return ended
 
 
 def in_own_words(path: Path, status: JobStatus | None) -> JobStatus:

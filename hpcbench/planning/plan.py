@@ -20,7 +20,7 @@ from hpcbench.config.schema import OptimConfig, RunConfig
 from hpcbench.measure.flops import count_flops
 from hpcbench.optim.layerwise import LayerwiseOptimizer
 from hpcbench.optim.registry import builder_of
-from hpcbench.parallel.mesh_shape import MeshShape
+from hpcbench.parallel.mesh_shape import MeshShape, mesh_shape
 from hpcbench.parallel.sharded import UNIT, units
 from hpcbench.parallel.simulated_ranks import data_ranks
 from hpcbench.planning.checkpoint_memory import checkpoint_bytes
@@ -158,6 +158,19 @@ def plan_meshes(
     say("")
     check(found, refused, machine)
     return Plans(sorted(found, key=lambda mesh: mesh.order), refused)
+
+
+def plan_mesh(application: Application, config: RunConfig, machine: Machine) -> MeshPlan:
+    """The mesh that ``config`` asks for, with its local batch and accumulation; operations are not counted.
+
+    Raises ``InputError`` where the machine's ranks cannot form it.
+    """
+    train, shape = config.train, mesh_shape(machine.ranks, config.parallel.spatial)
+    model = build(application, config)
+    local = train.local_batch_size
+    counts = [count_pass(application, config, shape, place, local) for place in places(shape.spatial)]
+    batch = local * train.accumulation * shape.data
+    return mesh_plan(model, config, machine, shape, (local, train.accumulation, batch), counts, 0)
 
 
 def mesh_plan(

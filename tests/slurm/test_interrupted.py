@@ -13,7 +13,7 @@ import pytest
 
 from tests.hpcbench.train.conftest import arguments
 from tests.hpcbench.train.interrupted import PROGRAM, plan, stopped_by
-from tests.slurm.conftest import Slurm
+from tests.slurm.daemons import Slurm
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 

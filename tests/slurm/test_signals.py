@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.conftest import Slurm
+from tests.slurm.daemons import Slurm
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from hpcbench.batch.job import Job, JobRequest, make_job
+from hpcbench.batch.job import Job, make_job
+from hpcbench.batch.job_request import JobRequest
 from hpcbench.batch.schedulers import SCHEDULERS
 from hpcbench.batch.site import Node, Site
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 from hpcbench.batch.continuation import interruption
+from hpcbench.batch.holds import Hold, write_hold
+from hpcbench.batch.packed_runs import PackedRuns
 from hpcbench.cli.main import main
 from hpcbench.results.attempts import Attempt, Attempts
 from hpcbench.results.run_folder import RunFolder
@@ -51,6 +54,16 @@ def test_a_job_that_was_cancelled_is_not_continued_but_one_that_was_preempted_is
     assert main(["jobs", "--interrupted", "--cancelled", str(tmp_path)]) == (0 if again else 1)
 
 
+def test_an_attempt_that_ended_before_it_trained_is_not_judged_by_the_one_before(tmp_path: Path) -> None:
+    """Such as one that did not get what it had asked for."""
+    leave(tmp_path, "signal", "SIGTERM")
+    began = write_hold(tmp_path, Hold.here("17", 1, "slurm", "", 1, 0), 1).with_suffix(".json")
+    os.utime(began, (1e9, 1e9))
+    assert interruption(tmp_path)[0]
+    os.utime(began, (4e9, 4e9))
+    assert not interruption(tmp_path)[0]
+
+
 def test_a_run_that_was_killed_continues_if_it_came_further(tmp_path: Path) -> None:
     assert interruption(tmp_path) == (
         False, "was killed before this attempt wrote a checkpoint; give it more time (--time), or see its log",
@@ -58,7 +71,7 @@ def test_a_run_that_was_killed_continues_if_it_came_further(tmp_path: Path) -> N
     leave(tmp_path, None)
     checkpoints = tmp_path / "checkpoints"
     checkpoints.mkdir()
-    (tmp_path / "job-id").write_text("17\n")
+    write_hold(tmp_path, Hold.here("17", 1, "slurm", "", 1, 0), 1)
     for name in ("epoch-0001-step-00000005.pt", "epoch-0001-step-00000005.json"):
         (checkpoints / name).touch()
         os.utime(checkpoints / name, (1, 1))
@@ -70,3 +83,55 @@ def test_a_run_that_was_killed_continues_if_it_came_further(tmp_path: Path) -> N
 def test_several_folders_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["jobs", "--interrupted", str(tmp_path), str(tmp_path)]) == 2
     assert "--interrupted takes one run folder, not 2" in capsys.readouterr().err
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """The folder of a job that packs the runs ``a``, ``b`` and ``c``, whose attempt has begun."""
+    folder = tmp_path / "jobs" / "0001"
+    folder.mkdir(parents=True)
+    packed = PackedRuns(dict.fromkeys("abc", ("cosmoflow",)), side_by_side=2)
+    (folder / "job.json").write_text(json.dumps({"packed_runs": packed.as_dict()}))
+    write_hold(folder, Hold.here("17", 1, "slurm", "", 1, 0), 1)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("ends", "again", "why"),
+    [
+        ({}, False, "was killed before this attempt wrote a checkpoint"),
+        ({"a": "target"}, True, "had no time for 2 of 3 runs"),
+        ({"a": "target", "b": "diverged", "c": "epochs"}, False, "has ended"),
+        ({"a": "signal"}, True, "a was stopped by SIGUSR1"),
+        ({"a": "target", "b": "preempted", "c": "crash"}, True, "b was preempted"),
+        ({"a": "target", "b": "crash", "c": "hang"}, False, "has ended"),
+        ({"a": "person", "b": "signal"}, False, "a was stopped by SIGINT"),
+        ({"a": "killed", "b": "target"}, True, "had no time for 2 of 3 runs"),
+        ({"a": "killed", "b": "killed", "c": "killed"}, False, "was killed before this attempt wrote a checkpoint"),
+    ],
+)
+def test_a_job_of_packed_runs_continues_if_one_of_them_does(
+    ends: dict[str, str], again: bool, why: str, job: Path
+) -> None:
+    for name, end in ends.items():
+        folder = job.parents[1] / "runs" / name
+        folder.mkdir(parents=True)
+        if end == "crash":
+            (folder / "crash.json").write_text("{}")
+        else:
+            cause = {"person": "signal", "killed": None}.get(end, end)
+            leave(folder, cause, {"person": "SIGINT", "signal": "SIGUSR1"}.get(end))
+    found = interruption(job)
+    assert (found[0], why in found[1]) == (again, True), found
+    preempted = "preempted" in ends.values()
+    assert interruption(job, cancelled=True)[0] is preempted
+    (job / "crash.json").write_text("{}")
+    assert not interruption(job)[0], "what the job's own process could not make is not tried again"
+
+
+def test_runs_that_ended_in_an_earlier_attempt_are_no_progress(job: Path) -> None:
+    folder = job.parents[1] / "runs" / "a"
+    folder.mkdir(parents=True)
+    leave(folder, "target")
+    os.utime(folder / "summary.json", (1, 1))
+    assert not interruption(job)[0]

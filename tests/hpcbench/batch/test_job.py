@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from hpcbench.batch.job import JobRequest, make_job
+from hpcbench.batch.job import make_job
+from hpcbench.batch.job_request import JobRequest
 from hpcbench.batch.site import Node, Site
 from staging.errors import InputError
 from tests.hpcbench.batch.conftest import a_job, a_site

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.batch.preemption import was_preempted
+from hpcbench.batch.preemption import was_preempted, was_requeued
+from hpcbench.cli.main import main
 
 ANSWER = (
     "JobId=7 JobName=train UserId=me(1000) Priority=1 JobState={state} Reason=None Requeue=1 Restarts=0 ExitCode=0:0 "
@@ -56,3 +57,36 @@ def test_without_an_answer_a_signal_is_a_signal(tmp_path: Path, monkeypatch: pyt
     assert time.monotonic() - started < 30
     monkeypatch.setenv("PATH", "/nowhere")
     assert not was_preempted({"SLURM_JOB_ID": "7", "PATH": "/nowhere"})
+
+
+@pytest.mark.parametrize(
+    ("own", "said", "expected"), [(None, 0, False), (None, 1, True), ("1", 1, False), ("1", 2, True)]
+)
+def test_a_job_that_slurm_has_queued_again_is_not_queued_twice(
+    own: str | None, said: int, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Preempted without a grace time, or with a node that failed: the script gets SIGTERM as if it were cancelled."""
+    answer = ANSWER.format(state="COMPLETING", time="None").replace("Restarts=0", f"Restarts={said}")
+    more = {} if own is None else {"SLURM_RESTART_COUNT": own}
+    environ = environ_with(tmp_path, f'echo "{answer}"', **more)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert was_requeued(environ) is expected
+    (tmp_path / "run").mkdir()
+    assert main(["jobs", "--interrupted", "--cancelled", str(tmp_path / "run")]) == 1
+    printed = capsys.readouterr().out
+    assert ("Slurm has queued the job again" in printed) is expected
+    assert ("was cancelled" in printed) is not expected
+
+
+@pytest.mark.parametrize(("when", "again"), [("2026-03-14T10:00:00", True), ("None", False)])
+def test_a_run_that_is_preempted_before_it_can_say_so_is_continued(
+    when: str, again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The signal with which a grace time begins may come while Python still imports."""
+    answer = ANSWER.format(state="RUNNING", time=when)
+    for name, value in environ_with(tmp_path, f'echo "{answer}"').items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "run").mkdir()
+    assert main(["jobs", "--interrupted", str(tmp_path / "run")]) == (0 if again else 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,12 @@ import pytest
 
 from hpcbench.batch.examples import example_scripts
 from hpcbench.batch.job import Job
+from hpcbench.batch.job_request import JobRequest
+from hpcbench.batch.refusals import REFUSED
 from hpcbench.batch.schedulers import SCHEDULERS
 from hpcbench.batch.script import job_script
 from hpcbench.batch.site import Node
+from staging.errors import InputError
 from tests.hpcbench.batch.conftest import a_job, a_site
 
 ROOT = Path(__file__).parents[3]
@@ -27,9 +30,10 @@ printf '%s\\n' "$(basename "$0") $*" >> "$NOTES"
 LAUNCHER = NOTE + 'while [ $# -gt 0 ] && [ "$1" != hpcbench ] && [ "$1" != rmdir ]; do shift; done\nexec "$@"\n'
 HPCBENCH = (
     NOTE
+    + '[ "$1 $2" != "jobs --take" ] || { echo "$NOTES.hold"; exit "${TAKE:-0}"; }\n'
     + 'env > "$NOTES.environment"\n[ "$1" != train ] || [ -z "${CANCEL:-}" ] || kill -TERM "$SCRIPT"\n'
     + '[ "$1" != train ] || exit "${TRAIN:-0}"\n'
-    + '[ "$1" != doctor ] || exit "${DOCTOR:-0}"\n[ "$1" != jobs ] || exit "${INTERRUPTED:-1}"\n'
+    + '[ "$1" != jobs ] || exit "${INTERRUPTED:-1}"\n'
 )
 FLUX = (
     NOTE
@@ -85,21 +89,25 @@ def test_a_job_looks_first_then_trains_and_leaves_nothing(scheduler: str, fakes:
     job = a_job(site, tmp_path / "a run", arguments=("--data.root=/x y/$HOME",))
     code, calls = run_script(job, site, fakes)
     assert code == 0, calls
-    local = re.search(r"--local (/tmp/hpcbench-(\d+))$", of(calls, "hpcbench doctor")[0])
+    local = re.search(r"--staging.destination (/tmp/hpcbench-(\d+))$", of(calls, "hpcbench train")[0])
     assert local is not None
     if scheduler != "local":
         assert local[2] == "17"
-    hpcbench = of(calls, "hpcbench")
-    assert (
-        hpcbench[0]
-        == f"hpcbench doctor --job --ranks 4 --nodes 2 --cores {job.cores_per_rank} --gpus 1 --local {local[1]}"
-    )
-    assert hpcbench[1] == (
-        f"hpcbench train cosmoflow --data.root=/x y/$HOME --run-dir {tmp_path}/a run --resume-or-start "
+    taken, *hpcbench = of(calls, "hpcbench")
+    number = local[2] if scheduler == "local" else "17"
+    assert re.fullmatch(
+        rf"hpcbench jobs --take {number} --attempt 1 --process \d+ --scheduler {scheduler} --nodes 2 --mark "
+        rf"{re.escape(job.mark)} {re.escape(str(tmp_path))}/a run", taken,
+    )  # fmt: skip
+    assert hpcbench[0] == (
+        f"hpcbench train cosmoflow --data.root=/x y/$HOME "
+        f"--check-job ranks=4,nodes=2,cores={job.cores_per_rank},gpus=1 "
+        f"--run-dir {tmp_path}/a run --hold {tmp_path}/notes.hold --resume-or-start "
         f"--parallel.threads {job.cores_per_rank} --staging.destination {local[1]}"
     )
-    assert hpcbench[2:] == [f"hpcbench stage --clean {local[1]}"]
+    assert hpcbench[1:] == [f"hpcbench stage --clean {local[1]}"]
     assert of(calls, "rmdir") == [f"rmdir {local[1]}"]
+    assert re.fullmatch(r"\d{10,} 0\n", (tmp_path / "notes.hold.end").read_text())
 
 
 LAUNCHES = {
@@ -117,6 +125,8 @@ def test_one_process_for_each_rank_with_cores_of_its_own(scheduler: str, fakes: 
     _, calls = run_script(a_job(site, tmp_path / "run", cores_per_rank=1 if scheduler == "local" else 2), site, fakes)
     started = [call for call in calls if " hpcbench train " in call]
     assert len(started) == 1
+    on_all_ranks = LAUNCHES[scheduler].split(" --cpus-per-task")[0] + " "
+    assert [call for call in calls if call.startswith(on_all_ranks) and " hpcbench " in call] == started
     assert started[0].startswith(f"{LAUNCHES[scheduler]} hpcbench train cosmoflow")
     assert (fakes.parent / "notes.environment").read_text().count("OMP_NUM_THREADS=") == 1
 
@@ -127,13 +137,16 @@ def test_the_exit_code_is_the_training_s(scheduler: str, fakes: Path, tmp_path: 
     found, calls = run_script(a_job(site, tmp_path / "run"), site, fakes, TRAIN=str(code))
     assert found == code
     assert not of(calls, "scontrol") + of(calls, "qsub") + of(calls, "bsub") + of(calls, "flux --parent")
+    assert (tmp_path / "notes.hold.end").read_text().split()[1] == str(code)
 
 
-def test_a_job_that_is_not_as_asked_ends_before_it_trains(scheduler: str, fakes: Path, tmp_path: Path) -> None:
+def test_a_job_that_finds_its_folder_held_ends_and_touches_nothing(scheduler: str, fakes: Path, tmp_path: Path) -> None:
     site = a_site(scheduler)
-    code, calls = run_script(a_job(site, tmp_path / "run"), site, fakes, DOCTOR="1")
-    assert code == 1
-    assert not of(calls, "hpcbench train")
+    code, calls = run_script(a_job(site, tmp_path / "run"), site, fakes, TAKE="4")
+    assert code == 4
+    assert [call.split()[:3] for call in calls if not call.startswith("flux")] == [["hpcbench", "jobs", "--take"]]
+    assert not (tmp_path / "notes.hold.end").exists()
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["job.sh"]
 
 
 AGAIN = {
@@ -156,7 +169,8 @@ def test_a_run_that_its_folder_calls_interrupted_is_queued_again(
     found, calls = run_script(job, site, fakes, **before)
     assert found == code
     assert AGAIN[scheduler] in calls
-    assert f"hpcbench jobs --interrupted {tmp_path}/run" in calls
+    assert f"hpcbench jobs --interrupted --hold {tmp_path}/notes.hold {tmp_path}/run" in calls
+    assert (tmp_path / "notes.hold.next").exists() is (scheduler != "slurm")
     found, calls = run_script(job, site, fakes, **before | {"HPCBENCH_ATTEMPT": "3", "SLURM_RESTART_COUNT": "2"})
     assert found == code
     assert AGAIN[scheduler].replace("=3", "=4") not in calls
@@ -170,7 +184,7 @@ def test_a_job_that_was_cancelled_does_not_come_back(scheduler: str, fakes: Path
     site = a_site(scheduler)
     job = a_job(site, tmp_path / "run")
     _, calls = run_script(job, site, fakes, TRAIN="143", CANCEL="yes")
-    assert f"hpcbench jobs --interrupted --cancelled {tmp_path}/run" in calls
+    assert f"hpcbench jobs --interrupted --cancelled --hold {tmp_path}/notes.hold {tmp_path}/run" in calls
     assert of(calls, "hpcbench stage --clean")
     assert AGAIN[scheduler].replace("=3", "=2") not in calls
 
@@ -202,12 +216,80 @@ RESOURCES = {
 @pytest.mark.parametrize("scheduler", RESOURCES)
 def test_everything_that_was_asked_for_stands_in_the_directives(scheduler: str, tmp_path: Path) -> None:
     site = a_site(scheduler, node=Node(cores=4, threads_per_core=2, gpus=2), directives=("--extra",))
-    named = {"account": "acc", "queue": "q", "qos": "fast", "constraint": "a&b", "reservation": "res"}
-    job = a_job(site, tmp_path / "run", memory_gib=32, **named)
+    asked = {"account": "acc", "queue": "q", "qos": "fast", "constraint": "a&b", "reservation": "res", "memory_gib": 32}
+    job = a_job(site, tmp_path / "run", **{k: v for k, v in asked.items() if k not in REFUSED.get(scheduler, {})})
     text = job_script(job, site, SCHEDULERS[scheduler])
     prefix = SCHEDULERS[scheduler].PREFIX
     found = [line.removeprefix(f"{prefix} ") for line in text.splitlines() if line.startswith(prefix)]
     assert [line for line in RESOURCES[scheduler] if line not in found] == []
+
+
+WITHIN = (
+    ("slurm", "srun"), ("slurm", "openmpi"), ("slurm", "mpich"), ("pbs", "pals"), ("pbs", "mpich"), ("pbs", "openmpi"),
+    ("lsf", "jsrun"), ("lsf", "openmpi"), ("lsf", "mpich"), ("flux", "flux"), ("local", "mpich"),
+)  # fmt: skip
+OTHERS: dict[str, Any] = {
+    "nodes": 3, "ranks_per_node": 1, "cores_per_rank": 1, "gpus_per_rank": 0, "memory_gib": 32, "time": "00:11:00",
+    "account": "acc", "queue": "q7", "qos": "fast", "constraint": "big", "reservation": "res", "modules": ("m17",),
+    "environment": {"A17": "b17"}, "image": "x17.sif", "local_path": "/x17", "warn_s": 77, "attempts": 7,
+    "bring_environment": True,
+}  # fmt: skip
+"""A value for each option of a request that is not its default."""
+
+
+def test_every_option_of_a_request_is_tried() -> None:
+    assert set(OTHERS) == {each.name for each in fields(JobRequest)}
+
+
+@pytest.mark.parametrize(("scheduler", "launcher"), WITHIN)
+@pytest.mark.parametrize("whole", [False, True])
+def test_every_option_reaches_the_script_or_is_refused(
+    scheduler: str, launcher: str, whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None is dropped without a word, whatever the scheduler, the launcher, and the share of a node."""
+    monkeypatch.setattr("hpcbench.batch.job.cores_allowed", lambda: range(4))
+    site = a_site(scheduler, launcher=launcher, whole_nodes=whole, container="run {image}")
+
+    def lines(**asked: Any) -> set[str]:
+        job = replace(a_job(site, tmp_path / "run", **{"cores_per_rank": 2, **asked}), mark="m")
+        text = job_script(job, site, SCHEDULERS[scheduler])
+        # Comments are for people, and do not count.
+        return {line for line in text.splitlines() if not line.startswith("# ") or line.startswith("# flux:")}
+
+    refused = {**REFUSED.get(scheduler, {}), **REFUSED.get(launcher, {})}
+    plain = lines()
+    for option, value in OTHERS.items():
+        if option in refused:
+            with pytest.raises(InputError, match=rf"--{option.replace('_', '-')} \({value}\) is not for site here: "):
+                lines(**{option: value})
+            continue
+        new = lines(**{option: value}) - plain
+        assert new, f"{option} is dropped"
+        if isinstance(value, str) and option != "time":
+            assert any(value in line for line in new), option
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "launcher", "asked", "words"),
+    [
+        ("flux", "flux", {"memory_gib": 8}, r"--memory-gib \(8\) is not for site here: Flux counts no memory"),
+        ("flux", "flux", {"qos": "x"}, r"--qos \(x\) .* Flux has no quality of service; name the --queue"),
+        ("flux", "flux", {"reservation": "x"}, r"--reservation \(x\) .* name the --queue that holds the nodes"),
+        ("lsf", "jsrun", {"memory_gib": 8}, r"--memory-gib \(8\) .* jobs with jsrun have whole nodes"),
+        ("local", "mpich", {"account": "x"}, r"--account \(x\) .* this machine has no scheduler; leave it out"),
+    ],
+)
+def test_what_a_scheduler_has_no_use_for_is_refused(
+    scheduler: str, launcher: str, asked: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=words):
+        a_job(a_site(scheduler, launcher=launcher), tmp_path / "run", **asked)
+
+
+def test_the_ranks_look_for_the_space_that_staging_needs(scheduler: str, fakes: Path, tmp_path: Path) -> None:
+    site = a_site(scheduler)
+    _, calls = run_script(replace(a_job(site, tmp_path / "run"), local_gib=172.7), site, fakes)
+    assert ",local_gib=172.7 " in of(calls, "hpcbench train")[0]
 
 
 @pytest.mark.parametrize(("request_", "lines"), [("gres", ["--gres=gpu:2"]), ("gpus-per-task", ["--gpus-per-task=1"])])
@@ -237,7 +319,35 @@ def test_no_text_of_a_user_is_run(scheduler: str, fakes: Path, tmp_path: Path) -
 def test_ranks_in_a_container(fakes: Path, tmp_path: Path) -> None:
     site = a_site("slurm", container="env IMAGE={image}")
     _, calls = run_script(a_job(site, tmp_path / "run", image="my image.sif"), site, fakes)
-    assert "IMAGE=my image.sif hpcbench train" in [call for call in calls if call.startswith("srun")][1]
+    assert "IMAGE=my image.sif hpcbench train" in next(call for call in calls if call.startswith("srun"))
+
+
+def test_ranks_run_from_the_environment_on_their_nodes(scheduler: str, fakes: Path, tmp_path: Path) -> None:
+    """It comes first, by one process a node, and goes last; the script itself then asks with the shared one."""
+    site = a_site(scheduler, local_path=str(tmp_path / "node's"))
+    job = a_job(site, tmp_path / "run", bring_environment=True)
+    folder = "$2/environment/bin"
+    copied = NOTE + f'[ "$1" != environment ] || {{ mkdir -p "{folder}"; cp {fakes}/python "{folder}"; }}\n'
+    (fakes / "hpcbench").write_text(HPCBENCH.replace(NOTE, copied))
+    (fakes / "python").write_text(NOTE + 'shift 3\nexec hpcbench "$@"\n')
+    (fakes / "python").chmod(0o755)
+    for launcher in ("srun", "mpiexec", "mpirun", "flux"):
+        text = (fakes / launcher).read_text().replace('[ "$1" != rmdir ]', '[ "$1" != rmdir ] && [ "$1" != rm ]')
+        words = '[ "$1" != hpcbench ] && [ "$(basename "$1")" != python ]'
+        (fakes / launcher).write_text(text.replace('[ "$1" != hpcbench ]', words))
+    code, calls = run_script(job, site, fakes, TRAIN="1")
+    assert code == 1, calls
+    started = [call.split(" ")[1] for call in calls if call.startswith("hpcbench ")]
+    assert started == ["jobs", "environment", "train", "stage", "jobs"]
+    assert [call.split(" ")[4] for call in of(calls, "python -P -m hpcbench")] == ["train", "stage"]
+    assert not list((tmp_path / "node's").rglob("python"))
+
+
+def test_an_environment_that_cannot_be_brought_ends_the_job(fakes: Path, tmp_path: Path) -> None:
+    site = a_site("slurm")
+    (fakes / "hpcbench").write_text(NOTE + "exit 2\n")
+    code, calls = run_script(a_job(site, tmp_path / "run", bring_environment=True), site, fakes)
+    assert (code, len(of(calls, "hpcbench"))) == (2, 1)
 
 
 def test_without_staging_nothing_is_looked_for_on_the_nodes(scheduler: str, fakes: Path, tmp_path: Path) -> None:

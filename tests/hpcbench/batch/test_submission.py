@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hpcbench.batch import submission
+from hpcbench.batch.holds import Hold, write_hold
 from hpcbench.batch.scheduler import JobStatus, Reply, UnreachableError
 from hpcbench.batch.schedulers import SCHEDULERS
 from hpcbench.batch.submission import UnansweredError, cancel, job_status, job_statuses, read_job
@@ -77,7 +78,8 @@ def test_a_job_that_was_submitted_anew_is_known_by_its_newest_number(
     site = a_site(scheduler)
     submission.submit(a_job(site, tmp_path / "run"), site)
     newer = PRINTED[scheduler].replace("17", "18").replace("f2", "f3")
-    (tmp_path / "run" / "job-id").write_text(newer)
+    write_hold(tmp_path / "run", Hold.here("16", 1, scheduler, "", 2, 0), 1)
+    (tmp_path / "run" / "holds" / "1.next").write_text(newer)
     assert read_job(tmp_path / "run").job_id == JOB_IDS[scheduler].replace("17", "18").replace("f2", "f3")
 
 
@@ -110,7 +112,7 @@ def test_a_filesystem_without_links(programs: Any, tmp_path: Path, monkeypatch: 
     assert submission.submit(a_job(site, run), site).job_id == "17"
     assert {path.name for path in run.iterdir()} == {"job.json", "job.sh"}
     with pytest.raises(FileExistsError):
-        submission.take(run / "job.sh", run / "job.json")
+        submission.take_name(run / "job.sh", run / "job.json")
 
 
 def test_a_folder_that_holds_something_is_not_overwritten(programs: Any, tmp_path: Path) -> None:
@@ -290,7 +292,7 @@ def test_a_job_that_ended_is_described_by_its_run(programs: Any, tmp_path: Path)
 FOUND = {
     "slurm": ("squeue", "16|{mark}x|other\n17|{mark}|a project of the site\n"),
     "pbs": ("qstat", '{{"Jobs": {{"16.server": {{}}, "17.server": {{"Variable_List": "A=1,HPCBENCH_MARK={mark}"}}}}}}'),
-    "flux": ("flux", "f2Rd7xK\n"),
+    "flux": ("flux", "17\n"),
     "lsf": ("bjobs", "16|-\n17|{mark}\n"),
 }
 
@@ -322,7 +324,7 @@ def test_a_job_whose_answer_was_lost_is_found_by_its_mark(
     # The queue has it.
     programs(FOUND[scheduler][0], FOUND[scheduler][1].format(mark=job.mark))
     job_status(handle)
-    assert read_job(run).job_id == JOB_IDS[scheduler]
+    assert read_job(run).job_id == {"flux": "17"}.get(scheduler, JOB_IDS[scheduler])
 
 
 def test_a_job_whose_answer_was_lost_is_known_by_the_id_that_its_script_wrote(programs: Any, tmp_path: Path) -> None:
@@ -330,7 +332,7 @@ def test_a_job_whose_answer_was_lost_is_known_by_the_id_that_its_script_wrote(pr
     site, run = a_site(), tmp_path / "run"
     with pytest.raises(UnansweredError):
         submission.submit(a_job(site, run), site)
-    (run / "job-id").write_text("17\n")
+    write_hold(run, Hold.here("17", 1, "slurm", "", 2, 0), 1)
     programs("squeue", "17|RUNNING|None\n")
     assert job_status(read_job(run)) == JobStatus("running", "", "squeue")
 

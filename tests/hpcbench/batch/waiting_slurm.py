@@ -1,4 +1,4 @@
-"""A Slurm whose jobs all wait, and a child that kills itself at any of its changes of the disk."""
+"""A Slurm whose jobs wait until a test says otherwise, and a child that kills itself at a change of the disk."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ n=1
 until mkdir "jobs/$n" 2> /dev/null; do n=$((n + 1)); done
 echo "$mark" > "jobs/$n/mark"
 echo "$folder" > "jobs/$n/folder"
+echo PENDING > "jobs/$n/state"
 echo "$n"
 """
 SQUEUE = """#!/bin/bash
@@ -30,28 +31,46 @@ export PATH=/usr/bin:/bin
 cd "$(dirname "$0")/../jobs"
 [ ! -e ../down ] || { echo "slurm_load_jobs error: Socket timed out on send/recv operation" >&2; exit 1; }
 for n in *; do
-    [ ! -e "$n/mark" ] || case "$*" in *%k*) echo "$n|$(cat "$n/mark")|" ;; *) echo "$n|PENDING|Priority" ;; esac
+    [ ! -e "$n/mark" ] || case "$*" in *%k*) echo "$n|$(cat "$n/mark")|" ;; *) echo "$n|$(cat "$n/state")|None" ;; esac
 done
+"""
+SCANCEL = """#!/bin/bash
+export PATH=/usr/bin:/bin
+echo CANCELLED > "$(dirname "$0")/../jobs/$1/state"
 """
 CHANGES = ("os.mkdir", "os.rename", "os.link", "os.remove", "os.rmdir", "subprocess.Popen")
 """Audit events of Python that change a disk or start a child; files that are opened for writing come on top."""
 
 
 class Queue:
-    """A Slurm whose jobs all wait."""
+    """A Slurm whose jobs wait until ``set`` says otherwise."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.jobs = folder / "jobs"
         self.down = folder / "down"
         for name in ("bin", "jobs", "sites"):
             (folder / name).mkdir()
-        for name, text in {"sbatch": SBATCH.replace("{slow_s}", str(SLOW_S)), "squeue": SQUEUE}.items():
+        for name, text in {
+            "sbatch": SBATCH.replace("{slow_s}", str(SLOW_S)),
+            "squeue": SQUEUE,
+            "scancel": SCANCEL,
+        }.items():
             (folder / "bin" / name).write_text(text)
             (folder / "bin" / name).chmod(0o755)
         site = "title: a cluster\nscheduler: slurm\nlauncher: srun\nnode: {cores: 4}\n"
         (folder / "sites" / "cluster.yaml").write_text(site)
         monkeypatch.setenv("PATH", f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
         monkeypatch.setenv("HPCBENCH_SITES", str(folder / "sites"))
+
+    def set(self, job: int, state: str) -> Path:
+        """Give a job another state, in Slurm's words; its folder."""
+        (self.jobs / str(job) / "state").write_text(f"{state}\n")
+        return Path((self.jobs / str(job) / "folder").read_text().strip())
+
+    def states(self) -> list[str]:
+        """The state of each job, oldest first."""
+        found = sorted(self.jobs.iterdir(), key=lambda path: int(path.name))
+        return [(path / "state").read_text().strip() for path in found]
 
     def folders(self) -> list[str]:
         """The run folders of all jobs that were queued."""

@@ -80,7 +80,7 @@ def test_one_plane_travels_to_kernels_of_two() -> None:
         (COSMOFLOW, {}, {2: 2}),
         (COSMOFLOW, {"model__kernel_size": 2, "model__dropout": 0.3}, {2: 4}),
         (COSMOFLOW, {}, {2: 2, 3: 2}),
-        (DEEPCAM, {}, {2: 3}),
+        pytest.param(DEEPCAM, {}, {2: 3}, marks=pytest.mark.slow),
     ],
 )
 def test_counts_are_what_ranks_really_send(
@@ -153,6 +153,7 @@ def test_activations_are_those_of_a_real_pass(application: Application, precisio
     assert count.parameters == sum(parameter.nbytes for parameter in model.parameters())
 
 
+@pytest.mark.slow
 def test_activations_fall_with_the_ranks_of_a_sample() -> None:
     splits: list[tuple[Application, dict[str, Any], list[tuple[int, ...]]]] = [
         (COSMOFLOW, {}, [(2,), (4,), (2, 2)]),
@@ -221,7 +222,9 @@ def test_plan_of_a_published_preset() -> None:
     assert [mesh.nodes for mesh in plans.meshes] == sorted(mesh.nodes for mesh in plans.meshes)
 
 
-@pytest.mark.parametrize(("application", "name"), [(COSMOFLOW, "adamw"), (DEEPCAM, "lars"), (COSMOFLOW, "sgd")])
+@pytest.mark.parametrize(("application", "name"), [
+    (COSMOFLOW, "adamw"), pytest.param(DEEPCAM, "lars", marks=pytest.mark.slow), (COSMOFLOW, "sgd"),
+])  # fmt: skip
 def test_a_checkpoint_takes_the_memory_that_its_copy_takes(application: Application, name: str, tmp_path: Path) -> None:
     """Of a real model after a step, with batch-norm statistics; but for the optimizer's counters."""
     config = configured(application, "smoke", train__precision="64-true", optim__name=name)

@@ -1,0 +1,141 @@
+"""Node-hours that a run has used, by attempts of its job, from what its folder and its scheduler know.
+
+An attempt lasts from the first lines of its script to their end. One that was killed wrote no end: the scheduler's
+accounting says it, where there is one, else the last that its training wrote down, as a lower bound. What nobody knows
+is unknown, and not zero.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from hpcbench.batch.holds import Hold, end_time, read_holds
+from hpcbench.batch.scheduler import UnreachableError
+from hpcbench.batch.schedulers import SCHEDULERS
+from hpcbench.batch.submission import ask
+from hpcbench.results import units
+from hpcbench.results.attempts import Attempts
+
+UNKNOWN = "unknown"
+NEAR_S = 120.0
+"""A job's start in the accounting and the first lines of its script are so near each other, clocks included."""
+
+
+@dataclass(frozen=True)
+class Used:
+    """Node-hours of one attempt; ``seconds`` is unset where nobody knows, and a lower bound with ``at_least``."""
+
+    number: int
+    job_id: str
+    nodes: int
+    began: float
+    seconds: float | None
+    at_least: bool = False
+
+    @property
+    def node_hours(self) -> float | None:
+        """``None`` where it is unknown."""
+        return None if self.seconds is None else self.nodes * self.seconds / 3600
+
+
+@dataclass(frozen=True)
+class NodeHours:
+    """Node-hours of a run, by attempts of its job. There are none where no job has begun."""
+
+    attempts: tuple[Used, ...] = ()
+
+    @property
+    def total(self) -> float | None:
+        """Of all attempts that are known; ``None`` where none is."""
+        known = [each.node_hours for each in self.attempts if each.node_hours is not None]
+        return sum(known) if known else None
+
+    @property
+    def at_least(self) -> bool:
+        """Whether the total is a lower bound."""
+        return any(each.at_least or each.seconds is None for each in self.attempts)
+
+    @property
+    def words(self) -> str:
+        """The total as a cell of a table."""
+        return "-" if not self.attempts else words(self.total, self.at_least)
+
+
+def words(hours: float | None, at_least: bool) -> str:
+    """Node-hours with their uncertainty: 3.2, at least 3.2, unknown."""
+    return UNKNOWN if hours is None else f"{'at least ' if at_least else ''}{units.significant(hours)}"
+
+
+def used(folder: Path, *, running: bool = False, ask_scheduler: bool = True) -> NodeHours:
+    """Node-hours of the run in ``folder``; with ``running`` the newest attempt lasts until this moment.
+
+    ``ask_scheduler``: whether its accounting may be asked for attempts that were killed. Raises ``DataError`` for
+    damaged files of the folder.
+    """
+    holds = [hold for hold in read_holds(folder) if hold.nodes]
+    found = []
+    for place, hold in enumerate(holds):
+        newest = place == len(holds) - 1
+        following = float("inf") if newest else holds[place + 1].began
+        end = end_time(folder, hold)
+        if end is None and newest and running:
+            end = time.time()
+        seconds, at_least = (None, False) if end is None else (max(0.0, end - hold.began), False)
+        if seconds is None and ask_scheduler:
+            seconds = accounted_s(hold)
+        if seconds is None:
+            seconds, at_least = trained_s(folder, hold, following), True
+        found.append(Used(hold.attempt, hold.job_id, hold.nodes, hold.began, seconds, at_least))
+    return NodeHours(tuple(found))
+
+
+def trained_s(folder: Path, hold: Hold, following: float) -> float | None:
+    """How long an attempt was at work at least, by the last that its training wrote down."""
+    ends = [each.ended for each in Attempts.read(folder).attempts if hold.began <= each.started < following]
+    return max(ends) - hold.began if ends else None
+
+
+def accounted_s(hold: Hold) -> float | None:
+    """How long an attempt lasted by the scheduler's accounting; ``None`` where it does not say."""
+    try:
+        starts = SCHEDULERS[hold.scheduler].elapsed_s(hold.job_id, ask)
+    except UnreachableError:
+        return None
+    near = [seconds for began, seconds in starts if began is None or abs(began - hold.began) <= NEAR_S]
+    return near[-1] if near else None
+
+
+def total_words(folders: Iterable[Path], running: Iterable[Path] = (), what: str = "run") -> str:
+    """Node-hours used by several runs, or jobs, in a line, without asking schedulers; empty where no job has begun."""
+    at_work = set(running)
+    runs = [used(each, running=each in at_work, ask_scheduler=False) for each in folders]
+    begun = [each for each in runs if each.attempts]
+    if not begun:
+        return ""
+    known = [each.total for each in begun if each.total is not None]
+    unknown = len(begun) - len(known)
+    told = f" ({units.counted(unknown, what)} unknown)" if unknown else ""
+    attempts = sum(len(each.attempts) for each in begun)
+    total = words(sum(known) if known else None, any(each.at_least for each in begun))
+    return (
+        f"node-hours used: {total}{told}, in {units.counted(attempts, 'attempt')} of {units.counted(len(begun), what)}"
+    )
+
+
+def attempts_table(hours: NodeHours) -> str:
+    """The attempts of a run as a table."""
+    from hpcbench.results.tables import table
+
+    rows = [
+        [
+            str(each.number), each.job_id, datetime.fromtimestamp(each.began, UTC).strftime("%Y-%m-%d %H:%M:%S"),
+            str(each.nodes), UNKNOWN if each.seconds is None else units.duration(each.seconds),
+            words(each.node_hours, each.at_least),
+        ]
+        for each in hours.attempts
+    ]  # fmt: skip
+    return table(("attempt", "job", "began (UTC)", "nodes", "time", "node-hours"), rows)

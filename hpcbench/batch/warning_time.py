@@ -1,0 +1,48 @@
+"""Whether the warning before a job's time limit leaves time for a checkpoint, by the time that checkpoints took."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+from hpcbench.batch.submission import RECORD
+from hpcbench.results.attempts import Attempts
+from staging.formats.regular import read_text
+
+SHARE = 0.5
+"""Of the warning time, which a step, the launcher's end and the removal of staged files need, too."""
+
+
+def checkpoint_s(folder: Path) -> float | None:
+    """The longest that a checkpoint of the run took, from the step that it waits for to the disk, in seconds.
+
+    ``None`` where none was written. Raises ``DataError`` for a damaged ``attempts.json``.
+    """
+    saves = [save for each in Attempts.read(folder).attempts for save in each.saves if save.get("write_s")]
+    took = (max(save.get("stall_s", 0.0), save.get("copy_s", 0.0) + save["write_s"]) for save in saves)
+    return max(took, default=None)
+
+
+def comparison(folder: Path, warn_s: int) -> tuple[str, bool]:
+    """The time of a checkpoint and the warning time in words, and whether the latter is too short.
+
+    Empty where no checkpoint was measured.
+    """
+    took = checkpoint_s(folder)
+    if took is None:
+        return "", False
+    said = f"a checkpoint of this run took {took:.3g} s, and the warning comes {warn_s} s before the time limit"
+    if took <= SHARE * warn_s:
+        return said, False
+    return f"{said}; give the next job --warn-s {math.ceil(took / SHARE)}", True
+
+
+def too_short(folder: Path) -> list[str]:
+    """A line where the warning time of the job of a run folder is too short for its checkpoints; else none."""
+    try:
+        warn_s = json.loads(read_text(folder / RECORD))["warn_s"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []  # a script that was submitted by hand
+    said, is_too_short = comparison(folder, int(warn_s))
+    return [said] if is_too_short else []

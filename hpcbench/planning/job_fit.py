@@ -1,0 +1,243 @@
+"""What a training asks of its job's nodes, known before the job is submitted, against what the site's machine has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hpcbench.application import Application
+from hpcbench.batch.job import Job
+from hpcbench.batch.machine import Machine, Storage
+from hpcbench.batch.shell_quoting import clock
+from hpcbench.batch.site import Site
+from hpcbench.config.schema import RunConfig
+from hpcbench.optim.lr_scaling import peak_learning_rate, rate_note
+from hpcbench.optim.recipes import RECIPES
+from hpcbench.parallel.mesh_shape import MeshShape, mesh_shape
+from hpcbench.planning.dataset_size import dataset_size
+from hpcbench.planning.fits import NEAR, Finding, Room, judge_batch, judge_memory, judge_staging
+from hpcbench.planning.rank_memory import rank_memory
+from hpcbench.planning.staged_bytes import StagedBytes, staged_bytes
+from hpcbench.results.units import significant
+from staging.errors import InputError
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The figures of a job, and what they come to."""
+
+    global_batch: int
+    batch: str
+    """Global batch, and what it is made of, in words."""
+    peak: float
+    """Learning rate at the top of the schedule."""
+    rate: str
+    """The same in words, with the batch that it is for where that is another."""
+    recipe: str
+    staged: StagedBytes | None
+    """``None`` where nothing is staged, or nothing tells how much."""
+    staging: Finding
+    memory: Finding
+    node_hours: float
+    cost: str
+    others: tuple[Finding, ...] = ()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All that may be refused or warned of."""
+        return (*self.others, self.staging, self.memory)
+
+    @property
+    def lines(self) -> list[str]:
+        """The figures for people, a line each."""
+        rows = {
+            "batch": f"{self.batch}; {self.rate}", "recipe": self.recipe, "staging": self.staging.text,
+            "memory": self.memory.text, "cost": self.cost,
+        }  # fmt: skip
+        marked = {"staging": self.staging, "memory": self.memory}
+        return [
+            f"{name:9}{'warning: ' if name in marked and marked[name].level == 'warn' else ''}{text}"
+            for name, text in rows.items()
+        ]
+
+    @property
+    def cells(self) -> list[str]:
+        """The figures for a table: peak rate, staged bytes, memory of a rank, node-hours."""
+        return [f"{self.peak:g}", self.staging.short, self.memory.short, significant(self.node_hours)]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What comes close to a limit."""
+        return [finding.text for finding in self.findings if finding.level == "warn"]
+
+    def check(self, what: str = "") -> None:
+        """Raise ``InputError`` in one line, which begins with ``what``, for what does not fit."""
+        refused = [finding.text for finding in self.findings if finding.level == "refuse"]
+        if refused:
+            raise InputError(f"{what}{'; and '.join(refused)}")
+
+
+def job_fit(application: Application, config: RunConfig, job: Job, site: Site) -> Fit:
+    """The figures of a job that trains ``config``. Raises ``InputError`` where its ranks form no mesh."""
+    shape = mesh_shape(job.ranks, config.parallel.spatial)
+    batch = global_batch(config, shape)
+    staged = staged_by(application, config, job)
+    scaled = replace(config.optim, lr=peak_learning_rate(config.optim, batch))
+    dataset = staged.dataset if staged is not None else dataset_size(application, config)
+    known = dataset is not None and dataset.basis != "preset"
+    too_large = judge_batch(batch, dataset.train_samples if dataset is not None and known else None)
+    staging = staging_finding(config, job, site.machine, staged)
+    refused = "refuse" in (staging.level, too_large.level if too_large is not None else "")
+    # A count takes seconds, and a job that is refused needs none.
+    memory = Finding("ok", "not counted") if refused else memory_finding(application, config, job, site, staged)
+    return Fit(
+        global_batch=batch, batch=batch_words(config, shape, batch), peak=scaled.lr, rate=rate_note(scaled, batch),
+        recipe=recipe_words(application.name, batch), staged=staged,
+        staging=staging, memory=memory, node_hours=job.node_hours, cost=cost_words(job, site.machine),
+        others=() if too_large is None else (too_large,),
+    )  # fmt: skip
+
+
+def global_batch(config: RunConfig, shape: MeshShape) -> int:
+    """Samples of an optimizer step."""
+    return (
+        config.train.local_batch_size * config.train.accumulation * shape.data * (config.parallel.simulated_ranks or 1)
+    )
+
+
+def batch_words(config: RunConfig, shape: MeshShape, batch: int) -> str:
+    """Such as ``256 = 64 ranks x 4``."""
+    places = shape.data * (config.parallel.simulated_ranks or 1)
+    ranks = "rank" if shape.spatial_size == 1 else "group"
+    ranks += ("s" if places != 1 else "") + (f" of {shape.spatial_size} ranks" if shape.spatial_size > 1 else "")
+    accumulation = f" x {config.train.accumulation} micro-batches" if config.train.accumulation > 1 else ""
+    return f"{batch:,} = {places:,} {ranks} x {config.train.local_batch_size}{accumulation}"
+
+
+def recipe_words(application: str, batch: int) -> str:
+    """Which preset is the published recipe of a batch, or the nearest ones."""
+    published: dict[int, list[str]] = {}
+    for recipe in RECIPES:
+        if recipe.application == application:
+            published.setdefault(recipe.global_batch_size, []).append(recipe.preset)
+    if not published:
+        return "none published for this application"
+    if batch in published:
+        return f"published for batch {batch:,}: {', '.join(published[batch])}"
+    below, above = [size for size in published if size < batch], [size for size in published if size > batch]
+    sizes = ([max(below)] if below else []) + ([min(above)] if above else [])
+    nearest = [min(published[size], key=len) for size in sizes]  # of two, not the one of older rules
+    return f"none published for batch {batch:,}; the nearest: {', '.join(nearest)}"
+
+
+def staged_by(application: Application, config: RunConfig, job: Job) -> StagedBytes | None:
+    """What the job brings to each node; ``None`` where it stages nothing, or nothing tells how much."""
+    if not (job.stages or config.staging.destination):
+        return None
+    return staged_bytes(application, config, *staging_nodes(job, storage_path(config, job)))
+
+
+def staging_nodes(job: Job, path: str) -> tuple[int, int, int]:
+    """Nodes that get a part or a copy in ``path``, ranks of each, and how many of them share a place."""
+    if job.simulated_nodes is not None:
+        return job.simulated_nodes, job.ranks // job.simulated_nodes, job.simulated_nodes
+    return (job.ranks, 1, job.ranks_per_node) if "{rank}" in path else (job.nodes, job.ranks_per_node, 1)
+
+
+def storage_path(config: RunConfig, job: Job) -> str:
+    """Where on a node the job stages to: the job's own place, else the run's."""
+    return job.local_path if job.stages else config.staging.destination
+
+
+def staging_finding(config: RunConfig, job: Job, machine: Machine | None, staged: StagedBytes | None) -> Finding:
+    """Whether what is staged fits the node-local storage."""
+    if not (job.stages or config.staging.destination):
+        return Finding("ok", "none; the dataset is read where it lies", "none")
+    if staged is None:
+        return Finding("ok", "unknown, since nothing tells the size of the dataset")
+    path = storage_path(config, job)
+    own = machine.storage_at(path) if machine is not None else None
+    others = [room_of(each, machine, job) for each in (machine.storage if machine is not None else ()) if each != own]
+    return judge_staging(staged, room_of(own, machine, job) if own is not None else Room(path, None), others)
+
+
+def room_of(storage: Storage, machine: Machine | None, job: Job) -> Room:
+    """What a job may put on a storage: of memory at most what the job has of its node's."""
+    limits = [] if storage.gb is None else [int(storage.gb * 1e9)]
+    memory = node_memory(machine, job)
+    if storage.in_memory and memory is not None:
+        limits.append(memory)
+    words = storage.path + (" (memory of the node)" if storage.in_memory else "")
+    return Room(words, min(limits, default=None))
+
+
+def node_memory(machine: Machine | None, job: Job) -> int | None:
+    """Bytes of memory that the job has of a node."""
+    known = [each for each in (job.memory_gib, machine.memory_gib if machine is not None else None) if each is not None]
+    return min(known) * GIB if known else None
+
+
+def memory_finding(
+    application: Application, config: RunConfig, job: Job, site: Site, staged: StagedBytes | None
+) -> Finding:
+    """Whether a rank fits its accelerator, or its share of the node's memory."""
+    if site.scheduler == "local":
+        return Finding("ok", "that of this machine, which the run looks at as it starts", "this machine's")
+    need = rank_memory(application, config, job.nodes, job.ranks_per_node)
+    if need is None:
+        return Finding("ok", f"unknown, since {application.name} has no module `shapes`")
+    room = rank_room(job, site.machine, staged)
+    local = config.train.local_batch_size
+    too_much = room.limit is not None and need > room.limit
+    smaller = largest_batch(application, config, job, room.limit) if too_much and room.limit is not None else None
+    return judge_memory(need, room, local, smaller)
+
+
+def rank_room(job: Job, machine: Machine | None, staged: StagedBytes | None) -> Room:
+    """What a rank has: its accelerators, or a share of the memory that staging leaves."""
+    if job.gpus_per_rank:
+        each = machine.accelerator_memory_gib if machine is not None else None
+        return Room("an accelerator", None if each is None else int(each * GIB))
+    memory = node_memory(machine, job)
+    storage = machine.storage_at(job.local_path) if machine is not None and job.stages else None
+    taken = staged.per_node if staged is not None and storage is not None and storage.in_memory else 0
+    where = "a rank's share of its node's memory"
+    return Room(where, None if memory is None else max(0, memory - taken) // job.ranks_per_node)
+
+
+def largest_batch(application: Application, config: RunConfig, job: Job, limit: int) -> int:
+    """The largest half, quarter, ... of the local batch whose memory fits ``limit`` with room; 0 where none does."""
+    local = config.train.local_batch_size // 2
+    while local:
+        smaller = replace(config, train=replace(config.train, local_batch_size=local))
+        need = rank_memory(application, smaller, job.nodes, job.ranks_per_node)
+        if need is not None and need <= NEAR * limit:
+            return local
+        local //= 2
+    return 0
+
+
+def cost_words(job: Job, machine: Machine | None) -> str:
+    """Node-hours at most, and what they are charged as."""
+    words = f"at most {significant(job.node_hours)} node-hours an attempt of {clock(job.time_s)}"
+    if machine is None or machine.charge is None or (machine.charge_unit or "node-hours") == "node-hours":
+        return words
+    return f"{words}, charged as {significant(machine.charge * job.node_hours)} {machine.charge_unit}"
+
+
+def doctor_gib(staged: StagedBytes | None) -> float:
+    """What must be free on each node when the job starts; 0 where a guess is all that is known."""
+    if staged is None or staged.dataset.basis == "preset":
+        return 0.0
+    return staged.per_node / GIB
+
+
+def settings_of_script(job: Job) -> dict[str, str]:
+    """What the job's script adds to the settings of a run: they have to go together with it."""
+    if not job.stages:
+        return {}
+    folder = job.local_path.rstrip("/") + "/hpcbench"
+    if job.simulated_nodes is None:
+        return {"staging.destination": folder}
+    return {"staging.destination": f"{folder}/{{node}}", "parallel.simulated_nodes": str(job.simulated_nodes)}

@@ -1,0 +1,150 @@
+"""Jobs from submission to end by the documented commands, on schedulers that run the scripts for real.
+
+Waiting, running, over the time limit, continued, done; cancelled, forgotten, and a scheduler that is down.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpcbench.batch import submission
+from hpcbench.batch.holds import read_holds
+from hpcbench.batch.submission import job_status, read_job
+from hpcbench.cli.main import main
+from tests.hpcbench.batch.executing import COMMANDS, Machine
+from tests.params import slow_except
+
+
+@pytest.fixture
+def machine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    made = Machine(request.param, tmp_path, monkeypatch)
+    yield made
+    made.end()
+
+
+@pytest.mark.parametrize("machine", slow_except(["pbs"], ["pbs", "lsf", "flux"]), indirect=True)
+def test_a_job_over_its_time_limit_is_continued_by_other_jobs_to_its_end(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FAKE_STEPS", "30")
+    monkeypatch.setenv("FAKE_SAVE_S", "40")
+    run = tmp_path / "runs" / "long"
+    assert machine.submit(run, "--warn-s", "57") == 0
+    assert job_status(read_job(run)).state in ("waiting", "running")
+    for attempt in (1, 2):
+        machine.interrupt(run, attempt)
+    assert machine.ended(run).state == "done", machine.log(run)
+    assert [(hold.job_id, hold.attempt) for hold in read_holds(run)] == [("1", 1), ("2", 2), ("3", 3)]
+    log = machine.log(run)
+    assert log.count("the run was stopped by SIGUSR1; continued") == 2
+    told = "a checkpoint of this run took 40 s, and the warning comes 57 s before the time limit; give the next job "
+    assert f"hpcbench: {told}--warn-s 80\n" in log
+    assert not machine.together()
+    capsys.readouterr()
+    assert main(["jobs", str(run)]) == 0
+    said = capsys.readouterr().out
+    assert " done" in said
+    assert [line.split()[:2] for line in said.splitlines()[-3:]] == [["1", "1"], ["2", "2"], ["3", "3"]]
+    assert told in said
+    machine.trouble("forget")
+    assert job_status(read_job(run)).source == "run folder"
+
+
+@pytest.mark.parametrize("machine", list(COMMANDS), indirect=True)
+def test_a_job_that_is_cancelled_does_not_come_back_and_one_of_a_scheduler_that_is_down_is_unknown(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FAKE_STEPS", "3000")
+    run = tmp_path / "run"
+    assert machine.submit(run) == 0
+    machine.wait_for(run / "steps.csv", run)
+    assert job_status(read_job(run)).state == "running"
+    down = machine.trouble("down")
+    assert job_status(read_job(run)).state == "unknown"
+    assert main(["jobs", "--cancel", str(run)]) == 2
+    down.unlink()
+    capsys.readouterr()
+    assert main(["train", "cosmoflow", "--run-dir", str(run), "--resume", "--data.root", str(tmp_path)]) == 2
+    held = f"hpcbench: error: run folder {run} is held by job 1, attempt 1: running; wait for its end, or cancel it: "
+    assert capsys.readouterr().err == f"{held}hpcbench jobs --cancel {run}\n"
+    assert main(["jobs", "--cancel", str(run)]) == 0
+    machine.wait_for(run / "holds" / "1.end", run)
+    assert job_status(read_job(run)).state == "cancelled"
+    assert "the run was cancelled; not continued" in machine.log(run)
+    assert len(read_holds(run)) == 1
+
+
+@pytest.mark.parametrize("machine", list(COMMANDS), indirect=True)
+def test_a_second_job_of_a_folder_ends_with_a_line_while_the_first_works(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_STEPS", "3000")
+    run = tmp_path / "run"
+    assert machine.submit(run) == 0
+    machine.wait_for(run / "steps.csv", run)
+    script = run / "job.sh"
+    command = {"slurm": ["sbatch", "--parsable"], "pbs": ["qsub"], "lsf": ["bsub"], "flux": ["flux", "batch"]}
+    words = [*command[machine.kind], *([] if machine.kind == "lsf" else [str(script)])]
+    with script.open() as text:
+        subprocess.run(words, stdin=text, cwd=run, check=True, env=dict(os.environ), capture_output=True)
+    machine.wait_for(machine.state / "jobs" / "2" / "code", run)
+    assert (machine.state / "jobs" / "2" / "code").read_text() == "4"
+    said = (run / "job-2.log").read_text()
+    line = f"hpcbench: error: run folder {run} is held by job 1, attempt 1: running; job 2, attempt 1, ends here\n"
+    assert said == line
+    assert read_job(run).job_id == "1"
+    assert len(read_holds(run)) == 1
+
+
+@pytest.mark.parametrize("machine", ["pbs", "lsf", "flux"], indirect=True)
+def test_a_continuation_whose_submission_was_not_answered_is_found_by_its_mark(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The script is killed as soon as the next job is in the queue, which has not begun to work."""
+    monkeypatch.setattr(submission, "SETTLED_S", 2.0)
+    monkeypatch.setenv("FAKE_STEPS", "3000")
+    run = tmp_path / "run"
+    assert machine.submit(run) == 0
+    machine.wait_for(run / "steps.csv", run)
+    (machine.state / "jobs" / "1" / "state").write_text("ended")  # what follows is the scheduler's word alone
+    (machine.state / "jobs" / "1" / "code").write_text("137")
+    assert job_status(read_job(run)).state == "failed"
+    (run / "holds" / "1.next").touch()
+    assert job_status(read_job(run)).state == "unknown"
+    down = machine.trouble("down")
+    assert job_status(read_job(run)).state == "unknown"
+    down.unlink()
+    mark = read_job(run).mark
+    other = machine.state / "jobs" / "2"
+    other.mkdir()
+    facts = {"mark": mark, "kind": machine.kind, "environ": f'{{"HPCBENCH_MARK": "{mark}"}}', "state": "waiting"}
+    for name, text in facts.items():
+        (other / name).write_text(text)
+    assert job_status(read_job(run)).state == "waiting"
+    assert read_job(run).job_id.startswith("2")
+    (other / "state").write_text("cancelled")
+    assert job_status(read_job(run)).state == "cancelled"
+    os.utime(run / "holds" / "1.next", (1, 1))
+
+
+def test_the_fakes_answer_as_the_schedulers_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit codes of Slurm: of an unknown job among several 0, alone 1; of a controller that is down 1 after a while."""
+    machine = Machine("slurm", tmp_path, monkeypatch)
+    (machine.state / "jobs" / "7").mkdir()
+    (machine.state / "jobs" / "7" / "state").write_text("waiting")
+
+    def ends(*words: str) -> tuple[int, str, str]:
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout, done.stderr.strip()
+
+    assert ends("squeue", "--jobs=7,8") == (0, "7|PENDING|Priority\n", "")
+    assert ends("squeue", "--jobs=8") == (1, "", "slurm_load_jobs error: Invalid job id specified")
+    assert ends("sacct", "--jobs=8") == (1, "", "Slurm accounting storage is disabled")
+    machine.trouble("down")
+    machine.trouble("slow", "0.5")
+    assert ends("squeue", "--jobs=7")[0] == 1

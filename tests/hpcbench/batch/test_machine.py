@@ -1,0 +1,135 @@
+"""Facts of machines: each has its source and date, and a bad file is told in a line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hpcbench.batch.machine import MACHINES, find_machine, read_machine
+from hpcbench.batch.site import PROFILES, read_site
+from hpcbench.cli.main import main
+from staging.errors import InputError
+
+GOOD = """\
+title: ours
+cores: 8
+storage:
+  - {path: $TMPDIR, gb: 100}
+  - {path: $TMPDIR/fast, gb: 10, in_memory: true}
+sources:
+  - {url: "https://example.org", read: 2026-11-23, facts: [cores, storage.$TMPDIR, storage.$TMPDIR/fast]}
+"""
+DOCS = Path(__file__).parents[3] / "docs" / "running-on-a-supercomputer.md"
+
+
+@pytest.mark.parametrize("path", sorted(MACHINES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_fact_of_the_suite_has_a_page_and_a_date(path: Path) -> None:
+    machine = read_machine(path)
+    assert [name for name, _ in machine.facts()], "a machine has facts"
+    for name, _ in machine.facts():
+        source = machine.source_of(name)
+        assert source.url.startswith("https://")
+        assert re.fullmatch(r"20\d\d-\d\d-\d\d", source.read)
+
+
+def test_every_profile_of_a_machine_names_it_and_has_no_fact_twice() -> None:
+    named = {path.stem: path.read_text() for path in PROFILES.glob("*.yaml")}
+    alone = {name for name in named if name.startswith("generic") or name == "local"}
+    assert {name for name, text in named.items() if f"machine: {name}\n" in text} == named.keys() - alone
+    assert not [name for name, text in named.items() if "\nnode:" in text]
+    assert {path.stem for path in MACHINES.glob("*.yaml")} == named.keys() - alone
+
+
+def test_facts_that_the_pages_state() -> None:
+    perlmutter, polaris, summit = (find_machine(name, [MACHINES]) for name in ("perlmutter-gpu", "polaris", "summit"))
+    shm, scratch = perlmutter.storage_at("/dev/shm"), polaris.storage_at("/local/scratch/me")
+    assert shm is not None
+    assert (shm.gb, shm.in_memory, perlmutter.accelerator_memory_gib) == (128, True, 40)
+    assert scratch is not None
+    assert (scratch.gb, scratch.in_memory, polaris.accelerator_link_gb_s) == (3200, False, 100)
+    assert summit.storage_at("/mnt/bb/$USER") == summit.storage[0]
+    assert summit.storage_at("/mnt/bbb") is None
+
+
+def test_a_place_within_another_counts(tmp_path: Path) -> None:
+    path = tmp_path / "ours.yaml"
+    path.write_text(GOOD)
+    machine = read_machine(path)
+    found = {place: machine.storage_at(place) for place in ("$TMPDIR", "$TMPDIR/x", "$TMPDIR/fast/x", "/tmp")}
+    assert {place: each and each.gb for place, each in found.items()} == {
+        "$TMPDIR": 100, "$TMPDIR/x": 100, "$TMPDIR/fast/x": 10, "/tmp": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (GOOD + "memory_gib: 5\n", "'memory_gib' has no source; add it to the facts of one"),
+        (GOOD.replace("[cores,", "[cores, charge,"), "a source has 'charge', which is no fact here"),
+        (GOOD.replace("[cores,", "[cores, cores,"), "two sources have 'cores'"),
+        (GOOD.replace("2026-11-23", "lately"), r"read \('lately'\) of https://example.org must be a date"),
+        (GOOD.replace("https:", "ftp:"), "must be an address that begins with https://"),
+        (GOOD.replace("gb: 100", "gb: -1"), r"storage\[0\].gb \(-1.0\) must be"),
+        (GOOD.replace("path: $TMPDIR, ", ""), r"storage\[0\].lacks 'path'"),
+        (GOOD.replace("gb: 100", "tb: 1"), r"storage\[0\].unknown key 'tb'"),
+        (GOOD.replace("cores: 8", "cores: many"), r"cores \(many\) must be a whole number or null"),
+        ("title: x\nstorage: 3\n", r"storage \(3\) must be a list of groups of keys"),
+        ("cores: 3\n", "lacks 'title'"),
+    ],
+)
+def test_a_bad_file_is_told_in_a_line(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "ours.yaml").write_text(text)
+    with pytest.raises(InputError, match=words) as caught:
+        read_machine(tmp_path / "ours.yaml")
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_null_or_left_out_is_unknown(tmp_path: Path) -> None:
+    (tmp_path / "ours.yaml").write_text("title: ours\ncores: null\n")
+    assert not list(read_machine(tmp_path / "ours.yaml").facts())
+
+
+PROFILE = "title: mine\nscheduler: slurm\nlauncher: srun\nmachine: ours\n"
+
+
+def test_a_machine_of_ones_own_lies_beside_the_profiles(tmp_path: Path) -> None:
+    environ = {"HPCBENCH_SITES": str(tmp_path)}
+    (tmp_path / "mine.yaml").write_text(PROFILE)
+    with pytest.raises(
+        InputError, match=rf"unknown machine 'ours'; .* Your own would be {tmp_path}/machines/ours.yaml"
+    ):
+        read_site(tmp_path / "mine.yaml", environ)
+    (tmp_path / "machines").mkdir()
+    (tmp_path / "machines" / "ours.yaml").write_text(GOOD)
+    site = read_site(tmp_path / "mine.yaml", environ)
+    assert (site.node.cores, site.node.gpus, site.machine and site.machine.name) == (8, 0, "ours")
+    (tmp_path / "mine.yaml").write_text(PROFILE + "node: {cores: 3}\n")
+    with pytest.raises(InputError, match="has machine and node; leave out node"):
+        read_site(tmp_path / "mine.yaml", environ)
+
+
+def test_the_files_of_the_page_can_be_read(tmp_path: Path) -> None:
+    profile, machine = re.findall(r"```yaml\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    (tmp_path / "machines").mkdir()
+    (tmp_path / "cluster.yaml").write_text(profile)
+    (tmp_path / "machines" / "ours.yaml").write_text(machine)
+    site = read_site(tmp_path / "cluster.yaml", {"HPCBENCH_SITES": str(tmp_path)})
+    assert site.machine is not None
+    assert site.machine.storage_at(site.local_path) == site.machine.storage[0]
+
+
+def test_the_facts_are_shown_with_their_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And what is shown is a profile still, to copy and change."""
+    assert main(["sites", "perlmutter-gpu"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"^# its memory +40 GiB +\[1\]$", shown, re.MULTILINE)
+    assert re.search(r"^# storage /dev/shm +128 GB, memory of the node +\[3\]$", shown, re.MULTILINE)
+    assert re.search(r"^# network of a node +unknown$", shown, re.MULTILINE)
+    assert "# [3] https://docs.nersc.gov/performance/io/dev-shm/, read 2026-11-23\n" in shown
+    (tmp_path / "copy.yaml").write_text(shown)
+    monkeypatch.setenv("HPCBENCH_SITES", str(tmp_path))
+    assert read_site(tmp_path / "copy.yaml").node.gpus == 4

@@ -1,0 +1,79 @@
+"""What a run has used, from the marks of its scripts, its scheduler's accounting and its training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcbench.batch import node_hours
+from hpcbench.batch.holds import Hold, stem, write_hold
+from hpcbench.batch.node_hours import total_words, used
+from hpcbench.batch.scheduler import Reply
+from hpcbench.batch.schedulers import SCHEDULERS
+from hpcbench.results.attempts import Attempt, Attempts
+
+HOUR = 3600.0
+BEGAN = 1.7e9
+
+
+def begun(folder: Path, number: int, hours: float, ended: float | None) -> None:
+    """An attempt on two nodes that began, and perhaps ended, so many hours after the first one."""
+    write_hold(folder, Hold("17", number, "slurm", "", 2, 0, "node1", BEGAN + hours * HOUR), number)
+    if ended is not None:
+        stem(folder, number).with_suffix(".end").write_text(f"{BEGAN + ended * HOUR:.0f} 138\n")
+
+
+@pytest.fixture
+def accounts(monkeypatch: pytest.MonkeyPatch) -> list[Reply]:
+    """What the accounting answers."""
+    answers = [Reply(1, "", "Slurm accounting storage is disabled")]
+    monkeypatch.setattr(node_hours, "ask", lambda command: answers[-1])
+    return answers
+
+
+def test_attempts_that_ended_are_known_and_killed_ones_as_far_as_anybody_knows(
+    accounts: list[Reply], tmp_path: Path
+) -> None:
+    assert used(tmp_path).words == "-"
+    begun(tmp_path, 1, 0.0, 1.0)
+    assert (used(tmp_path).total, used(tmp_path).at_least) == (2.0, False)
+    begun(tmp_path, 2, 3.0, None)
+    assert used(tmp_path).words == "at least 2.00"
+    assert used(tmp_path).attempts[1].node_hours is None
+    Attempts([Attempt(BEGAN + 3.1 * HOUR, BEGAN + 3.5 * HOUR, 0, 9)]).write(tmp_path)
+    assert used(tmp_path).words == "at least 3.00"
+    accounts.append(Reply(0, "2023-11-14T22:13:20|3600\nUnknown|0\n"))
+    begun(tmp_path, 3, 4.0, 4.5)
+    assert used(tmp_path).attempts[1].at_least, "the accounting has another start of the job"
+    assert used(tmp_path).total == 4.0
+
+
+def test_an_attempt_that_runs_lasts_until_this_moment(accounts: list[Reply], tmp_path: Path) -> None:
+    begun(tmp_path, 1, 0.0, None)
+    hours = used(tmp_path, running=True)
+    assert hours.total is not None
+    assert hours.total > 2.0
+    assert not hours.at_least
+
+
+def test_unknown_is_said_and_no_zero(accounts: list[Reply], tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in "abc"]
+    begun(folders[0], 1, 0.0, None)
+    assert used(folders[0]).words == "unknown"
+    begun(folders[1], 1, 0.0, 2.0)
+    assert total_words(folders) == "node-hours used: at least 4.00 (1 run unknown), in 2 attempts of 2 runs"
+    assert total_words(folders[2:]) == ""
+
+
+ELAPSED = {
+    "pbs": '{"Jobs": {"17.server": {"resources_used": {"walltime": "01:02:03"}}}}',
+    "lsf": "3723 second(s)\n",
+    "flux": "3723.0\n",
+}
+
+
+@pytest.mark.parametrize("name", ELAPSED)
+def test_how_long_a_job_lasted_by_its_scheduler(name: str) -> None:
+    assert SCHEDULERS[name].elapsed_s("17", lambda command: Reply(0, ELAPSED[name])) == [(None, 3723.0)]
+    assert SCHEDULERS[name].elapsed_s("17", lambda command: Reply(1, "", "unknown job")) == []

@@ -1,0 +1,100 @@
+"""Slurm warns a job of its time limit, twice: each time it stops in time and comes back, and then reaches its target.
+
+Time limits are whole minutes, and the controller looks at them twice a minute. So the limit of a job that trains is
+lowered, as an administrator may do; the test of full length meets limits that the job was submitted with.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hpcbench.results.run_folder import RunFolder
+from tests.slurm.daemons import Slurm
+from tests.slurm.jobs import attempt_trains, ended, job_id, log, staged_files, submit, wait_until
+
+pytestmark = [
+    pytest.mark.slurm, pytest.mark.slow, pytest.mark.mpi, pytest.mark.usefixtures("mpiexec", "sites"),
+]  # fmt: skip
+
+WARN_S = 120
+TARGETS = {"cosmoflow": ("0.000001", "1.0"), "deepcam": ("0.999999", "0.01")}
+"""One that no run reaches, and one that every evaluation meets."""
+STOPPED = "hpcbench: aborted: signal SIGUSR1"
+
+
+def write_target(path: Path, target: str) -> None:
+    """The user's settings, which each attempt of the job reads."""
+    part = path.with_suffix(".part")
+    part.write_text(yaml.safe_dump({"train": {"target": float(target), "max_epochs": 100_000}}))
+    part.replace(path)
+
+
+def set_limit(slurm: Slurm, number: str, minutes: int) -> None:
+    """Change the time limit of a job."""
+    done = slurm.run("scontrol", "update", f"JobId={number}", f"TimeLimit={minutes}")
+    assert done.returncode == 0, done.stderr
+
+
+def elapsed_s(slurm: Slurm, number: str) -> int:
+    """Seconds since this attempt began, as Slurm counts them."""
+    shown = slurm.run("squeue", "--noheader", "--format=%M", f"--jobs={number}").stdout.strip()
+    return sum(int(part) * 60**place for place, part in enumerate(reversed(shown.split(":"))))
+
+
+def is_whole(slurm: Slurm, run: Path, local: Path, ranks: int, hits: int) -> None:
+    """A run that was warned so often, and then reached its target, as its folder, its log and Slurm say."""
+    assert " done" in ended(slurm, run), log(run)
+    summary = RunFolder.open(run).read_summary()
+    assert (summary.status, summary.cause, summary.world_size) == ("success", "target", ranks), log(run)
+    assert summary.resumed == hits
+    assert log(run).count(STOPPED) == hits
+    assert log(run).count("hpcbench: the run was stopped by SIGUSR1; continued") == hits
+    assert f"attempt {hits + 1}," in log(run)
+    assert f"attempt {hits + 2}," not in log(run)
+    assert "DUE TO TIME LIMIT" not in log(run)
+    assert staged_files(local) == []
+
+
+@pytest.mark.parametrize(
+    ("application", "nodes", "ranks"),
+    [("cosmoflow", 2, 2), pytest.param("deepcam", 4, 2, marks=pytest.mark.long)],
+)
+def test_a_job_that_slurm_warns_twice_reaches_its_target(
+    slurm: Slurm, datasets: Path, tmp_path: Path, application: str, nodes: int, ranks: int
+) -> None:
+    run, settings = tmp_path / "runs" / "job", tmp_path / "settings.yaml"
+    never, now = TARGETS[application]
+    write_target(settings, never)
+    more = ["--staging.path", "exchange", "--config", settings, "--train.baselines", "false"]
+    more += ["--time", "01:00:00", "--warn-s", WARN_S, "--ranks-per-node", ranks, "--cores-per-rank", 1]
+    done = submit(slurm, application, datasets, run, *more, site="four-nodes", nodes=nodes)
+    assert done.returncode == 0, done.stderr
+    number = job_id(run)
+    for hit in (1, 2):
+        attempt_trains(run, hit)
+        # Slurm warns up to 30 s early, and so at its next look; the job has at least 75 s to stop.
+        set_limit(slurm, number, math.ceil((elapsed_s(slurm, number) + 75) / 60))
+        wait_until(lambda hit=hit: log(run).count(STOPPED) == hit, run)  # type: ignore[misc]
+        set_limit(slurm, number, 60)
+        if hit == 2:
+            write_target(settings, now)
+    is_whole(slurm, run, tmp_path / "local", nodes * ranks, 2)
+
+
+@pytest.mark.long
+def test_a_job_over_the_limit_that_it_was_submitted_with(slurm: Slurm, datasets: Path, tmp_path: Path) -> None:
+    """Two nodes with two ranks each; Slurm's warning comes one to two minutes before the end of three."""
+    run, settings = tmp_path / "runs" / "job", tmp_path / "settings.yaml"
+    never, now = TARGETS["cosmoflow"]
+    write_target(settings, never)
+    more = ["--staging.path", "exchange", "--config", settings, "--train.baselines", "false"]
+    more += ["--time", "00:03:00", "--warn-s", 60, "--ranks-per-node", 2, "--cores-per-rank", 1]
+    done = submit(slurm, "cosmoflow", datasets, run, *more, site="four-nodes", nodes=2)
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: log(run).count(STOPPED) == 2, run, 600)
+    write_target(settings, now)
+    is_whole(slurm, run, tmp_path / "local", 4, 2)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from hpcbench.results.run_folder import CRASH
 from hpcbench.study.folder import StudyFolder
-from hpcbench.study.outcome import CRASH, read_outcome
+from hpcbench.study.run_status import read_run_status
 from staging.errors import InputError
 from staging.formats.regular import refuse_special
 
@@ -30,7 +31,7 @@ def collect(folder: StudyFolder, out: Path) -> int:
         if path.exists():
             refuse_special(path)
             shutil.copyfile(path, out / path.name)
-    done = [run for run in sorted(folder.runs.iterdir()) if read_outcome(run).final]
+    done = [run for run in sorted(folder.runs.iterdir()) if read_run_status(run).final]
     for run in done:
         target.run(run.name).mkdir(exist_ok=True)
         for name in KEPT:

@@ -4,73 +4,105 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hpcbench.application import find_application
+from hpcbench.batch.job import Job
+from hpcbench.batch.node_hours import total_words
+from hpcbench.batch.site import Site, find_site
 from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import RunConfig
 from hpcbench.exits import DONE, Aborted
+from hpcbench.results.units import counted
 from hpcbench.study.definition import Study, grow
 from hpcbench.study.estimate import Speed, calibrate, speed_of_runs
-from hpcbench.study.folder import StudyFolder, held
-from hpcbench.study.job import Job
-from hpcbench.study.launcher import Launcher, LocalLauncher
-from hpcbench.study.outcome import Outcome
-from hpcbench.study.page import write_study
-from hpcbench.study.plan import Outcomes, PlannedRun, Point, job, left, next_runs, possible_names
-from hpcbench.study.progress import Progress, say
+from hpcbench.study.folder import StudyFolder, held, nothing_began
+from hpcbench.study.job_runs import PackedJobs, scheduler_pauses_s
+from hpcbench.study.local_runs import Launcher, LocalLauncher, LocalRuns
+from hpcbench.study.packing import packed_job, packing_of, unbound
+from hpcbench.study.places import Devices, Place, find_devices, local_places
+from hpcbench.study.plan import (
+    PlannedRun,
+    Point,
+    largest_round,
+    left,
+    next_runs,
+    possible_names,
+    processes_per_run,
+    study_run,
+)
+from hpcbench.study.progress import WORDS, Progress, say
 from hpcbench.study.request import beside_the_recipe
-from hpcbench.study.runner import Runner
+from hpcbench.study.run_status import RunStatus, Statuses, counted_by_status
+from hpcbench.study.runner import ExecutionOptions, Executor, StudyRunner
+from hpcbench.study.study_jobs import cancel_jobs, job_folders, study_statuses
+from hpcbench.study.study_run import StudyRun
 from hpcbench.study.table import counts, plan_table, size
 from staging.errors import InputError
 
 
-@dataclass(frozen=True)
-class Ways:
-    """How a study is run; nothing of it changes a result."""
-
-    at_once: int
-    threads: int
-    """Of each run."""
-    keep: bool = False
-    """Keep checkpoints and per-step tables of runs that are done."""
-    retry: bool = False
-    """Run again what crashed."""
-    estimate: bool = True
-    """Say how long it takes, from a short run where none is done."""
-
-
-def run_study(study: Study, path: Path, ways: Ways, *, dry_run: bool = False) -> int:
-    """Run what is missing of the study in the folder ``path`` and write its pages; ``dry_run`` only shows the plan.
+def run_study(study: Study, path: Path, options: ExecutionOptions, *, dry_run: bool = False) -> int:
+    """Make what is missing of the study in the folder ``path``, here or as jobs; ``dry_run`` only shows the plan.
 
     Returns the exit code. Raises ``InputError`` for a folder of another study or one in use, ``Aborted`` for a signal.
     """
     folder = StudyFolder(path)
     if dry_run:
         study = merged(study, folder)
-        show_plan(study, folder, ways, LocalLauncher(), check_data(study))
+        executor = executor_of(study, folder, options, None)
+        show_plan(study, folder, read_statuses(study, folder), options, executor, check_data(study))
         return DONE
     with held(folder) as lock:
         study = merged(study, folder)
         samples = check_data(study)
+        executor = executor_of(study, folder, options, lock)
+        is_new = folder.read() is None
         folder.write(study.as_dict())
-        show_plan(study, folder, ways, LocalLauncher(lock), samples)
+        statuses = read_statuses(study, folder)
+        show_plan(study, folder, statuses, options, executor, samples)
         try:
-            make_runs(study, folder, ways, LocalLauncher(lock))
+            statuses = make_runs(study, folder, options, executor, statuses)
         except (InputError, Aborted):
+            if is_new and nothing_began(folder):
+                folder.definition.unlink()
+                raise
             with contextlib.suppress(InputError):  # why it ended is more than why there is no page
                 report(folder)
             raise
-        report(folder)
+        conclude(study, folder, statuses)
     return DONE
+
+
+def resume_study(path: Path, options: ExecutionOptions, *, dry_run: bool = False) -> int:
+    """Make what is missing of the study that the folder holds, and again what failed; see ``run_study``."""
+    return run_study(read_study(StudyFolder(path)), path, options, dry_run=dry_run)
 
 
 def merged(study: Study, folder: StudyFolder) -> Study:
     """The study together with what the folder has of it. Raises ``InputError`` where that is another."""
     before = folder.read()
     return study if before is None else grow(Study.from_dict(before, folder.definition), study, folder.path)
+
+
+def executor_of(study: Study, folder: StudyFolder, options: ExecutionOptions, lock: int | None) -> Executor:
+    """What makes the runs. Raises ``InputError`` where they do not fit this machine, or a node of the site."""
+    site = find_site(study.site)
+    if site.scheduler != "local":
+        packing = packing_of(study, site)
+
+        def make(runs: Sequence[StudyRun], path: Path) -> Job:
+            return packed_job(study, site, packing, runs, path, options.keep)
+
+        return PackedJobs(
+            folder=folder, site=unbound(site), pauses_s=scheduler_pauses_s(len(possible_names(study))), make=make,
+            runs_per_job=packing.runs_per_job,
+        )  # fmt: skip
+    on_cpu = shared_config(study).parallel.accelerator == "cpu"
+    devices = Devices() if on_cpu else find_devices()
+    places = local_places(options.at_once, processes_per_run(study), devices, largest_round(study))
+    return LocalRuns(folder, LocalLauncher(lock), places)
 
 
 def check_data(study: Study) -> tuple[int, int]:
@@ -98,62 +130,139 @@ def shared_config(study: Study) -> RunConfig:
     return resolve(find_application(study.application), study.preset, None, beside_the_recipe(study.settings))
 
 
-def show_plan(study: Study, folder: StudyFolder, ways: Ways, launcher: Launcher, samples: tuple[int, int]) -> None:
-    """Print the matrix, and how long what is left of it takes."""
-    outcomes = read_outcomes(study, folder)
-    say(f"{size(study)}\n\n{plan_table(study, outcomes)}\n")
-    todo = sum(count for _, count in left(study, outcomes))
-    if todo and ways.estimate:
-        speed = speed_of_runs(outcomes, folder) or first_speed(study, launcher, ways, samples)
-        say(speed.words(todo, ways.at_once))
-    elif not todo:
+def show_plan(
+    study: Study, folder: StudyFolder, statuses: Statuses, options: ExecutionOptions, executor: Executor,
+    samples: tuple[int, int],
+) -> None:  # fmt: skip
+    """Print the matrix, and what is left of it takes: time here, jobs and node-hours on a site."""
+    say(f"{size(study)}\n\n{plan_table(study, statuses)}\n")
+    todo = sum(count for _, count in left(study, statuses))
+    if not todo:
         say("nothing is left to run")
+    elif isinstance(executor, PackedJobs):
+        say(cost(study, executor.site, statuses))
+    elif isinstance(executor, LocalRuns) and options.estimate:
+        places = executor.places
+        speed = speed_of_runs(statuses, folder) or first_speed(study, executor.launcher, places, samples)
+        say(speed.words(todo, len(places)))
 
 
-def first_speed(study: Study, launcher: Launcher, ways: Ways, samples: tuple[int, int]) -> Speed:
+def first_speed(study: Study, launcher: Launcher, places: Sequence[Place], samples: tuple[int, int]) -> Speed:
     """The speed of a short run of the study's first row."""
     say("measuring the speed with a short run")
-    first = job(study, PlannedRun(Point(study.batch_sizes[0], study.optimizers[0]), study.lr_search[0], 1))
+    first = study_run(study, PlannedRun(Point(study.batch_sizes[0], study.optimizers[0]), study.lr_search[0], 1))
     with tempfile.TemporaryDirectory() as temporary:
-        return calibrate(
-            first, launcher, Path(temporary), samples, ways.at_once, ways.threads, shared_config(study).train
-        )
+        return calibrate(first, launcher, Path(temporary), samples, places, shared_config(study).train)
 
 
-def make_runs(study: Study, folder: StudyFolder, ways: Ways, launcher: Launcher) -> Outcomes:
-    """Run everything that is missing, a line for each."""
-    outcomes = read_outcomes(study, folder)
-    done = sum(each.final and not (ways.retry and each.status == "crashed") for each in outcomes.values())
-    progress = Progress(done, ways.at_once)
-    runner = Runner(folder, launcher, ways.at_once, ways.threads, ways.keep, ways.retry)
+def cost(study: Study, site: Site, statuses: Statuses) -> str:
+    """The jobs of what is left, and their node-hours at most; of a search those of the runs that follow it, too."""
+    packing, planned = packing_of(study, site), next_runs(study, statuses)
+    total = sum(count for _, count in left(study, statuses))
+    waiting = sum(state.under_way for state in statuses.values())
+    now = sum(not statuses[run.name].under_way for run in planned)
+    later = total - len(planned)
+    jobs = -(-now // packing.runs_per_job) + -(-later // packing.runs_per_job)
+    one = packed_job(study, site, packing, [study_run(study, run) for run in planned[:1]], Path("jobs/0001"), False)
+    gpus = f" and {counted(packing.gpus, 'GPU')}" if packing.gpus else ""
+    share = f"{packing.side_by_side} side by side on a node, {counted(packing.cores, 'core')}{gpus} each"
+    return (
+        f"{site.title}: {counted(jobs, 'job')} of at most {counted(packing.runs_per_job, 'run')} ({share}), at most "
+        f"{jobs * one.node_hours:.3g} node-hours an attempt ({one.time_s / 3600:.3g} h each)"
+        + (f"; {counted(waiting, 'run')} under way" if waiting else "")
+    )
 
-    def finished(done: Job, outcome: Outcome, seconds: float) -> None:
-        progress.finished(done, outcome, seconds, sum(count for _, count in left(study, runner.outcomes)))
 
-    runner.finished = finished
-    return runner.run(possible_names(study), jobs_of(study))
+def make_runs(
+    study: Study, folder: StudyFolder, options: ExecutionOptions, executor: Executor, statuses: Statuses
+) -> dict[str, RunStatus]:
+    """Make everything that is missing, a line for each run that ends; the status of all then."""
+    places = len(executor.places) if isinstance(executor, LocalRuns) else None
+    ended = sum(state.final and not (options.retry and state.status == "failed") for state in statuses.values())
+    progress = Progress(ended, places or 0)
+
+    def finished(name: str, state: RunStatus, seconds: float | None) -> None:
+        progress.finished(name, state, seconds, sum(count for _, count in left(study, runner.statuses)))
+
+    most_jobs = executor.site.most_jobs if isinstance(executor, PackedJobs) else None
+    runner = StudyRunner(
+        folder, executor, runs_of(study), places or options.at_once or most_jobs, options.wait or places is not None,
+        options.retry, options.keep, finished,
+    )  # fmt: skip
+    return runner.run(statuses)
 
 
-def jobs_of(study: Study) -> Callable[[Outcomes], list[Job]]:
+def runs_of(study: Study) -> Callable[[Statuses], list[StudyRun]]:
     """What is to be run next, as the runner asks for it."""
-    return lambda outcomes: [job(study, run) for run in next_runs(study, outcomes)]
+    return lambda statuses: [study_run(study, run) for run in next_runs(study, statuses)]
 
 
-def read_outcomes(study: Study, folder: StudyFolder) -> Outcomes:
-    """How all runs stand that the study could have."""
-    return {name: folder.outcome(name) for name in possible_names(study)}
+def read_statuses(study: Study, folder: StudyFolder) -> dict[str, RunStatus]:
+    """The status of all runs that the study could have."""
+    return study_statuses(folder, possible_names(study))
+
+
+def conclude(study: Study, folder: StudyFolder, statuses: Statuses) -> None:
+    """The page, or where the jobs are."""
+    if not any(state.under_way for state in statuses.values()):
+        report(folder)
+        if any(count for _, count in left(study, statuses)):
+            say(f"continue: hpcbench study resume {folder.path}")
+        return
+    say(f"\n{status_line(study, statuses)}\nstatus: hpcbench study status {folder.path}\n"
+        f"tables and page, also before the end: hpcbench study report {folder.path}\n"
+        f"what is left, when they have ended: hpcbench study resume {folder.path}")  # fmt: skip
+
+
+def status(study: Study, folder: StudyFolder) -> str:
+    """The plan with what is done of it, and why runs failed, were interrupted or are unknown."""
+    statuses = read_statuses(study, folder)
+    told = reasons(statuses)
+    again = [f"continue: hpcbench study resume {folder.path}"] if told else []
+    at_work = [each.job.folder for each in statuses.values() if each.status == "running" and each.job is not None]
+    hours = total_words(job_folders(folder), at_work, "job")
+    plan = [size(study), "", plan_table(study, statuses), "", status_line(study, statuses)]
+    return "\n".join([*plan, *([hours] if hours else []), *told, *again])
+
+
+def reasons(statuses: Statuses) -> list[str]:
+    """Why runs failed, were interrupted or are unknown; what is the same for the runs of a job stands in a line."""
+    found: Counter[tuple[str, str, str]] = Counter()
+    for name, state in statuses.items():
+        if state.reason and state.status in ("failed", "interrupted", "unknown", "absent"):
+            own = state.job is None or state.status == "failed"
+            title = name if own or state.job is None else f"jobs/{state.job.folder.name}"
+            found[title, WORDS.get(state.status, state.status), state.reason] += 1
+    return [
+        f"{title}: {word}: {reason}" if title in statuses else f"{title}: {counted(count, 'run')} {word}: {reason}"
+        for (title, word, reason), count in found.items()
+    ]
+
+
+def status_line(study: Study, statuses: Statuses) -> str:
+    """How many runs have which status; ``left`` have neither ended nor are they under way."""
+    found = counted_by_status(list(statuses.values()))
+    found["left"] = sum(count for _, count in left(study, statuses)) - sum(each.under_way for each in statuses.values())
+    return "runs: " + ", ".join(f"{count} {name}" for name, count in found.items())
+
+
+def cancel_study(folder: StudyFolder) -> int:
+    """Cancel every job of the study that waits or runs; the exit code."""
+    return cancel_jobs(folder, read_statuses(read_study(folder), folder))
 
 
 def report(folder: StudyFolder) -> None:
     """Write tables, plots and page from the run folders, and say where they are."""
+    from hpcbench.study.page import write_study
+
     study = read_study(folder)
-    outcomes = read_outcomes(study, folder)
-    text = write_study(study, folder, outcomes)
-    done = counts(study, outcomes)
+    statuses = read_statuses(study, folder)
+    text = write_study(study, folder, statuses)
+    done = counts(study, statuses)
     ends = ", ".join(f"{count} {name}" for name, count in done.items() if count or name == "left")
     say(f"\n{text}\n\nruns: {ends}\npage: {folder.page}")
-    if done["crashed"]:
-        say(f"{done['crashed']} crashed: see {folder.logs}; the same command with --retry runs them again")
+    if done["failed"]:
+        say(f"{done['failed']} failed: see {folder.logs}; again: hpcbench study resume {folder.path}")
 
 
 def read_study(folder: StudyFolder) -> Study:

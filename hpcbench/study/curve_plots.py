@@ -67,7 +67,7 @@ def quality(study: Study, rows: Sequence[Row], curves: Mapping[str, Run]) -> Fig
 @style.styled
 def search(study: Study, rows: Sequence[Row]) -> Figure | None:
     """What the searches saw: the best quality against the multiple of the rule's rate."""
-    searched = [row for row in rows if any(outcome.final for _, outcome in row.search)]
+    searched = [row for row in rows if any(state.final for _, state in row.search)]
     if not searched:
         return None
     labels = list(series(searched))
@@ -102,14 +102,14 @@ def search(study: Study, rows: Sequence[Row]) -> Figure | None:
 def draw_search(axes: Axes, row: Row, color: str, alpha: float) -> None:
     """Epochs to target against the multiples that a row tried."""
     reached = [
-        (run.multiplier, float(outcome.summary.epochs_to_target or 0))
-        for run, outcome in row.search
-        if outcome.status == "reached" and outcome.summary is not None
+        (run.multiplier, float(state.summary.epochs_to_target or 0))
+        for run, state in row.search
+        if state.status == "reached" and state.summary is not None
     ]
     if reached:
         axes.plot(*zip(*reached, strict=True), "o-", color=color, alpha=alpha, markersize=4, linewidth=1.2)
-    for run, outcome in row.search:
-        if outcome.final and outcome.status != "reached":
+    for run, state in row.search:
+        if state.final and state.status != "reached":
             axes.plot(run.multiplier, 1.0, "x", color=color, alpha=alpha, markersize=6, clip_on=False,
                       transform=axes.get_xaxis_transform())  # fmt: skip
     for multiplier, value in reached:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from hpcbench.batch.job_request import JobRequest
 from hpcbench.study.rates import Rate
 from staging.errors import DataError, InputError
 
@@ -63,6 +64,16 @@ class Study:
     """Part of its ranks' speeds that they keep together."""
     commands: tuple[str, ...] = ()
     """The commands that made it, as they were given."""
+    site: str = "local"
+    """Name of a profile, or its file, of the site whose jobs make the runs that are left."""
+    request: Mapping[str, Any] = field(default_factory=dict)
+    """What these jobs ask for: the fields of ``JobRequest`` that are not the default."""
+    runs_per_job: int | None = None
+    """Runs that a job packs; unset takes as many as fit side by side on a node."""
+
+    def job_request(self) -> JobRequest:
+        """What a job asks for, beside nodes, ranks, cores and accelerators."""
+        return job_request(self.request)
 
     def as_dict(self) -> dict[str, Any]:
         """The definition as JSON has it."""
@@ -82,6 +93,25 @@ class Study:
             return cls(**known)
         except (KeyError, TypeError, AttributeError) as error:
             raise DataError(path, f"is damaged ({error})", "restore it or give another folder") from None
+
+
+def asked_for(request: JobRequest) -> dict[str, Any]:
+    """The fields of a request that are not the default, as a definition holds them; size and ranks apart."""
+    plain = JobRequest()
+    return {
+        each.name: getattr(request, each.name)
+        for each in fields(JobRequest)
+        if each.name not in ("nodes", "ranks_per_node") and getattr(request, each.name) != getattr(plain, each.name)
+    }
+
+
+def job_request(asked: Mapping[str, Any]) -> JobRequest:
+    """The request that a definition holds; fields that are unknown are those of another version."""
+    known = {each.name for each in fields(JobRequest)}
+    values = {name: value for name, value in asked.items() if name in known}
+    if "modules" in values:
+        values["modules"] = tuple(values["modules"])
+    return JobRequest(**values)
 
 
 def grow(old: Study, new: Study, folder: Path) -> Study:

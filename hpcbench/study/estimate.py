@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import signal
 import statistics
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbench.config.schema import TrainConfig
-from hpcbench.results.records import read_run
+from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.units import duration
 from hpcbench.study.folder import StudyFolder
-from hpcbench.study.job import Job
-from hpcbench.study.launcher import Launcher
-from hpcbench.study.outcome import Outcome
-from hpcbench.study.runner import POLL_S, Signals, crash_reason
+from hpcbench.study.local_runs import POLL_S, Launcher, crash_reason
+from hpcbench.study.places import Place
+from hpcbench.study.run_status import RunStatus
+from hpcbench.study.signals import Signals
+from hpcbench.study.study_run import StudyRun
 from staging.errors import InputError
 
 CALIBRATION_BATCHES = 16
@@ -46,14 +48,14 @@ class Speed:
         return f"about {duration(self.total_s(runs, at_once))} for {runs} runs, {at_once} at once: {how}, {self.source}"
 
 
-def speed_of_runs(outcomes: Mapping[str, Outcome], folder: StudyFolder) -> Speed | None:
+def speed_of_runs(statuses: Mapping[str, RunStatus], folder: StudyFolder) -> Speed | None:
     """From runs that are done; ``None`` where there are none."""
     epoch, start, epochs = [], [], []
-    for name, outcome in outcomes.items():
-        summary = outcome.summary
-        if outcome.status not in ("reached", "missed") or summary is None or not summary.epochs or summary.resumed:
+    for name, state in statuses.items():
+        summary = state.summary
+        if state.status not in ("reached", "missed") or summary is None or not summary.epochs or summary.resumed:
             continue
-        table = read_run(folder.run(name)).epochs
+        table = RunFolder(folder.run(name)).read_epochs()
         per_epoch = float((table["train_s"] + table["eval_s"]).sum()) / summary.epochs
         epoch.append(per_epoch)
         start.append(max(0.0, summary.wall_s - summary.epochs * per_epoch))
@@ -65,25 +67,32 @@ def speed_of_runs(outcomes: Mapping[str, Outcome], folder: StudyFolder) -> Speed
 
 
 def calibrate(
-    job: Job, launcher: Launcher, folder: Path, samples: tuple[int, int], at_once: int, threads: int, train: TrainConfig
+    run: StudyRun,
+    launcher: Launcher,
+    folder: Path,
+    samples: tuple[int, int],
+    places: Sequence[Place],
+    train: TrainConfig,
 ) -> Speed:
-    """Measure: as many short runs of ``job`` side by side as the study will have, two epochs on a few samples.
+    """Measure: a short run of ``run`` in each of the ``places``, all side by side, two epochs on a few samples.
 
     ``samples`` are those of the training and validation sets, ``train`` the settings of the study's runs. Raises
     ``InputError`` with the reason where it fails, since the study's runs would, too.
     """
-    local = int(job.settings["train.local_batch_size"])
+    local = int(run.settings["train.local_batch_size"])
     few = [min(count, max(64, CALIBRATION_BATCHES * local)) for count in samples]
     settings = {
-        **job.settings, "train.max_epochs": "2", "train.target": "null", "data.train_samples": str(few[0]),
+        "train.max_epochs": "2", "train.target": "null", "data.train_samples": str(few[0]),
         "data.validation_samples": str(few[1]), "train.checkpoint_every": "0", EVALUATIONS: "1", **ONE_RANK,
     }  # fmt: skip
-    short = Job("calibration", job.application, job.preset, settings)
-    runs = [folder / f"run{number}" for number in range(at_once)]
-    for run, code in zip(runs, run_side_by_side(short, launcher, runs, threads), strict=True):
+    short = run.but_with("calibration", settings)
+    folders = [folder / f"run{number}" for number in range(len(places))]
+    for path, code in zip(folders, run_side_by_side(short, launcher, folders, places), strict=True):
         if code:
-            raise InputError(f"a first short run failed ({crash_reason(code, run.with_suffix('.txt'))})")
-    tables = [read_run(run) for run in runs]
+            raise InputError(f"a first short run failed ({crash_reason(code, path.with_suffix('.txt'))})")
+    from hpcbench.results.records import read_run
+
+    tables = [read_run(path) for path in folders]
     epochs = [table.epochs.iloc[-1] for table in tables]
     per_epoch = [
         float(row["train_s"]) * samples[0] / few[0]
@@ -96,15 +105,18 @@ def calibrate(
     )
 
 
-def run_side_by_side(job: Job, launcher: Launcher, runs: Iterable[Path], threads: int) -> list[int]:
-    """Run ``job`` in each of the folders at the same time; their exit codes."""
+def run_side_by_side(run: StudyRun, launcher: Launcher, folders: Iterable[Path], places: Sequence[Place]) -> list[int]:
+    """Make ``run`` in each of the folders and places at the same time; their exit codes."""
     with Signals() as signals:
-        processes = [launcher.start(job.arguments(run, threads), run.with_suffix(".txt")) for run in runs]
+        processes = [
+            launcher.start(run.arguments(path, place.threads), path.with_suffix(".txt"), place)
+            for path, place in zip(folders, places, strict=True)
+        ]
         try:
             while any(process.poll() is None for process in processes):
                 signals.check()
                 time.sleep(POLL_S)
         finally:
             for process in processes:
-                process.stop(at_once=True)
+                process.stop(signal.SIGKILL)
     return [process.poll() or 0 for process in processes]

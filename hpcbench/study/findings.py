@@ -16,7 +16,7 @@ def findings(rows: Sequence[Row]) -> list[str]:
     found = []
     for label, members in series(rows).items():
         found += growth(label, [row for row in members if row.all_reached])
-        if missed := [row for row in members if row.choice.failed or row.count("missed", "diverged", "crashed")]:
+        if missed := [row for row in members if row.choice.failed or row.count("missed", "diverged", "failed")]:
             where = ", ".join(f"{row.point.batch:,} ({reached_words(row)})" for row in missed)
             found.append(f"{label}: not every run reached the target at batch {where}.")
     return found + best_at_largest(rows)

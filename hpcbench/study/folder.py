@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hpcbench.results.run_folder import write_atomic
-from hpcbench.study.outcome import CRASH, Outcome, read_outcome
+from hpcbench.results.run_folder import CRASH, write_atomic
+from hpcbench.study.run_status import RunStatus, read_run_status
 from staging.errors import DataError, InputError
 from staging.formats.regular import read_text
 
@@ -22,23 +22,24 @@ LARGE = ("steps.csv", "report.html", "scores.npz", "examples.npz", ".reserve")
 
 
 class StudyFolder:
-    """``study.json``, ``runs/<name>/``, ``logs/<name>.txt`` below ``path``, and what is made of them."""
+    """``study.json``, ``runs/<name>/``, ``logs/<name>.txt`` and, of jobs that pack runs, ``jobs/<number>/``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.definition = path / "study.json"
         self.runs = path / "runs"
         self.logs = path / "logs"
+        self.jobs = path / "jobs"
         self.results = path / "results.csv"
         self.table = path / "table.txt"
         self.page = path / "study.html"
 
     def run(self, name: str) -> Path:
-        """The run folder of the job ``name``."""
+        """The folder of the run ``name``."""
         return self.runs / name
 
     def log(self, name: str) -> Path:
-        """What the job ``name`` printed."""
+        """What the run ``name`` printed."""
         return self.logs / f"{name}.txt"
 
     def read(self) -> dict[str, Any] | None:
@@ -57,12 +58,12 @@ class StudyFolder:
         """Write the definition."""
         write_atomic(self.definition, json.dumps({"schema": SCHEMA, **definition}, indent=2) + "\n")
 
-    def outcome(self, name: str) -> Outcome:
-        """How the job ``name`` stands."""
-        return read_outcome(self.run(name))
+    def status(self, name: str) -> RunStatus:
+        """The status of the run ``name``, by its folder alone."""
+        return read_run_status(self.run(name))
 
     def clear(self, name: str) -> None:
-        """Remove what the job ``name`` left, for a new start."""
+        """Remove what the run ``name`` left, for a new start."""
         if self.run(name).exists():
             shutil.rmtree(self.run(name))
 
@@ -73,8 +74,10 @@ class StudyFolder:
         return whole and any(path.with_suffix(".json").exists() for path in (run / "checkpoints").glob("epoch-*.pt"))
 
     def forgive(self, name: str) -> None:
-        """Forget that the run crashed."""
+        """Forget that the run failed: what it left is that of a run that was interrupted."""
         (self.run(name) / CRASH).unlink(missing_ok=True)
+        if self.status(name).status == "failed":
+            (self.run(name) / "summary.json").unlink(missing_ok=True)
 
     def tidy(self, name: str, keep: bool) -> None:
         """After a run its checkpoints and large files go, unless it is to ``keep`` them."""
@@ -83,8 +86,17 @@ class StudyFolder:
         shutil.rmtree(self.run(name) / "checkpoints", ignore_errors=True)
         for file in LARGE:
             (self.run(name) / file).unlink(missing_ok=True)
-        if read_outcome(self.run(name)).status != "crashed":
+        if read_run_status(self.run(name)).status != "failed":
             self.log(name).unlink(missing_ok=True)
+
+
+def nothing_began(folder: StudyFolder) -> bool:
+    """Whether no run has left anything, and no job; the empty folders of jobs that were refused go."""
+    paths = [path for parent in (folder.runs, folder.jobs) if parent.is_dir() for path in parent.iterdir()]
+    for path in paths:
+        if not any(path.iterdir()):
+            path.rmdir()
+    return not any(path.exists() for path in paths)
 
 
 @contextmanager

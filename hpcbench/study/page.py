@@ -21,8 +21,8 @@ from hpcbench.study.definition import Study
 from hpcbench.study.findings import findings
 from hpcbench.study.fit import LEAST_BATCHES, EpochFit, fit_epochs
 from hpcbench.study.folder import StudyFolder
-from hpcbench.study.outcome import Outcome
 from hpcbench.study.results import Row, read_curves, read_rows, results_frame, runs_needed
+from hpcbench.study.run_status import RunStatus
 from hpcbench.study.table import counts, failures, mean, notes, ratio, reached_words, results_table, short, size
 
 
@@ -34,17 +34,17 @@ class Machine:
     words: str
 
 
-def write_study(study: Study, folder: StudyFolder, outcomes: Mapping[str, Outcome]) -> str:
+def write_study(study: Study, folder: StudyFolder, statuses: Mapping[str, RunStatus]) -> str:
     """Write everything that a reader gets, from the run folders; returns the text of ``table.txt``."""
-    rows = read_rows(study, outcomes)
+    rows = read_rows(study, statuses)
     fits = fit_series(rows)
     drawn = figures(study, folder, rows, fits)
     for figure in drawn:
         style.save(figure.figure, folder.path / f"{figure.name}.png")
-    write_atomic(folder.results, results_frame(study, outcomes).to_csv(index=False))
+    write_atomic(folder.results, results_frame(study, statuses).to_csv(index=False))
     text = "\n".join([results_table(rows), "", *wrapped(notes(study, rows)), *fit_lines(rows, fits)])
     write_atomic(folder.table, text + "\n")
-    write_page(folder.page, study_page(study, outcomes, rows, fits, drawn))
+    write_page(folder.page, study_page(study, statuses, rows, fits, drawn))
     return text
 
 
@@ -93,7 +93,7 @@ def fit_cells(rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> list[dict[st
 
 def noise_scales(row: Row) -> list[float | None]:
     """The gradient noise scale of every run that is done; ``None`` where it was not measured, or not resolved."""
-    return [outcome.summary.noise_scale for _, outcome in row.runs if outcome.summary is not None]
+    return [state.summary.noise_scale for _, state in row.runs if state.summary is not None]
 
 
 def interval(value: float, bounds: tuple[float, float]) -> str:
@@ -121,10 +121,10 @@ def machine_of(study: Study, rows: Sequence[Row]) -> Machine | None:
         speed = study.samples_per_s_per_rank
         return Machine(speed, f"{units.significant(speed)} samples/s per rank{kept}")
     measured = [
-        outcome.summary.samples_per_s
+        state.summary.samples_per_s
         for row in rows
-        for _, outcome in row.runs
-        if outcome.summary is not None and outcome.summary.samples_per_s
+        for _, state in row.runs
+        if state.summary is not None and state.summary.samples_per_s
     ]
     if not measured:
         return None
@@ -133,12 +133,12 @@ def machine_of(study: Study, rows: Sequence[Row]) -> Machine | None:
 
 
 def study_page(
-    study: Study, outcomes: Mapping[str, Outcome], rows: Sequence[Row], fits: Mapping[str, EpochFit],
+    study: Study, statuses: Mapping[str, RunStatus], rows: Sequence[Row], fits: Mapping[str, EpochFit],
     drawn: Sequence[Figure],
 ) -> str:  # fmt: skip
     """The page as HTML text."""
-    first = next((outcome.summary for outcome in outcomes.values() if outcome.summary is not None), None)
-    done = counts(study, outcomes)
+    first = next((state.summary for state in statuses.values() if state.summary is not None), None)
+    done = counts(study, statuses)
     environment = Environment(
         loader=ChoiceLoader([PackageLoader("hpcbench.study"), PackageLoader("hpcbench.results")]), autoescape=True,
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
@@ -149,24 +149,24 @@ def study_page(
         study=study,
         title=first.title if first else "",
         date=first.started[:10] if first else "",
-        tiles=tiles(study, outcomes, rows, done),
+        tiles=tiles(study, statuses, rows, done),
         findings=findings(rows),
         rows=[row_cells(study, row) for row in rows],
         notes=notes(study, rows),
         fits=fit_cells(rows, fits),
         figures={figure.name: Drawn.of(figure) for figure in drawn},
         metric="" if first is None else metric_label(first.metric),
-        failures=failures(study, outcomes),
+        failures=failures(study, statuses),
         left=done["left"],
         size=size(study),
     )
 
 
 def tiles(
-    study: Study, outcomes: Mapping[str, Outcome], rows: Sequence[Row], done: Mapping[str, int]
+    study: Study, statuses: Mapping[str, RunStatus], rows: Sequence[Row], done: Mapping[str, int]
 ) -> list[dict[str, str]]:
     """The numbers at the top."""
-    summaries = [outcome.summary for outcome in outcomes.values() if outcome.summary is not None]
+    summaries = [state.summary for state in statuses.values() if state.summary is not None]
     made = sum(count for name, count in done.items() if name != "left")
     core_s = sum(s.wall_s * s.threads * s.world_size for s in summaries)
     first = summaries[0] if summaries else None
@@ -184,7 +184,7 @@ def tiles(
 
 def row_cells(study: Study, row: Row) -> dict[str, Any]:
     """A row of the page's table."""
-    best = [outcome.summary.best for _, outcome in row.runs if outcome.summary and outcome.summary.best is not None]
+    best = [state.summary.best for _, state in row.runs if state.summary and state.summary.best is not None]
     return {
         "color": plots.color(study, row), "batch": f"{row.point.batch:,}", "series": row.label,
         "rate": units.significant(row.rate), "chosen": row.rate_from + ("*" if row.at_edge else ""),

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hpcbench.parallel.mesh_shape import spatial_sizes
 from hpcbench.study.definition import Study
-from hpcbench.study.job import Job
-from hpcbench.study.outcome import Outcome
+from hpcbench.study.run_status import RunStatus, Statuses
+from hpcbench.study.study_run import StudyRun
 from staging.errors import InputError
 
-Outcomes = Mapping[str, Outcome]
 SEARCH_SEED = 0
 """Of the runs that choose a rate; the study's own are 1, 2, ..."""
 
@@ -89,7 +87,7 @@ def search_runs(study: Study, point: Point) -> list[PlannedRun]:
     return [PlannedRun(point, multiplier, SEARCH_SEED) for multiplier in study.lr_search]
 
 
-def choice(study: Study, point: Point, outcomes: Outcomes) -> Choice:
+def choice(study: Study, point: Point, statuses: Statuses) -> Choice:
     """The rate of a point: by epochs to target, then by quality, among its search runs."""
     lending = lender(point)
     if lending.source:
@@ -97,37 +95,37 @@ def choice(study: Study, point: Point, outcomes: Outcomes) -> Choice:
     runs = search_runs(study, lending)
     if not runs:
         return Choice(study.lr_search[0])
-    found = {run.multiplier: outcomes.get(run.name, Outcome("absent")) for run in runs}
-    if not all(outcome.final for outcome in found.values()):
+    found = {run.multiplier: statuses.get(run.name, RunStatus("absent")) for run in runs}
+    if not all(state.final for state in found.values()):
         return Choice(None)
-    of_use = {multiplier: outcome for multiplier, outcome in found.items() if outcome.status in ("reached", "missed")}
+    of_use = {multiplier: state for multiplier, state in found.items() if state.status in ("reached", "missed")}
     if not of_use:
         return Choice(None, failed=True)
     return Choice(min(of_use, key=lambda multiplier: (*merit(of_use[multiplier]), abs(math.log(multiplier)))))
 
 
-def merit(outcome: Outcome) -> tuple[float, float]:
+def merit(state: RunStatus) -> tuple[float, float]:
     """What a run is judged by, less being better: epochs to its target (infinite where missed), then quality."""
-    summary = outcome.summary
+    summary = state.summary
     assert summary is not None, "a run that reached or missed its target left its summary"
     epochs = summary.epochs_to_target
     best = math.inf if summary.best is None else summary.best if summary.better == "lower" else -summary.best
     return (math.inf if epochs is None else float(epochs), best)
 
 
-def seed_runs(study: Study, point: Point, outcomes: Outcomes) -> list[PlannedRun]:
+def seed_runs(study: Study, point: Point, statuses: Statuses) -> list[PlannedRun]:
     """The runs that count, one for each seed; none while the rate is not chosen."""
-    multiplier = choice(study, point, outcomes).multiplier
+    multiplier = choice(study, point, statuses).multiplier
     if multiplier is None:
         return []
     return [PlannedRun(point, multiplier, seed) for seed in range(1, study.seeds + 1)]
 
 
-def all_runs(study: Study, outcomes: Outcomes) -> list[PlannedRun]:
+def all_runs(study: Study, statuses: Statuses) -> list[PlannedRun]:
     """Every run that is known to belong to the study now."""
     rows = points(study)
     found = [run for point in rows for run in search_runs(study, point)]
-    return found + [run for point in rows for run in seed_runs(study, point, outcomes)]
+    return found + [run for point in rows for run in seed_runs(study, point, statuses)]
 
 
 def possible_names(study: Study) -> list[str]:
@@ -140,22 +138,22 @@ def possible_names(study: Study) -> list[str]:
     return names
 
 
-def next_runs(study: Study, outcomes: Outcomes) -> list[PlannedRun]:
+def next_runs(study: Study, statuses: Statuses) -> list[PlannedRun]:
     """What is still to run and can be, most urgent first: searches, then the first seed of all rows, and so on.
 
     So a study that is cut short has all its rows, with fewer seeds.
     """
-    todo = [run for run in all_runs(study, outcomes) if not outcomes.get(run.name, Outcome("absent")).final]
+    todo = [run for run in all_runs(study, statuses) if not statuses.get(run.name, RunStatus("absent")).final]
     return sorted(todo, key=lambda run: run.seed)
 
 
-def left(study: Study, outcomes: Outcomes) -> list[tuple[Point, int]]:
+def left(study: Study, statuses: Statuses) -> list[tuple[Point, int]]:
     """How many runs each row still asks for, those included whose rate is not chosen yet."""
     found = []
     for point in points(study):
-        chosen = choice(study, point, outcomes)
-        runs = [*search_runs(study, point), *seed_runs(study, point, outcomes)]
-        count = sum(not outcomes.get(run.name, Outcome("absent")).final for run in runs)
+        chosen = choice(study, point, statuses)
+        runs = [*search_runs(study, point), *seed_runs(study, point, statuses)]
+        count = sum(not statuses.get(run.name, RunStatus("absent")).final for run in runs)
         found.append((point, count + (study.seeds if chosen.multiplier is None and not chosen.failed else 0)))
     return found
 
@@ -183,12 +181,18 @@ def geometry(study: Study, point: Point) -> tuple[int, int]:
     return point.batch // local, local
 
 
+def largest_round(study: Study) -> int:
+    """The most runs that can be made at the same time: all that choose rates, or those of all seeds."""
+    rows = points(study)
+    return max(sum(len(search_runs(study, point)) for point in rows), len(rows) * study.seeds)
+
+
 def processes_per_run(study: Study) -> int:
     """Ranks that share a sample, each a process."""
     return math.prod(spatial_sizes(study.settings.get("parallel.spatial", "1")))
 
 
-def job(study: Study, run: PlannedRun) -> Job:
+def study_run(study: Study, run: PlannedRun) -> StudyRun:
     """What ``hpcbench train`` is asked for."""
     point = run.point
     ranks, local = geometry(study, point)
@@ -214,4 +218,4 @@ def job(study: Study, run: PlannedRun) -> Job:
             "parallel.simulated_nodes": str(study.nodes), "staging.placement": "shard",
             "staging.reshuffle": str("reshuffle" in point.placement).lower(),
         }  # fmt: skip
-    return Job(run.name, study.application, study.preset, settings)
+    return StudyRun.of(run.name, study.application, study.preset, settings)

@@ -94,7 +94,7 @@ def mark_missed(axes: Axes, study: Study, found: Series, shifts: Mapping[str, fl
     """At the top, a cross for each row none of whose runs reached the target, and a share where some did not."""
     for label, rows in found.items():
         for row in rows:
-            done = row.count("reached", "missed", "diverged", "crashed")
+            done = row.count("reached", "missed", "diverged", "failed")
             missed = row.choice.failed or (done and not row.epochs)
             if missed:
                 axes.plot(row.point.batch * shifts[label], 1.0, "x", color=color(study, row), markersize=6,

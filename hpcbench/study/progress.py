@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hpcbench.results import units
-from hpcbench.study.job import Job
-from hpcbench.study.outcome import Outcome
+from hpcbench.study.run_status import RunStatus
+
+WORDS = {"absent": "not begun"}
+"""For people, of a status that has another word."""
 
 
 def say(text: str) -> None:
@@ -15,7 +17,10 @@ def say(text: str) -> None:
 
 
 class Progress:
-    """Counts finished runs, ``done`` from before, and tells how long the rest takes with ``at_once`` side by side."""
+    """Counts finished runs, ``done`` from before, and tells how long the rest takes with ``at_once`` side by side.
+
+    In a queue nobody knows: ``at_once`` is 0 then.
+    """
 
     def __init__(self, done: int, at_once: int, speak: Callable[[str], None] = say) -> None:
         self.done = done
@@ -23,20 +28,22 @@ class Progress:
         self._speak = speak
         self._seconds: list[float] = []
 
-    def finished(self, job: Job, outcome: Outcome, seconds: float, left: int) -> None:
-        """One more run has ended after ``seconds``; ``left`` are still to be made."""
-        self.done += 1
-        self._seconds.append(seconds)
-        mean = sum(self._seconds) / len(self._seconds)
-        ahead = f"{left} left, about {units.duration(left * mean / self._at_once)}" if left else "none left"
+    def finished(self, name: str, state: RunStatus, seconds: float | None, left: int) -> None:
+        """One more run has ended, after ``seconds`` if that is known; ``left`` are still to be made."""
+        self.done += state.final
+        self._seconds += [] if seconds is None else [seconds]
+        ahead = f"{left} left" if left else "none left"
+        if left and self._at_once and self._seconds:
+            mean = sum(self._seconds) / len(self._seconds)
+            ahead += f", about {units.duration(left * mean / self._at_once)}"
         total = str(self.done + left)
-        self._speak(f"[{self.done:{len(total)}}/{total}] {job.name}: {result(outcome)} ({ahead})")
+        self._speak(f"[{self.done:{len(total)}}/{total}] {name}: {result(state)} ({ahead})")
 
 
-def result(outcome: Outcome) -> str:
+def result(state: RunStatus) -> str:
     """The end of a run in words."""
-    s = outcome.summary
-    if s is None or outcome.status in ("diverged", "crashed"):
-        return f"{outcome.status}: {outcome.reason}"
+    s = state.summary
+    if s is None or not state.done:
+        return f"{WORDS.get(state.status, state.status)}: {state.reason}"
     quality = f"{s.metric} {units.score(s.metrics.get(s.metric, s.best))}"
-    return f"{outcome.status}, {quality} after {s.epochs} epochs, {units.duration(s.wall_s)}"
+    return f"{state.status}, {quality} after {s.epochs} epochs, {units.duration(s.wall_s)}"

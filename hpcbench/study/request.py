@@ -5,18 +5,21 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, get_args
 
 from hpcbench.application import Application
+from hpcbench.batch.job_request import JobRequest
+from hpcbench.batch.site import find_site
 from hpcbench.config.optimizers import OPTIMIZERS, own_settings
 from hpcbench.config.resolve import known_keys, resolve
 from hpcbench.config.schema import RunConfig
 from hpcbench.config.validate import validate_run
-from hpcbench.study.definition import Borrow, Placement, Study
-from hpcbench.study.plan import PlannedRun, geometry, job, points
+from hpcbench.study.definition import Borrow, Placement, Study, asked_for
+from hpcbench.study.packing import packed_job, packing_of
+from hpcbench.study.plan import PlannedRun, geometry, points, study_run
 from hpcbench.study.rates import Rate, parse_rates, parse_rules, parse_search, positive_int
 from hpcbench.suggest import suggest
 from staging.errors import InputError
@@ -50,6 +53,9 @@ class Request:
     samples_per_s_per_rank: float | None = None
     parallel_efficiency: float = 1.0
     command: str = ""
+    site: str = "local"
+    job: JobRequest = field(default_factory=JobRequest)
+    runs_per_job: int | None = None
 
 
 def define(application: Application, request: Request, dotted: Mapping[str, str]) -> Study:
@@ -91,8 +97,12 @@ def define(application: Application, request: Request, dotted: Mapping[str, str]
         samples_per_s_per_rank=request.samples_per_s_per_rank,
         parallel_efficiency=request.parallel_efficiency,
         commands=(request.command,) if request.command else (),
+        site=request.site,
+        request=asked_for(request.job),
+        runs_per_job=request.runs_per_job,
     )
     check(application, study)
+    check_site(study)
     return study
 
 
@@ -198,6 +208,17 @@ def flat(config: RunConfig) -> dict[str, str]:
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
 
 
+def check_site(study: Study) -> None:
+    """Raise ``InputError`` where the site cannot make the runs, or options are for one that has a scheduler."""
+    site = find_site(study.site)
+    if site.scheduler != "local":
+        some = study_run(study, PlannedRun(points(study)[0], study.lr_search[0], 1))
+        packed_job(study, site, packing_of(study, site), [some], Path("study/jobs/0001"), keep=False)
+    elif study.runs_per_job is not None or study.request:
+        given = "--runs-per-job" if study.runs_per_job is not None else f"--{next(iter(study.request))}"
+        raise InputError(f"{given.replace('_', '-')} is for jobs; name a --site, or leave it out")
+
+
 def check(application: Application, study: Study) -> None:
     """Raise ``InputError`` where a run of the study could not start."""
     resolved: dict[tuple[str, str, str], RunConfig] = {}
@@ -205,7 +226,7 @@ def check(application: Application, study: Study) -> None:
         geometry(study, point)
         kind = (point.optimizer, point.placement, point.source if point.source in study.recipes else "")
         for multiplier in (study.lr_search[0], study.lr_search[-1]):
-            wanted = job(study, PlannedRun(point, multiplier, 1))
+            wanted = study_run(study, PlannedRun(point, multiplier, 1))
             if kind not in resolved:
                 # Resolving takes a third of a second; among the rows of a kind only a few values differ.
                 resolved[kind] = resolve(application, study.preset, None, wanted.settings)

@@ -6,15 +6,12 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
-from hpcbench.results.records import Run, read_run
+from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
 from hpcbench.study.definition import Study
 from hpcbench.study.folder import StudyFolder
-from hpcbench.study.outcome import Outcome
 from hpcbench.study.plan import (
     SEARCH_SEED,
     Choice,
@@ -29,6 +26,12 @@ from hpcbench.study.plan import (
     searches,
     seed_runs,
 )  # fmt: skip
+from hpcbench.study.run_status import RunStatus
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hpcbench.results.records import Run
 
 PLACED = {"replicate": "", "shard": " sharded", "shard+reshuffle": " reshuffled"}
 """How a series with this placement is called after its optimizer."""
@@ -43,9 +46,9 @@ class Row:
     point: Point
     choice: Choice
     rate: float | None
-    runs: list[tuple[PlannedRun, Outcome]]
+    runs: list[tuple[PlannedRun, RunStatus]]
     """With the seeds of the study."""
-    search: list[tuple[PlannedRun, Outcome]]
+    search: list[tuple[PlannedRun, RunStatus]]
     """Those that chose the rate."""
     rate_from: str
     """The choice of the rate in words."""
@@ -56,7 +59,12 @@ class Row:
 
     def count(self, *statuses: str) -> int:
         """Runs that ended so."""
-        return sum(outcome.status in statuses for _, outcome in self.runs)
+        return sum(state.status in statuses for _, state in self.runs)
+
+    @property
+    def left(self) -> int:
+        """Runs that have not come to their end."""
+        return sum(not state.final for _, state in self.runs)
 
     @property
     def summaries(self) -> list[Summary]:
@@ -80,7 +88,7 @@ class Row:
     @property
     def all_reached(self) -> bool:
         """Whether no run that is done missed the target, and at least one reached it."""
-        return bool(self.epochs) and self.count("missed", "diverged", "crashed") == 0
+        return bool(self.epochs) and self.count("missed", "diverged", "failed") == 0
 
     @property
     def label(self) -> str:
@@ -100,13 +108,13 @@ def runs_needed(values: list[float]) -> int | None:
     return None if found is None else max(1, math.ceil((found / CLOSE) ** 2))
 
 
-def read_rows(study: Study, outcomes: Mapping[str, Outcome]) -> list[Row]:
+def read_rows(study: Study, statuses: Mapping[str, RunStatus]) -> list[Row]:
     """All rows of the study, as its runs stand."""
     found = []
     for point in points(study):
-        chosen = choice(study, point, outcomes)
-        search = [(run, outcomes.get(run.name, Outcome("absent"))) for run in search_runs(study, point)]
-        runs = [(run, outcomes.get(run.name, Outcome("absent"))) for run in seed_runs(study, point, outcomes)]
+        chosen = choice(study, point, statuses)
+        search = [(run, statuses.get(run.name, RunStatus("absent"))) for run in search_runs(study, point)]
+        runs = [(run, statuses.get(run.name, RunStatus("absent"))) for run in seed_runs(study, point, statuses)]
         ranks, _ = geometry(study, point)
         edge = searches(study, point) and chosen.multiplier in (study.lr_search[0], study.lr_search[-1])
         value = None if chosen.multiplier is None else rate(study, point, chosen.multiplier)
@@ -126,16 +134,16 @@ def rate_words(study: Study, point: Point, chosen: Choice) -> str:
     return f"x {chosen.multiplier:g}" if searches(study, point) or chosen.multiplier != 1 else rule
 
 
-def run_record(study: Study, run: PlannedRun, outcome: Outcome) -> dict[str, Any]:
+def run_record(study: Study, run: PlannedRun, state: RunStatus) -> dict[str, Any]:
     """One run as a row of ``results.csv``; what it did not come to is empty."""
-    s, (ranks, local) = outcome.summary, geometry(study, run.point)
-    reached = outcome.status == "reached" and s is not None
+    s, (ranks, local) = state.summary, geometry(study, run.point)
+    reached = state.status == "reached" and s is not None
     quality = None if s is None else s.metrics.get(s.metric, s.best)
     return {
         "run": run.name, "role": "search" if run.seed == SEARCH_SEED else "seed", "batch": run.point.batch,
         "optimizer": run.point.optimizer, "placement": run.point.placement, "borrowed_from": run.point.source,
         "seed": run.seed, "multiplier": run.multiplier, "lr": rate(study, run.point, run.multiplier),
-        "ranks": ranks, "local_batch_size": local, "status": outcome.status, "reason": outcome.reason,
+        "ranks": ranks, "local_batch_size": local, "status": state.status, "reason": state.reason,
         "epochs_to_target": s.epochs_to_target if reached and s else None,
         "samples_to_target": s.samples if reached and s else None,
         "steps_to_target": s.steps if reached and s else None,
@@ -148,9 +156,11 @@ def run_record(study: Study, run: PlannedRun, outcome: Outcome) -> dict[str, Any
     }  # fmt: skip
 
 
-def results_frame(study: Study, outcomes: Mapping[str, Outcome]) -> pd.DataFrame:
+def results_frame(study: Study, statuses: Mapping[str, RunStatus]) -> pd.DataFrame:
     """Every planned run, those included that have not been made."""
-    records = [run_record(study, run, outcomes.get(run.name, Outcome("absent"))) for run in all_runs(study, outcomes)]
+    import pandas as pd
+
+    records = [run_record(study, run, statuses.get(run.name, RunStatus("absent"))) for run in all_runs(study, statuses)]
     whole = ("epochs_to_target", "samples_to_target", "steps_to_target", "epochs", "threads")
     # Epochs of runs that were evaluated within them may be both, 3 and 2.25.
     types = {name: "object" if any((record[name] or 0) % 1 for record in records) else "Int64" for name in whole}
@@ -160,12 +170,17 @@ def results_frame(study: Study, outcomes: Mapping[str, Outcome]) -> pd.DataFrame
 
 
 def read_curves(folder: StudyFolder, rows: list[Row]) -> dict[str, Run]:
-    """The runs that have a table by epoch, by name."""
+    """The runs that have a table by epoch, by name, with that table alone."""
+    import pandas as pd
+
+    from hpcbench.results.records import Run
+
     found = {}
     for row in rows:
-        for run, outcome in (*row.runs, *row.search):
-            if outcome.summary is not None:
-                read = read_run(folder.run(run.name))
-                if not read.epochs.empty:
-                    found[run.name] = read
+        for run, state in (*row.runs, *row.search):
+            place = RunFolder(folder.run(run.name))
+            if state.summary is not None and place.epochs.exists():
+                epochs = place.read_epochs()
+                if not epochs.empty:
+                    found[run.name] = Run(place, state.summary, epochs, pd.DataFrame())
     return found

@@ -1,181 +1,185 @@
-"""Makes the runs of a study, several at once; what is under way when it stops can be continued."""
+"""Brings a study of any kind forward: starts what is due, waits where that is wanted, and says how each run ended."""
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
+from typing import Protocol
 
-from hpcbench.exits import BAD_INPUT, Aborted
 from hpcbench.study.folder import StudyFolder
-from hpcbench.study.job import Job
-from hpcbench.study.launcher import Launcher, Process
-from hpcbench.study.outcome import Outcome, record_crash
+from hpcbench.study.run_status import RunStatus, Status, Statuses
+from hpcbench.study.signals import Signals
+from hpcbench.study.study_run import StudyRun
 from staging.errors import InputError
-from staging.ranks.signals import Handlers
 
-Outcomes = Mapping[str, Outcome]
-NextJobs = Callable[[Outcomes], Sequence[Job]]
-"""What is to be run now, most urgent first, given how every run stands; those under way may be among them."""
-
-POLL_S = 0.1
-GRACE_S = 120.0
-"""How long a run may take to end an optimizer step and write its checkpoint."""
-CRASHES_IN_A_ROW = 3
+FAILURES_IN_A_ROW = 3
 """A cause that all runs share is likely then."""
 
 
+@dataclass(frozen=True)
+class ExecutionOptions:
+    """How a command brings a study forward; nothing of it changes a result."""
+
+    at_once: int | None = None
+    """Runs here, or jobs in the queue (of throughput: groups of jobs), at most."""
+    wait: bool = False
+    """Stay until all jobs have ended."""
+    retry: bool = False
+    """Make again what failed."""
+    keep: bool = False
+    """Keep checkpoints and per-step tables of runs that are done."""
+    estimate: bool = True
+    """Say how long it takes here, from a short run where none is done."""
+    runs_per_job: int | None = None
+    """Runs that a job packs."""
+
+
+class Executor(Protocol):
+    """Where runs are made: processes here, or jobs of a scheduler."""
+
+    @property
+    def pauses_s(self) -> tuple[float, float]:
+        """Between two looks, at first and at most; the pause grows while nothing ends."""
+
+    @property
+    def retried(self) -> tuple[Status, ...]:
+        """What a retry makes again."""
+
+    def pack(self, due: Sequence[StudyRun]) -> list[tuple[StudyRun, ...]]:
+        """The runs in the parts that are started together, most urgent first."""
+
+    def unit(self, name: str, state: RunStatus) -> str:
+        """What the run counts as among those that are under way at once."""
+
+    def forgive(self, name: str) -> RunStatus:
+        """The status of a run that is to be made again."""
+
+    def start(self, part: Sequence[StudyRun]) -> Mapping[str, RunStatus]:
+        """Start a part. Raises ``InputError`` where it cannot be, which leaves nothing of it."""
+
+    def look(self, under_way: Statuses) -> Mapping[str, RunStatus]:
+        """The status of runs that were under way."""
+
+    def stop(self, under_way: Statuses, signals: Signals) -> None:
+        """End what ends with the command; jobs in a queue stay there."""
+
+    def log(self, name: str) -> Path:
+        """Where a run, or its job, says what went wrong."""
+
+
 @dataclass
-class Running:
-    """A run under way."""
+class StudyRunner:
+    """One command's work on a study.
 
-    job: Job
-    process: Process
-    resumed: bool
-    started: float
-
-
-@dataclass
-class Runner:
-    """Runs jobs, ``at_once`` at a time with ``threads`` each, until ``next_jobs`` asks for none.
-
-    ``finished`` is called after each run that ended by itself.
+    ``due`` are the runs that can be made, most urgent first, by the status of all; those under way may be among them.
+    ``at_once`` units are under way at most. Without ``wait`` it returns when these have been started. A run whose job
+    ended before it did is left to the next command: whoever cancelled the job does not want it back.
     """
 
     folder: StudyFolder
-    launcher: Launcher
-    at_once: int
-    threads: int
-    keep: bool = False
+    executor: Executor
+    due: Callable[[Statuses], Sequence[StudyRun]]
+    at_once: int | None = None
+    wait: bool = True
     retry: bool = False
-    finished: Callable[[Job, Outcome, float], None] = lambda job, outcome, seconds: None
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
-    running: dict[str, Running] = field(default_factory=dict)
-    crashes: int = 0
+    keep: bool = False
+    finished: Callable[[str, RunStatus, float | None], None] = lambda name, state, seconds: None
+    """Called for each run that has ended, with the seconds it took, if this command started it."""
+    statuses: dict[str, RunStatus] = field(default_factory=dict)
+    started: dict[str, float] = field(default_factory=dict)
+    left_alone: set[str] = field(default_factory=set)
+    failures: int = 0
+    pause_s: float = 0.0
 
-    def run(self, names: Sequence[str], next_jobs: NextJobs) -> Outcomes:
-        """Run all; ``names`` are those of runs that may be in the folder already.
+    def run(self, statuses: Statuses, caught: Signals | None = None) -> dict[str, RunStatus]:
+        """Go on from ``statuses`` until there is nothing left to do; the status of all runs then.
 
-        Raises ``Aborted`` (128+n) for signal n, after all runs have stopped, and ``InputError`` when nothing but
-        crashes come. Run again, it goes on from there.
+        ``caught`` are the signals that end it; unset: SIGINT and SIGTERM.
+
+        Raises ``Aborted`` (128+n) for signal n, and ``InputError`` where nothing but failures come, or no run can be
+        started. Run again, it goes on from there.
         """
-        self.outcomes = {name: self.look(name) for name in names}
-        with Signals() as signals:
+        self.statuses = {name: self.at_the_start(name, state) for name, state in statuses.items()}
+        with caught or Signals() as signals:
             try:
-                self.work(next_jobs, signals)
+                while True:
+                    signals.check()
+                    self.start_due(signals)
+                    if not (self.wait and self.under_way()):
+                        return self.statuses
+                    while not self.poll(signals):
+                        pass
             finally:
-                self.stop_all(signals)
-        return self.outcomes
+                self.executor.stop(self.under_way(), signals)
 
-    def look(self, name: str) -> Outcome:
-        """How a run stands before this process has done anything."""
-        outcome = self.folder.outcome(name)
-        if outcome.status == "crashed" and self.retry:
-            self.folder.forgive(name)
-            return Outcome("interrupted", outcome.reason)
-        if outcome.final:  # it may have ended while an earlier process of the study stopped
-            self.folder.tidy(name, self.keep or outcome.status == "crashed")
-        return outcome
+    def at_the_start(self, name: str, state: RunStatus) -> RunStatus:
+        """The status of a run for this command; what ended while nobody waited for it is tidied."""
+        if self.retry and state.status in self.executor.retried and not state.claimed:
+            return self.executor.forgive(name)
+        self.tidy(name, state)
+        return state
 
-    def work(self, next_jobs: NextJobs, signals: Signals) -> None:
-        """Start what is due and collect what has ended, until there is neither."""
-        while True:
-            signals.check()
-            due = [job for job in next_jobs(self.outcomes) if job.name not in self.running]
-            for job in due[: self.at_once - len(self.running)]:
-                self.start(job)
-            if not self.running:
+    def tidy(self, name: str, state: RunStatus) -> None:
+        """What a run that has ended no longer needs goes."""
+        if state.final:
+            self.folder.tidy(name, self.keep or state.status == "failed")
+
+    def under_way(self) -> dict[str, RunStatus]:
+        """Runs that wait or run, or may."""
+        return {name: state for name, state in self.statuses.items() if state.under_way}
+
+    def start_due(self, signals: Signals) -> None:
+        """Start what is due, as far as there is room; nothing while the status of a run is unknown."""
+        due = [run for run in self.due(self.statuses) if self.is_startable(run.name)]
+        for part in self.executor.pack(due):
+            unit = self.executor.unit(part[0].name, self.status(part[0].name))
+            others = {self.executor.unit(name, state) for name, state in self.under_way().items()} - {unit}
+            if self.at_once is not None and len(others) >= self.at_once:
+                continue
+            if any(state.status == "unknown" for state in self.statuses.values()):
                 return
-            while not (ended := [each for each in self.running.values() if each.process.poll() is not None]):
-                signals.check()
-                time.sleep(POLL_S)
-            for each in ended:
-                self.conclude(each)
+            signals.check()
+            self.statuses |= self.executor.start(part)
+            self.started |= {run.name: time.monotonic() for run in part}
 
-    def start(self, job: Job) -> None:
-        """Start a run, from its last checkpoint where it has one."""
-        resume = self.folder.resumable(job.name)
-        if not resume:
-            self.folder.clear(job.name)
-        self.launch(job, resume)
+    def is_startable(self, name: str) -> bool:
+        """Whether this command may start a run that is due."""
+        return not self.status(name).under_way and name not in self.left_alone
 
-    def launch(self, job: Job, resume: bool) -> None:
-        """Start the process of a run."""
-        run_dir = self.folder.run(job.name)
-        arguments = job.resuming(run_dir) if resume else job.arguments(run_dir, self.threads)
-        process = self.launcher.start(arguments, self.folder.log(job.name))
-        self.running[job.name] = Running(job, process, resume, time.monotonic())
+    def status(self, name: str) -> RunStatus:
+        """Of a run, which may be new to the study."""
+        return self.statuses.get(name, RunStatus("absent"))
 
-    def conclude(self, ended: Running) -> None:
-        """Take down how a run ended."""
-        job, name = ended.job, ended.job.name
-        code = ended.process.poll()
-        assert code is not None
-        del self.running[name]
-        if ended.resumed and code == BAD_INPUT:
-            # Its checkpoint is no use, for example from another number of threads.
-            self.folder.clear(name)
-            self.launch(job, resume=False)
-            return
-        outcome = self.folder.outcome(name)
-        if not outcome.final:
-            record_crash(self.folder.run(name), code, crash_reason(code, self.folder.log(name)))
-            outcome = self.folder.outcome(name)
-        self.outcomes[name] = outcome
-        self.folder.tidy(name, self.keep or outcome.status == "crashed")
-        self.finished(job, outcome, time.monotonic() - ended.started)
-        self.crashes = self.crashes + 1 if outcome.status == "crashed" else 0
-        if self.crashes >= CRASHES_IN_A_ROW:
+    def poll(self, signals: Signals) -> bool:
+        """Wait a moment, then look at what is under way; whether a status has changed."""
+        first, longest = self.executor.pauses_s
+        self.pause_s = min(longest, 1.5 * (self.pause_s or first / 1.5))
+        end = time.monotonic() + self.pause_s
+        while time.monotonic() < end:
+            signals.check()
+            time.sleep(min(0.1, self.pause_s))
+        signals.check()
+        before = self.under_way()
+        now = self.executor.look(before)
+        for name, state in now.items():
+            self.statuses[name] = state
+            if not state.under_way:
+                self.ended(name, state)
+        return any(state.status != before[name].status for name, state in now.items())
+
+    def ended(self, name: str, state: RunStatus) -> None:
+        """Tell of a run that has ended; several failures in a row end the study."""
+        self.pause_s = 0.0
+        self.tidy(name, state)
+        if not state.final:
+            self.left_alone.add(name)
+        began = self.started.get(name)
+        self.finished(name, state, None if began is None else time.monotonic() - began)
+        self.failures = self.failures + 1 if state.status == "failed" else 0
+        if self.failures >= FAILURES_IN_A_ROW:
             raise InputError(
-                f"{self.crashes} runs in a row crashed, the last with: {outcome.reason}; see {self.folder.log(name)}, "
-                "mend it, and give the same command with --retry"
+                f"{self.failures} runs in a row failed, the last with: {state.reason}; see {self.executor.log(name)}, "
+                f"mend it, then: hpcbench study resume {self.folder.path}"
             )
-
-    def stop_all(self, signals: Signals) -> None:
-        """Ask what still runs to stop; a second signal, or too long a wait, ends it at once."""
-        asked, killed = time.monotonic(), False
-        first = signals.count
-        for each in self.running.values():
-            each.process.stop()
-        while any(each.process.poll() is None for each in self.running.values()):
-            late = time.monotonic() - asked > GRACE_S
-            if not killed and (late or signals.count > max(first, 1)):
-                killed = True
-                for each in self.running.values():
-                    each.process.stop(at_once=True)
-            time.sleep(POLL_S)
-        self.running.clear()
-
-
-def crash_reason(code: int, log: Path) -> str:
-    """Why a run ended that left no summary: the last line that it printed."""
-    how = f"killed by signal {code - 128}" if code > 128 else f"exit code {code}"
-    try:
-        lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
-    except OSError:
-        lines = []
-    last = next((line for line in reversed(lines) if line), "")
-    return f"{how}: {last.removeprefix('hpcbench: error: ').removeprefix('hpcbench: aborted: ')}" if last else how
-
-
-class Signals(Handlers):
-    """While entered, SIGINT and SIGTERM are counted, and raise ``Aborted`` at the next ``check``."""
-
-    numbers = (signal.SIGINT, signal.SIGTERM)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-        self._first: signal.Signals | None = None
-
-    def _remember(self, number: int, frame: FrameType | None) -> None:
-        self.count += 1
-        self._first = self._first or signal.Signals(number)
-
-    def check(self) -> None:
-        """Raise ``Aborted`` if a signal came."""
-        if self._first is not None:
-            raise Aborted(f"signal {self._first.name}; the same command goes on from here", 128 + self._first.value)

@@ -9,20 +9,20 @@ from statistics import fmean
 from hpcbench.results import units
 from hpcbench.results.tables import table
 from hpcbench.study.definition import Study
-from hpcbench.study.outcome import Outcome
 from hpcbench.study.plan import all_runs, choice, geometry, left, points, rate, searches
 from hpcbench.study.results import Row, runs_needed, spread
+from hpcbench.study.run_status import RunStatus
 
 RIGHT = ("batch", "ranks", "rate", "search", "seeds", "left", "epochs", "sd/mean", "n", "samples", "steps", "time")
 
 
-def plan_table(study: Study, outcomes: Mapping[str, Outcome]) -> str:
+def plan_table(study: Study, statuses: Mapping[str, RunStatus]) -> str:
     """What will be run: a line per row with its rates and how many runs are left."""
     sharded = study.placements != ("replicate",)
     rows = []
-    for point, count in left(study, outcomes):
+    for point, count in left(study, statuses):
         ranks, local = geometry(study, point)
-        chosen = choice(study, point, outcomes).multiplier
+        chosen = choice(study, point, statuses).multiplier
         rates = "to be chosen" if chosen is None else units.significant(rate(study, point, chosen))
         tried = study.lr_search if searches(study, point) else ()
         if tried and chosen is None:
@@ -53,7 +53,7 @@ def reached_words(row: Row) -> str:
     """Runs that reached the target of those that are done, and how many are to come: ``3 of 3``, ``1 of 2 +1``."""
     if row.choice.failed:
         return "none in search"
-    waiting = row.count("absent", "interrupted")
+    waiting = row.left
     return f"{len(row.epochs)} of {len(row.runs) - waiting}" + (f" +{waiting}" if waiting else "")
 
 
@@ -96,27 +96,27 @@ def notes(study: Study, rows: Sequence[Row]) -> list[str]:
     found.append("sd/mean: standard deviation over mean of the epochs; n: runs whose mean is known to 5 %.")
     if any(row.point.placement != "replicate" for row in rows):
         found.append(f"Sharded, reshuffled: {study.nodes} nodes have samples of their own, for good or for an epoch.")
-    if any(row.count("absent", "interrupted") for row in rows):
+    if any(row.left for row in rows):
         found.append("+1: so many runs of the row are still to be made.")
     if study.borrow:
         found.append("Borrowed: the rate chosen at that batch, or that preset's optimizer and schedule, unchanged.")
     return found
 
 
-def failures(study: Study, outcomes: Mapping[str, Outcome]) -> list[tuple[str, str, str]]:
+def failures(study: Study, statuses: Mapping[str, RunStatus]) -> list[tuple[str, str, str]]:
     """Every run that is done and did not reach the target: name, status, reason."""
-    found = [(run.name, outcomes.get(run.name, Outcome("absent"))) for run in all_runs(study, outcomes)]
+    found = [(run.name, statuses.get(run.name, RunStatus("absent"))) for run in all_runs(study, statuses)]
     return [(name, each.status, each.reason) for name, each in found if each.final and each.status != "reached"]
 
 
-def counts(study: Study, outcomes: Mapping[str, Outcome]) -> Counter[str]:
+def counts(study: Study, statuses: Mapping[str, RunStatus]) -> Counter[str]:
     """Runs by status; ``left`` are those still to be made."""
     done: Counter[str] = Counter(
-        outcome.status
-        for run in all_runs(study, outcomes)
-        if (outcome := outcomes.get(run.name, Outcome("absent"))).final
+        state.status
+        for run in all_runs(study, statuses)
+        if (state := statuses.get(run.name, RunStatus("absent"))).final
     )
-    done["left"] = sum(count for _, count in left(study, outcomes))
+    done["left"] = sum(count for _, count in left(study, statuses))
     return done
 
 

@@ -10,14 +10,15 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hpcbench.batch.job_energy import FILE, keep
+from hpcbench.batch.job_energy import FILE, JobEnergy, keep
+from hpcbench.results.attempts import Attempt, Attempts
 from hpcbench.results.run_folder import RunFolder, write_atomic
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.joined import keep_in_copy
 from hpcbench.study.scaling.ladder import all_runs
-from hpcbench.study.scaling.measured import accounted_energy, read_json
-from hpcbench.study.scaling.run_status import look_at_runs
+from hpcbench.study.scaling.measured import accounted_energies, read_json
+from hpcbench.study.study_jobs import study_statuses
 from staging.errors import InputError
 from staging.formats.regular import read_text, refuse_special
 
@@ -41,16 +42,17 @@ def collect(study: Scaling, folder: StudyFolder, out: Path) -> int:
     if out.resolve() == folder.path.resolve():
         raise InputError(f"--out {out} is the study itself; give another folder")
     target.runs.mkdir(parents=True, exist_ok=True)
-    runs = look_at_runs(folder, [run.name for run in all_runs(study)])
-    done = [name for name, run in runs.items() if run.status == "done"]
+    runs = study_statuses(folder, [run.name for run in all_runs(study)])
+    done = [name for name, run in runs.items() if run.done]
     names = numbered([folder.run(name) for name in done])
     pictures = [*folder.path.glob("*.png"), *folder.path.glob("*.svg")]
     for path in [folder.path / name for name in PAGES] + sorted(pictures):
         if path.exists():
             copy(path, out / path.name, names)
     keep_in_copy(study, folder.path, target)
+    energies = accounted_energies([folder.run(name) for name in done])
     for name in done:
-        copy_run(folder.run(name), target.run(name), names)
+        copy_run(folder.run(name), target.run(name), names, energies.get(folder.run(name)))
     return len(done)
 
 
@@ -70,16 +72,18 @@ def ranks_of(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(read_text(RunFolder(path).ranks))))
 
 
-def copy_run(source: Path, target: Path, names: Mapping[str, str]) -> None:
+def copy_run(source: Path, target: Path, names: Mapping[str, str], energy: JobEnergy | None) -> None:
     """What the page of a study needs of a run, with numbers for the names of nodes."""
     target.mkdir(exist_ok=True)
-    energy = accounted_energy(source)
     for name in KEPT:
         if (source / name).exists():
             copy(source / name, target / name, names)
     if energy is not None and energy.joules is None:
         keep(energy, target)  # there the scheduler cannot be asked
-    run = RunFolder(source)
+    run, attempts = RunFolder(source), Attempts.read(source).attempts
+    if len(attempts) > 1:  # when the run was not at work
+        Attempts([Attempt(each.started, each.ended, each.first_step, each.last_step, each.cause)
+                  for each in attempts]).write(target)  # fmt: skip
     RunFolder(target).write_ranks([{**row, "node": names.get(row["node"], row["node"])} for row in ranks_of(source)])
     if run.staging.exists():
         report = read_json(run.staging)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hpcbench.batch.job import JobRequest
-from hpcbench.study.definition import compare_settings, union
+from hpcbench.batch.job_request import JobRequest
+from hpcbench.study.definition import compare_settings, job_request, union
 from hpcbench.study.scaling.rows import Mode
 from staging.errors import DataError, InputError
 
@@ -85,11 +85,7 @@ class Scaling:
 
     def job_request(self, nodes: int) -> JobRequest:
         """What a job of so many nodes asks for."""
-        known = {each.name for each in fields(JobRequest)}
-        values = {name: value for name, value in self.request.items() if name in known}
-        if "modules" in values:
-            values["modules"] = tuple(values["modules"])
-        return JobRequest(**{**values, "nodes": nodes, "ranks_per_node": self.ranks_per_node})
+        return replace(job_request(self.request), nodes=nodes, ranks_per_node=self.ranks_per_node)
 
 
 SAME = ("mode", "application", "preset", "site", "ranks_per_node", "cores_per_rank", "gpus_per_rank",

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
+from hpcbench.application import find_application
 from hpcbench.batch.job import Job, make_job
 from hpcbench.batch.site import Site
+from hpcbench.config.resolve import resolve
+from hpcbench.planning.job_fit import doctor_gib, settings_of_script, staging_nodes
+from hpcbench.planning.staged_bytes import staged_bytes
 from hpcbench.study.scaling.definition import MEMORY, Scaling
 from hpcbench.study.scaling.ladder import (
     PlannedRun,
@@ -17,6 +22,8 @@ from hpcbench.study.scaling.ladder import (
     tier_of,
     variant_settings,
 )
+from hpcbench.study.study_run import StudyRun
+from staging.errors import InputError
 
 
 def job_of(study: Scaling, site: Site, run: PlannedRun, folder: Path) -> Job:
@@ -34,8 +41,32 @@ def job_of(study: Scaling, site: Site, run: PlannedRun, folder: Path) -> Job:
         request = replace(request, local_path=path)
     command = ("hpcbench",) if request.image else (sys.executable, "-m", "hpcbench")
     title = f"{study.mode} scaling, {run.name}: {study.application}, preset {study.preset},"
-    job = make_job(site, request, folder, command, train_words(study, run), title, stages)
-    return replace(job, simulated_nodes=nodes) if simulated and nodes > 1 else job
+    job = make_job(site, request, folder, command, study_run(study, run).words, title, stages)
+    job = replace(job, simulated_nodes=nodes) if simulated and nodes > 1 else job
+    return replace(job, local_gib=needed_gib(study, run, job))
+
+
+def needed_gib(study: Scaling, run: PlannedRun, job: Job) -> float:
+    """What must be free on each node of the job."""
+    if not job.stages:
+        return 0.0
+    settings = run_settings(study, run) | settings_of_script(job)
+    settings.pop("train.seed")
+    places = staging_nodes(job, job.local_path)
+    return counted_gib(study.application, study.preset, study.files, tuple(sorted(settings.items())), places)
+
+
+@lru_cache(maxsize=1024)
+def counted_gib(
+    name: str, preset: str, files: tuple[str, ...], settings: tuple[tuple[str, str], ...], places: tuple[int, int, int]
+) -> float:
+    """See ``needed_gib``; the runs of a study often need the same, and listing a dataset takes long."""
+    application = find_application(name)
+    try:
+        config = resolve(application, preset, [Path(each) for each in files], dict(settings))
+        return doctor_gib(staged_bytes(application, config, *places))
+    except InputError:  # the run itself says what is wrong with its settings
+        return 0.0
 
 
 def storage(study: Scaling, site: Site, run: PlannedRun) -> tuple[bool, str]:
@@ -48,12 +79,9 @@ def storage(study: Scaling, site: Site, run: PlannedRun) -> tuple[bool, str]:
     return True, {"node": "", "memory": MEMORY}.get(tier, tier)
 
 
-def train_words(study: Scaling, run: PlannedRun) -> tuple[str, ...]:
-    """The words after ``hpcbench train``, run folder and node-local storage apart."""
-    words = [study.application, "--preset", study.preset]
-    for path in study.files:
-        words += ["--config", path]
-    return (*words, *(f"--{key}={value}" for key, value in run_settings(study, run).items()))
+def study_run(study: Scaling, run: PlannedRun) -> StudyRun:
+    """What ``hpcbench train`` is asked for."""
+    return StudyRun.of(run.name, study.application, study.preset, run_settings(study, run), study.files)
 
 
 def run_settings(study: Scaling, run: PlannedRun) -> dict[str, str]:

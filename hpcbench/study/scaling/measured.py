@@ -2,30 +2,61 @@
 
 from __future__ import annotations
 
+import io
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
-from hpcbench.batch.job_energy import FILE, JobEnergy, job_energy, read_kept
+import numpy as np
+import pandas as pd
+
+from hpcbench.batch.job_energy import FILE, JobEnergy, job_energies, read_kept
 from hpcbench.batch.submission import RECORD, read_job
 from hpcbench.phase_names import STEP_PHASES
-from hpcbench.results.machine_use import device_busy, no_counter, peak_flops
+from hpcbench.results.machine_use import no_counter
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
 from hpcbench.study.folder import StudyFolder
+from hpcbench.study.run_status import RunStatus, Status
+from hpcbench.study.scaling.concurrency import (
+    InstanceClock,
+    Pruned,
+    concurrent,
+    last_start_s,
+    read_clock,
+    share_together,
+    span_s,
+)
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.ladder import PlannedRun, Point, groups, instances, points, variant_settings
 from hpcbench.study.scaling.rows import Measured, Row
-from hpcbench.study.scaling.run_status import RunStatus
 from staging.errors import DataError
 from staging.formats.regular import read_text
 
 Record = dict[str, Any]
-Figures = tuple[Summary, list[Record], Record | None]
+Figures = tuple[Summary, pd.DataFrame, Record | None]
 """Of a run: its summary, its ranks, and its staging report where there is one."""
+TEXTS = ("node", "device_note")
+"""Columns of ``ranks.csv`` that are read and are no numbers."""
+NUMBERS = ("steps", "samples", "wall_s", "cpu_s", "threads", "energy_j", "gemm_flops", "device_busy_s",
+           "device_sampled_s", *(f"{name}_s" for name in STEP_PHASES))  # fmt: skip
+"""Columns that are numbers."""
+
+
+FAILED: tuple[Status, ...] = ("failed", "diverged")
+"""Instances that left no figures, and that nobody continues."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of runs by their folders, so that nothing is read or asked twice."""
+
+    summaries: Mapping[Path, Summary] = field(default_factory=dict)
+    energies: Mapping[Path, JobEnergy] = field(default_factory=dict)
+    """Of their jobs, by their scheduler's accounting."""
 
 
 def read_rows(study: Scaling, folder: StudyFolder, standings: Mapping[str, RunStatus]) -> list[Row]:
@@ -33,27 +64,31 @@ def read_rows(study: Scaling, folder: StudyFolder, standings: Mapping[str, RunSt
     members: dict[Point, list[list[PlannedRun]]] = {}
     for group in groups(study):
         members.setdefault(group[0].point, []).append(group)
-    return [read_row(study, folder, point, members[point], standings) for point in points(study)]
+    done = {folder.run(name): each.summary for name, each in standings.items()
+            if each.done and each.summary is not None}  # fmt: skip
+    known = Known(done, accounted_energies([path for path, summary in done.items() if summary.energy_j is None]))
+    return [read_row(study, folder, point, members[point], standings, known) for point in points(study)]
 
 
 def read_row(
     study: Scaling, folder: StudyFolder, point: Point, repeats: Sequence[Sequence[PlannedRun]],
-    standings: Mapping[str, RunStatus],
+    standings: Mapping[str, RunStatus], known: Known,
 ) -> Row:  # fmt: skip
     """The row of one point."""
     runs, failed, left = [], [], 0
     for group in repeats:
         each = [standings[run.name] for run in group]
-        bad = [f"{run.name}: {now.reason}" for run, now in zip(group, each, strict=True) if now.status == "failed"]
-        if all(now.status == "done" for now in each):
+        done = [folder.run(run.name) for run, now in zip(group, each, strict=True) if now.done]
+        bad = {run.name: now.reason for run, now in zip(group, each, strict=True) if now.status in FAILED}
+        if len(done) + len(bad) < len(group):
+            left += 1
+        elif not done:
+            failed.append("; ".join(f"{name}: {reason}" for name, reason in bad.items()))
+        else:
             try:
-                runs.append(read_repeat([folder.run(run.name) for run in group], timed=study.steps is None))
+                runs.append(read_repeat(done, timed=study.steps is None, failed=bad, known=known))
             except DataError as error:
                 failed.append(str(error))
-        elif bad:
-            failed.append("; ".join(bad))
-        else:
-            left += 1
     return Row(
         nodes=point.nodes, variant=point.label, runs=runs, failed=failed, left=left,
         instances=instances(study, point.nodes), ranks_per_node=study.ranks_per_node,
@@ -63,41 +98,48 @@ def read_row(
     )  # fmt: skip
 
 
-def read_repeat(paths: Sequence[Path], timed: bool) -> Measured:
+def read_repeat(
+    paths: Sequence[Path], timed: bool, failed: Mapping[str, str] | None = None, known: Known | None = None
+) -> Measured:
     """One repeat of a point from the run folders of its instances. Raises ``DataError``.
 
-    ``timed``: the runs trained to their target, so that the time to it is a figure.
+    ``timed``: the runs trained to their target, so that the time to it is a figure. ``failed`` are further instances,
+    with the reason why each failed; ``known`` is what was read of the runs before.
     """
-    each = [read_run(path) for path in paths]
+    known = known or Known()
+    lost = [Pruned(name, "failed", reason) for name, reason in (failed or {}).items()]
+    clocks, kept, apart = instances_that_count(paths, lost)
+    each = [read_run(path, known.summaries.get(path)) for path in kept]
     summaries = [run[0] for run in each]
-    first, ranks = summaries[0], [rank for run in each for rank in run[1]]
-    staged = [run[2] for run in each if run[2] is not None]
-    joules, energy_words = energy(paths, each)
+    first, ranks = summaries[0], pd.concat([run[1] for run in each])
+    joules, energy_words = energy(kept, each, known.energies)
     busy, device_words = accelerators_busy(each)
+    met = [number for number, s in enumerate(summaries) if timed and s.epochs_to_target is not None]
+    pruned = [*lost, *apart, *(missed_targets(kept, summaries) if timed else [])]
+    counted = [clocks[path.name] for path in kept if path.name in clocks]
+    steps = parts_of_steps(ranks)
     return Measured(
         ranks=len(ranks),
         global_batch_size=first.global_batch_size,
         samples_per_s=sum(s.warm_samples_per_s or 0.0 for s in summaries),
-        step_s=step_seconds(ranks),
-        step_median_s=step_over_ranks(ranks, median),
-        step_slowest_s=step_over_ranks(ranks, max),
+        step_s=step_seconds(steps),
+        step_median_s=step_over_ranks(steps, np.median),
+        step_slowest_s=step_over_ranks(steps, np.max),
         init_s=max(s.phases_s["init"] for s in summaries),
-        staging_s=max((float(record["seconds"]) for record in staged), default=None),
-        staged_bytes=sum(int(record["bytes_landed"]) for record in staged) if staged else None,
-        staging_bytes_per_s=sum(float(record["bytes_per_s"]) for record in staged) if staged else None,
+        **staging_figures([run[2] for run in each if run[2] is not None]),
         evaluation_s=of_one(summaries, "evaluation", [s.evaluations for s in summaries]),
         checkpoint_s=of_one(summaries, "checkpoint", [s.checkpoints for s in summaries]),
-        time_s=time_to_target(paths, summaries) if timed else None,
+        time_s=time_of([counted[number] for number in met] if counted else [], [summaries[number] for number in met]),
         wall_s=max(s.wall_s for s in summaries),
         samples=sum(s.samples for s in summaries),
         joules=joules,
         joules_per_sample=joules_per_sample(each),
         energy_words=energy_words,
-        cpu_used=[rank["cpu_s"] / (rank["wall_s"] * rank["threads"]) for rank in ranks],
+        cpu_used=(ranks["cpu_s"] / (ranks["wall_s"] * ranks["threads"])).tolist(),
         device_busy=busy,
         device_words=device_words,
         flops_per_sample=first.flops_training_per_sample,
-        peak_flops=peak_flops(ranks),
+        peak_flops=all_peak_flops(ranks),
         slow=[words for s in summaries for words in s.slow_nodes],
         train_samples=first.train_samples,
         peak_memory_bytes=max(s.peak_memory_bytes for s in summaries),
@@ -105,15 +147,68 @@ def read_repeat(paths: Sequence[Path], timed: bool) -> Measured:
         validation_bytes=first.validation_bytes,
         folder_bytes=max(s.folder_bytes for s in summaries),
         device_type=first.device_type,
+        instances=len(kept),
+        models=len(met),
+        samples_per_model=fmean(summaries[number].samples for number in met) if met else None,
+        span_s=time_of(counted, summaries),
+        last_start_s=last_start_s(counted) if counted else 0.0,
+        together=share_together(counted) if counted else 1.0,
+        clocks=list(clocks.values()),
+        pruned=sorted(pruned, key=lambda one: one.name) if len(paths) + len(lost) > 1 else (),
     )
 
 
-def read_run(path: Path) -> Figures:
+def staging_figures(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Seconds of the slowest instance, bytes and bytes/s of all; ``None`` each where nothing was staged."""
+    return {
+        "staging_s": max((float(report["seconds"]) for report in reports), default=None),
+        "staged_bytes": sum(int(report["bytes_landed"]) for report in reports) if reports else None,
+        "staging_bytes_per_s": sum(float(report["bytes_per_s"]) for report in reports) if reports else None,
+    }
+
+
+def missed_targets(paths: Sequence[Path], summaries: Sequence[Summary]) -> list[Pruned]:
+    """The instances that did not reach their target, which are in no figure of the time to it."""
+    return [
+        Pruned(path.name, "missed", s.reason or "missed its target")
+        for path, s in zip(paths, summaries, strict=True)
+        if s.epochs_to_target is None
+    ]
+
+
+def instances_that_count(
+    paths: Sequence[Path], lost: Sequence[Pruned]
+) -> tuple[dict[str, InstanceClock], list[Path], list[Pruned]]:
+    """The clocks of several instances by name, the folders of those that ran at the same time, and the others.
+
+    Raises ``DataError`` where these are half of all instances or fewer.
+    """
+    if len(paths) + len(lost) == 1:
+        return {}, list(paths), []
+    clocks = {path.name: read_clock(path) for path in paths}
+    together, apart = concurrent(list(clocks.values()))
+    names = {each.name for each in together}
+    count = len(paths) + len(lost)
+    if 2 * len(names) <= count:
+        why = "; ".join(f"{each.name}: {each.reason}" for each in (*lost, *apart))
+        problem = f"has {len(names)} of {count} instances that ran at the same time ({why})"
+        raise DataError(paths[0].parent, problem, "give more --repeats to make the point again")
+    return clocks, [path for path in paths if path.name in names], apart
+
+
+def time_of(clocks: Sequence[InstanceClock], summaries: Sequence[Summary]) -> float | None:
+    """From the first run_start to the last run_stop; of a run alone as its summary has it, unset of none."""
+    if clocks:
+        return span_s(clocks)
+    return summaries[0].time_to_solution_s if summaries else None
+
+
+def read_run(path: Path, summary: Summary | None = None) -> Figures:
     """Summary, ranks, and staging report where there is one. Raises ``DataError`` where nothing was measured."""
     folder = RunFolder(path)
-    summary = folder.read_summary()
-    ranks = [clean(record) for record in folder.read_ranks().to_dict("records")]
-    if not ranks or not all(rank["steps"] for rank in ranks):
+    summary = summary or folder.read_summary()
+    ranks = read_ranks(folder.ranks)
+    if ranks.empty or not (ranks["steps"] > 0).all():
         raise DataError(
             folder.ranks, f"has no step after the warm-up ({summary.steps} steps in all)",
             "give more --steps, or lower measure.warmup_steps",
@@ -121,10 +216,17 @@ def read_run(path: Path) -> Figures:
     return summary, ranks, read_json(folder.staging) if folder.staging.exists() else None
 
 
-def clean(record: Mapping[Any, Any]) -> dict[str, Any]:
-    """A row of a table with unset values for its empty cells."""
-    return {str(key): None if isinstance(value, float) and math.isnan(value) else value
-            for key, value in record.items()}  # fmt: skip
+def read_ranks(path: Path) -> pd.DataFrame:
+    """The table of ranks in the columns that a study uses, not-a-number where a cell is empty. Raises ``DataError``."""
+    try:
+        found = pd.read_csv(io.StringIO(read_text(path)), usecols=lambda name: name in (*TEXTS, *NUMBERS),
+                            dtype=dict.fromkeys(TEXTS, "object"))  # fmt: skip
+        numbers = {str(name): found[name].astype(float) for name in found if name not in TEXTS}
+    except OSError as error:
+        raise DataError(path, f"cannot be read ({error.strerror})", "the run may not have finished") from error
+    except ValueError as error:
+        raise DataError(path, f"is not a table ({error})", "the run may not have finished") from None
+    return found.assign(**numbers)
 
 
 def read_json(path: Path) -> Record:
@@ -138,27 +240,24 @@ def read_json(path: Path) -> Record:
     return found
 
 
-def step_seconds(ranks: Sequence[Record]) -> dict[str, float]:
-    """Seconds of a step by phase, the mean over ranks, with what is left of its wall time."""
-    known = known_phases(ranks)
-    found = {name: fmean(rank[f"{name}_s"] / rank["steps"] for rank in ranks) for name in known}
-    wall = fmean(rank["wall_s"] / rank["steps"] for rank in ranks)
+def step_seconds(each: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Seconds of a step by phase, the mean over ranks, with what is left of its wall time; ``each`` of every rank."""
+    found = {name: float(values.mean()) for name, values in each.items()}
+    wall = found.pop("wall")
     return {**found, "other": max(0.0, wall - sum(found.values()))}
 
 
-def step_over_ranks(ranks: Sequence[Record], pick: Callable[[Sequence[float]], float]) -> dict[str, float]:
+def step_over_ranks(each: Mapping[str, np.ndarray], pick: Callable[[np.ndarray], float]) -> dict[str, float]:
     """Seconds of a step by phase, ``other`` and ``wall``: of the values of all ranks, what ``pick`` makes of each."""
-    each = []
-    for rank in ranks:
-        seconds = {name: rank[f"{name}_s"] for name in known_phases(ranks)}
-        whole = {"other": max(0.0, rank["wall_s"] - sum(seconds.values())), "wall": rank["wall_s"]}
-        each.append({name: value / rank["steps"] for name, value in (seconds | whole).items()})
-    return {name: float(pick([found[name] for found in each])) for name in each[0]}
+    other = each["wall"] - sum(values for name, values in each.items() if name != "wall")
+    return {name: float(pick(values)) for name, values in {**each, "other": np.maximum(other, 0.0)}.items()}
 
 
-def known_phases(ranks: Sequence[Record]) -> list[str]:
-    """The phases of a step that every rank has measured."""
-    return [name for name in STEP_PHASES if all(rank.get(f"{name}_s") is not None for rank in ranks)]
+def parts_of_steps(ranks: pd.DataFrame) -> dict[str, np.ndarray]:
+    """Seconds of a step of each rank, (ranks,), by the phases that every rank has measured, and its ``wall`` time."""
+    found = {name: ranks[f"{name}_s"].to_numpy() for name in (*STEP_PHASES, "wall") if f"{name}_s" in ranks}
+    steps = ranks["steps"].to_numpy()
+    return {name: values / steps for name, values in found.items() if not np.isnan(values).any()}
 
 
 def of_one(summaries: Sequence[Summary], phase: str, counts: Sequence[int]) -> float | None:
@@ -167,27 +266,7 @@ def of_one(summaries: Sequence[Summary], phase: str, counts: Sequence[int]) -> f
     return fmean(seconds / count for seconds, count in pairs) if pairs else None
 
 
-def time_to_target(paths: Sequence[Path], summaries: Sequence[Summary]) -> float | None:
-    """From the first run_start to the last run_stop, if all instances met their target."""
-    if any(s.epochs_to_target is None for s in summaries):
-        return None
-    if len(paths) == 1:
-        return summaries[0].time_to_solution_s
-    starts, stops = zip(*(clock(path) for path in paths), strict=True)
-    return float(max(stops) - min(starts)) / 1e3
-
-
-def clock(path: Path) -> tuple[float, float]:
-    """Milliseconds since the epoch of run_start and run_stop in the log of a run. Raises ``DataError``."""
-    from hpcbench.results.mllog_reader import read_events
-
-    times = {event.key: float(event.time_ms) for event in read_events(RunFolder(path).mllog)[0]}
-    if "run_start" not in times or "run_stop" not in times:
-        raise DataError(RunFolder(path).mllog, "lacks run_start or run_stop", "run it again")
-    return times["run_start"], times["run_stop"]
-
-
-def energy(paths: Sequence[Path], runs: Sequence[Figures]) -> tuple[float | None, str]:
+def energy(paths: Sequence[Path], runs: Sequence[Figures], known: Mapping[Path, JobEnergy]) -> tuple[float | None, str]:
     """Joules of all instances and what they cover: what the runs read themselves, else the scheduler's of jobs."""
     if share_nodes(runs):
         return None, "not added up: instances had nodes in common, and each read these whole"
@@ -195,33 +274,45 @@ def energy(paths: Sequence[Path], runs: Sequence[Figures]) -> tuple[float | None
     if len(own) == len(runs):
         return sum(own), f"{runs[0][0].energy_source}: {runs[0][0].energy_note}"
     note = next(summary.energy_note for summary, _, _ in runs if summary.energy_j is None)
-    accounted = [found for path in paths if (found := accounted_energy(path)) is not None]
-    known = [found.joules for found in accounted if found.joules is not None]
-    if len(known) == len(paths):
-        return sum(known), "; ".join(dict.fromkeys(found.words for found in accounted))
+    known = dict(known) | accounted_energies([path for path in paths if path not in known])
+    accounted = [known[path] for path in paths if path in known]
+    joules = [found.joules for found in accounted if found.joules is not None]
+    if len(joules) == len(paths):
+        return sum(joules), "; ".join(dict.fromkeys(found.words for found in accounted))
     why = next((found.words for found in accounted if found.joules is None), "")
     return None, f"{note.rstrip('.')}; {why}" if why else note
 
 
-def accounted_energy(path: Path) -> JobEnergy | None:
-    """Energy of the job of a run by its scheduler's accounting, or by what is kept of that; unset of no job."""
-    if (path / FILE).exists():
-        return read_kept(path / FILE)
-    return job_energy(read_job(path)) if (path / RECORD).exists() else None
+def accounted_energies(paths: Sequence[Path]) -> dict[Path, JobEnergy]:
+    """Energy of the jobs of runs by their scheduler's accounting, or by what is kept of that; of no job nothing."""
+    kept = {path: read_kept(path / FILE) for path in paths if (path / FILE).exists()}
+    jobs = {path: read_job(path) for path in paths if path not in kept and (path / RECORD).exists()}
+    return kept | dict(zip(jobs, job_energies(list(jobs.values())), strict=True))
 
 
 def accelerators_busy(runs: Sequence[Figures]) -> tuple[list[float], str]:
     """Busy share of the accelerator of every rank, or why it is not known; neither where processors train."""
-    ranks = [rank for summary, rows, _ in runs if summary.device_type not in ("", "cpu") for rank in rows]
-    known = [share for rank in ranks if (share := device_busy(rank)) is not None]
-    if len(known) == len(ranks):
-        return known, ""
-    return [], no_counter([rank for rank in ranks if device_busy(rank) is None])
+    each = [ranks for summary, ranks, _ in runs if summary.device_type not in ("", "cpu")]
+    if not each:
+        return [], ""
+    ranks = pd.concat(each).reindex(columns=["device_busy_s", "device_sampled_s", "device_note"])
+    share = ranks["device_busy_s"] / ranks["device_sampled_s"].where(ranks["device_sampled_s"] > 0)
+    if share.notna().all():
+        return share.tolist(), ""
+    noted = ranks["device_note"][share.isna()].dropna()
+    return [], no_counter([{"device_note": noted.iloc[0]}] if len(noted) else [])
+
+
+def all_peak_flops(ranks: pd.DataFrame) -> float | None:
+    """FLOP/s of matrix products on all ranks together; unset where one was not measured."""
+    if "gemm_flops" not in ranks or ranks["gemm_flops"].isna().any():
+        return None
+    return float(ranks["gemm_flops"].sum())
 
 
 def share_nodes(runs: Sequence[Figures]) -> bool:
     """Whether several of the runs had ranks on the same node."""
-    nodes = [node for _, ranks, _ in runs for node in {rank["node"] for rank in ranks}]
+    nodes = [node for _, ranks, _ in runs for node in ranks["node"].unique()]
     return len(nodes) > len(set(nodes))
 
 
@@ -229,9 +320,9 @@ def joules_per_sample(runs: Sequence[Figures]) -> float | None:
     """Energy of the warm steps over their samples, where every node was read."""
     joules, samples = 0.0, 0
     for summary, ranks, _ in runs:
-        known = [rank["energy_j"] for rank in ranks if rank["energy_j"] is not None]
-        readers = 1 if summary.simulated_nodes is not None else len({rank["node"] for rank in ranks})
+        known = ranks["energy_j"].dropna()
+        readers = 1 if summary.simulated_nodes is not None else ranks["node"].nunique()
         if summary.energy_j is None or len(known) < readers or share_nodes(runs):
             return None
-        joules, samples = joules + sum(known), samples + int(ranks[0]["samples"])
+        joules, samples = joules + float(known.sum()), samples + int(ranks["samples"].iloc[0])
     return joules / samples

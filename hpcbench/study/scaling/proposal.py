@@ -125,9 +125,9 @@ def _line(row: Row, baseline: Row, training: Training, campaign: Campaign) -> Li
 
 
 def _moved(row: Row, training: Training, runs: int) -> float | None:
-    staged, train = row.middle("staged_bytes"), row.largest("train_bytes")
+    staged, train = row.middle("instance_staged_bytes"), row.largest("train_bytes")
     if staged is not None:
-        return staged / row.instances * runs
+        return staged * runs
     if train is None:
         return None
     return runs * (train * training.epochs + (row.largest("validation_bytes") or 0) * training.evaluations)

@@ -13,17 +13,19 @@ from hpcbench.results.summary import Summary
 from hpcbench.study.fit import EpochFit
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.progress import say
+from hpcbench.study.run_status import RunStatus
+from hpcbench.study.scaling.content import Content
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.joined import read_convergence, remember, with_convergence
 from hpcbench.study.scaling.ladder import all_runs
 from hpcbench.study.scaling.measured import read_rows
-from hpcbench.study.scaling.page import Content, write_scaling
+from hpcbench.study.scaling.page import write_scaling
 from hpcbench.study.scaling.proposal import Campaign, proposal
 from hpcbench.study.scaling.rows import Row, by_variant
-from hpcbench.study.scaling.run_status import RunStatus, look_at_runs
 from hpcbench.study.scaling.scaling_laws import SpeedFit, fit_amdahl, fit_gustafson
 from hpcbench.study.scaling.solution import Solution, solutions
 from hpcbench.study.scaling.trainings import trainings
+from hpcbench.study.study_jobs import study_statuses
 from staging.errors import InputError
 
 
@@ -44,7 +46,7 @@ def report(study: Scaling, folder: StudyFolder, extras: Extras) -> None:
     done, or the convergence study does not fit.
     """
     study = with_convergence(study, folder.path, extras.convergence)
-    standings = look_at_runs(folder, [run.name for run in all_runs(study)])
+    standings = study_statuses(folder, [run.name for run in all_runs(study)])
     rows = read_rows(study, folder, standings)
     if not any(row.runs for row in rows):
         reasons = [reason for row in rows for reason in row.failed]
@@ -58,7 +60,7 @@ def content(
     study: Scaling, folder: StudyFolder, rows: Sequence[Row], standings: Mapping[str, RunStatus], campaign: Campaign
 ) -> Content:
     """Everything that the page is made of; its proposal is for ``campaign``."""
-    summaries = [each.summary for each in standings.values() if each.status == "done" and each.summary is not None]
+    summaries = [each.summary for each in standings.values() if each.done and each.summary is not None]
     first = summaries[0]
     site = find_site(study.site)
     variants = by_variant(rows)
@@ -90,11 +92,11 @@ def config_of(study: Scaling, row: Row) -> RunConfig:
 
 
 def fits(study: Scaling, rows: Sequence[Row]) -> dict[str, SpeedFit]:
-    """The law of the mode, fitted to every variant."""
+    """The law of the mode, fitted to every variant; of a throughput study to what all its instances would train."""
     law = fit_amdahl if study.mode == "strong" else fit_gustafson
     found = {}
     for label, members in by_variant(rows).items():
-        pairs = [(float(row.nodes), run.samples_per_s) for row in members for run in row.runs]
+        pairs = [(float(row.nodes), run.instance_samples_per_s * row.instances) for row in members for run in row.runs]
         found[label] = law([nodes for nodes, _ in pairs], [rate for _, rate in pairs])
     return found
 
@@ -111,7 +113,7 @@ def epochs_of(study: Scaling, folder: Path, optimizer: str) -> EpochFit:
     joined = read_convergence(study, folder)
     assert joined is not None
     found, place = joined
-    series = fit_series(read_convergence_rows(found, convergence.read_outcomes(found, place)))
+    series = fit_series(read_convergence_rows(found, convergence.read_statuses(found, place)))
     if optimizer not in series:
         known = ", ".join(series) or "none"
         raise InputError(

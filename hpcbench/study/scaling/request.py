@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hpcbench.application import Application, find_application
-from hpcbench.batch.job import JobRequest, at_least, ranks_per_node
+from hpcbench.batch.job import at_least, ranks_per_node
+from hpcbench.batch.job_request import JobRequest
 from hpcbench.batch.site import Site, find_site
 from hpcbench.config.read_yaml import read_yaml
 from hpcbench.config.resolve import known_keys, resolve
 from hpcbench.config.schema import RunConfig
 from hpcbench.parallel.mesh_shape import spatial_sizes
+from hpcbench.study.definition import asked_for
 from hpcbench.study.scaling.definition import TIER, TIERS, Scaling
-from hpcbench.study.scaling.jobs import job_of, run_settings
+from hpcbench.study.scaling.fits import check_fits, run_config
+from hpcbench.study.scaling.jobs import job_of
 from hpcbench.study.scaling.ladder import (
     PlannedRun,
     Variant,
@@ -69,7 +72,8 @@ def define(application: Application, asked: ScalingRequest, settings: Mapping[st
     from math import prod
 
     site = find_site(asked.site)
-    config = resolve(application, asked.preset, list(asked.files), dict(settings))
+    given = {"staging.destination": site.local_path} if asked.stages else {}
+    config = resolve(application, asked.preset, list(asked.files), {**settings, **given})
     check_options(asked, config)
     vary = axes(asked.vary, [key for key, _ in known_keys(type(config))])
     check_settings(asked, settings, vary)
@@ -91,6 +95,7 @@ def define(application: Application, asked: ScalingRequest, settings: Mapping[st
     first = job_of(study, site, all_runs(study)[0], Path("run"))
     study = replace(study, cores_per_rank=first.cores_per_rank, gpus_per_rank=first.gpus_per_rank)
     check_data(study)
+    check_fits(study, site)
     return study
 
 
@@ -161,22 +166,11 @@ def with_cores(request: JobRequest, site: Site, largest: int, per_node: int) -> 
     return request if request.cores_per_rank is not None else replace(request, cores_per_rank=cores // ranks)
 
 
-def asked_for(request: JobRequest) -> dict[str, Any]:
-    """The fields of a request that are not the default."""
-    plain = JobRequest()
-    return {
-        each.name: getattr(request, each.name)
-        for each in fields(JobRequest)
-        if each.name not in ("nodes", "ranks_per_node") and getattr(request, each.name) != getattr(plain, each.name)
-    }
-
-
 def check_points(study: Scaling, site: Site) -> None:
     """Every point's job and configuration can be made. Raises ``InputError``."""
     for value in study.vary.get(TIER, ()):
         if value not in TIERS and not value.startswith("/"):
             raise InputError(f"--vary tier: {value!r} must be {', '.join(TIERS)}, or a folder beginning with /")
-    application = find_application(study.application)
     names: set[str] = set()
     for run in all_runs(study):
         if run.name in names:
@@ -185,25 +179,29 @@ def check_points(study: Scaling, site: Site) -> None:
             )
         names.add(run.name)
     for run in first_runs(study):
-        resolve(application, study.preset, [Path(name) for name in study.files], run_settings(study, run))
-        job_of(study, site, run, Path(run.name))
+        run_config(study, site, run)
 
 
 def check_data(study: Scaling) -> None:
-    """There is a dataset for every variant, and no batch is larger than it. Raises ``InputError``."""
+    """There is a dataset for every variant, and no batch is larger than it. Raises ``InputError``.
+
+    One that is not on this machine is left to the jobs, unless they run here.
+    """
     from hpcbench.train.build import open_data
 
-    application, samples = find_application(study.application), dict[Variant, int]()
+    application, samples = find_application(study.application), dict[Variant, int | None]()
+    site = find_site(study.site)
     for run in first_runs(study):
         of_data = tuple(pair for pair in run.point.variant if pair[0].startswith("data."))
         if of_data not in samples:
-            config = resolve(application, study.preset, [Path(name) for name in study.files], run_settings(study, run))
-            samples[of_data] = len(open_data(application, config)[0])
-        nodes = run_nodes(study, run)
+            config = run_config(study, site, run)
+            elsewhere = config.data.root and not Path(config.data.root).exists() and site.scheduler != "local"
+            samples[of_data] = None if elsewhere else len(open_data(application, config)[0])
+        nodes, known = run_nodes(study, run), samples[of_data]
         batch = local_batch_size(study, nodes) * study.accumulation * places(study, nodes)
-        if batch > samples[of_data]:
+        if known is not None and batch > known:
             raise InputError(
-                f"--nodes {nodes}: a global batch of {batch} is more than the {samples[of_data]} training samples; "
+                f"--nodes {nodes}: a global batch of {batch} is more than the {known} training samples; "
                 "lower --nodes or train.local_batch_size, or use more samples"
             )
 

@@ -8,16 +8,20 @@ from statistics import median
 from typing import Literal
 
 from hpcbench.phase_names import STEP_PARTS
+from hpcbench.study.scaling.concurrency import InstanceClock, Pruned
 
 Mode = Literal["strong", "weak", "throughput"]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One repeat of a point, of all its instances together. Steps of the warm-up are in no figure of a step."""
+    """One repeat of a point, of all its instances together that ran at the same time.
+
+    Steps of the warm-up are in no figure of a step.
+    """
 
     ranks: int
-    """Of all instances."""
+    """Of these instances."""
     global_batch_size: int
     """Of one instance."""
     samples_per_s: float
@@ -41,8 +45,8 @@ class Measured:
     checkpoint_s: float | None = None
     """For which one checkpoint held rank 0."""
     time_s: float | None = None
-    """From run_start to the target; of several instances from the first run_start to the last run_stop (the rules'
-    TTTa). Unset where a number of steps was asked for instead of the target."""
+    """From run_start to the target; of several instances from the first run_start to the last run_stop of those that
+    reached theirs (the rules' TTTa). Unset where a number of steps was asked for, or no instance reached the target."""
     wall_s: float = 0.0
     """Of the process, from its start to its end, the longest of all instances."""
     samples: int = 0
@@ -76,6 +80,37 @@ class Measured:
     """Of the run folder of one instance, the largest of all."""
     device_type: str = ""
     """``cpu``, ``cuda``, ...; empty where not known."""
+    instances: int = 1
+    """Instances that count: they ran at the same time."""
+    models: int = 0
+    """Of these, those that reached their target; 0 where a number of steps was asked for."""
+    samples_per_model: float | None = None
+    """Training samples that a model took to its target, the mean over models."""
+    span_s: float | None = None
+    """From the first run_start to the last run_stop of the instances that count."""
+    last_start_s: float | None = None
+    """From their first run_start to their last."""
+    together: float | None = None
+    """The part of their training time in which all of them trained: from 0 to 1."""
+    clocks: Sequence[InstanceClock] = ()
+    """When each of several instances trained, those that were pruned for their time included."""
+    pruned: Sequence[Pruned] = ()
+    """Instances that do not count, and those that missed their target, in order."""
+
+    @property
+    def models_per_minute(self) -> float | None:
+        """The rules' figure of throughput; unset where there is no time to the target."""
+        return 60 * self.models / self.time_s if self.time_s else None
+
+    @property
+    def instance_samples_per_s(self) -> float:
+        """Training samples of one instance per second, the mean over instances."""
+        return self.samples_per_s / self.instances
+
+    @property
+    def instance_staged_bytes(self) -> float | None:
+        """Landed on all nodes of one instance."""
+        return None if self.staged_bytes is None else self.staged_bytes / self.instances
 
     @property
     def model_flops(self) -> float | None:
@@ -103,6 +138,7 @@ class Row:
     left: int = 0
     """Repeats that are still to be run, or under way."""
     instances: int = 1
+    """That were asked for; those that count are in ``runs``."""
     cores_per_node: int = 0
     gpus_per_node: int = 0
     ranks_per_node: int = 1
@@ -157,14 +193,27 @@ def by_variant(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def speed_up(row: Row, first: Row) -> float:
     """Throughput over that of ``first``, the smallest size of the same variant."""
-    return rate(row) / rate(first)
+    return rate(row) / full_rate(first)
 
 
 def efficiency(row: Row, first: Row) -> float:
-    """Speed-up over the factor in nodes: 1 is ideal, for strong and weak scaling and for throughput alike."""
+    """Speed-up over the factor in nodes: 1 is ideal, for strong and weak scaling and for throughput alike.
+
+    Nodes of instances that were pruned count, too: they delivered nothing.
+    """
     return speed_up(row, first) * first.nodes / row.nodes
 
 
 def rate(row: Row) -> float:
     """Median throughput in samples per second. The row has repeats."""
     return median(each.samples_per_s for each in row.runs)
+
+
+def full_rate(row: Row) -> float:
+    """The throughput of the row if all its instances had run: that of those that count, times what they are of all."""
+    return row.instances * instance_rate(row)
+
+
+def instance_rate(row: Row) -> float:
+    """Median throughput of one instance in samples per second. The row has repeats."""
+    return median(each.instance_samples_per_s for each in row.runs)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hpcbench.study.fit import EpochFit, Interval
-from hpcbench.study.scaling.rows import Row, rate
+from hpcbench.study.scaling.rows import Row, instance_rate
 
 HOUR_S = 3600.0
 
@@ -67,7 +67,7 @@ def fastest(found: Sequence[Solution]) -> Solution:
 def run_s(row: Row, samples: float, evaluations: float = 0.0) -> float:
     """Seconds of a run of ``samples`` by one instance, with its staging and start: medians over the row's repeats."""
     besides = sum(row.middle(name) or 0.0 for name in ("staging_s", "init_s"))
-    return samples * row.instances / rate(row) + evaluations * (row.middle("evaluation_s") or 0.0) + besides
+    return samples / instance_rate(row) + evaluations * (row.middle("evaluation_s") or 0.0) + besides
 
 
 def node_hours(row: Row, seconds: float) -> float:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import textwrap
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from hpcbench.batch.job import Job
+from hpcbench.batch.node_hours import total_words
 from hpcbench.batch.site import Site, find_site
-from hpcbench.batch.submission import cancel
-from hpcbench.exits import BAD_INPUT, DONE, Aborted
+from hpcbench.exits import DONE, Aborted
+from hpcbench.results import units
 from hpcbench.results.tables import table
-from hpcbench.study.folder import StudyFolder, held
-from hpcbench.study.progress import say
-from hpcbench.study.scaling.advance import Advance, counted
+from hpcbench.results.units import counted
+from hpcbench.study.folder import StudyFolder, held, nothing_began
+from hpcbench.study.job_runs import HERE_S, SingleRunJobs, scheduler_pauses_s
+from hpcbench.study.progress import WORDS, say
+from hpcbench.study.run_status import RunStatus, Statuses
+from hpcbench.study.runner import ExecutionOptions, StudyRunner
 from hpcbench.study.scaling.definition import Scaling, grow
-from hpcbench.study.scaling.jobs import job_of
+from hpcbench.study.scaling.fits import fit_page
+from hpcbench.study.scaling.jobs import job_of, study_run
 from hpcbench.study.scaling.joined import read_convergence, with_convergence
 from hpcbench.study.scaling.ladder import (
     all_runs,
@@ -26,28 +32,24 @@ from hpcbench.study.scaling.ladder import (
     places,
     points,
 )
-from hpcbench.study.scaling.report import Extras, report
 from hpcbench.study.scaling.request import check_data, check_points
-from hpcbench.study.scaling.run_status import UNDER_WAY, RunStatus, Status, look_at_runs
+from hpcbench.study.study_jobs import cancel_jobs, study_statuses
+from hpcbench.study.study_run import StudyRun
 from staging.errors import InputError
 
-KINDS: dict[Status, str] = {
-    "done": "done", "running": "running", "waiting": "waiting", "unknown": "unknown", "failed": "failed",
-    "absent": "left",
+if TYPE_CHECKING:
+    from hpcbench.study.scaling.report import Extras
+
+KINDS: dict[str, tuple[str, ...]] = {
+    "done": ("reached", "missed"), "running": ("running",), "waiting": ("waiting",), "unknown": ("unknown",),
+    "interrupted": ("interrupted",), "failed": ("failed", "diverged"), "left": ("absent",),
 }  # fmt: skip
-"""The status of runs, and its word in tables."""
+"""The words of tables, and the status of the runs that each counts."""
+NOT_USUAL = ("unknown", "interrupted")
+"""Words that stand in a table only where there are such runs."""
 
 
-@dataclass(frozen=True)
-class Ways:
-    """How a study is run; nothing of it changes a result."""
-
-    at_once: int | None = None
-    wait: bool = False
-    retry: bool = False
-
-
-def run_study(study: Scaling, path: Path, ways: Ways, extras: Extras, *, dry_run: bool = False) -> int:
+def run_study(study: Scaling, path: Path, options: ExecutionOptions, extras: Extras, *, dry_run: bool = False) -> int:
     """Run or submit what is missing of the study in the folder ``path``; ``dry_run`` only shows the plan.
 
     Returns the exit code. Raises ``InputError`` for a folder of another study or one in use, ``Aborted`` for a signal.
@@ -61,40 +63,85 @@ def run_study(study: Scaling, path: Path, ways: Ways, extras: Extras, *, dry_run
         is_new = folder.read() is None
         folder.write(study.as_dict())
         say(plan(study))
-        site = find_site(study.site)
-        here = site.scheduler == "local"
-        at_once = ways.at_once or (1 if here else None)
-        wait = ways.wait or here
-        advance = Advance(study, site, folder, at_once, wait, ways.retry, longest_poll_s=0.5 if here else 15.0)
         try:
-            runs = advance.run()
+            runs = make_runs(study, folder, options)
         except (InputError, Aborted):
             if is_new and nothing_began(folder):
                 folder.definition.unlink()
                 raise
+            from hpcbench.study.scaling.report import report
+
             with contextlib.suppress(InputError):  # why it ended is more than why there is no page
                 report(study, folder, extras)
             raise
-        finish(study, folder, runs, wait, extras)
+        finish(study, folder, runs, extras)
     return DONE
 
 
-def nothing_began(folder: StudyFolder) -> bool:
-    """Whether no run has left anything; the empty folders of jobs that were refused go."""
-    for path in folder.runs.iterdir():
-        if not any(path.iterdir()):
-            path.rmdir()
-    return not any(folder.runs.iterdir())
+def make_runs(
+    study: Scaling, folder: StudyFolder, options: ExecutionOptions, site: Site | None = None,
+    pauses_s: tuple[float, float] | None = None, speak: Callable[[str], None] = say,
+) -> dict[str, RunStatus]:  # fmt: skip
+    """Make everything that is missing, a line for each run that ends; the status of all then.
+
+    Here one run follows the other, unless more are asked for at once; jobs of a scheduler are all queued.
+    """
+    site = site or find_site(study.site)
+    here = site.scheduler == "local"
+    planned = {run.name: run for run in all_runs(study)}
+    grouped = {run.name: group[0].name for group in groups(study) for run in group}
+
+    def make(run: StudyRun, path: Path) -> Job:
+        return job_of(study, site, planned[run.name], path)
+
+    def due(statuses: Statuses) -> list[StudyRun]:
+        return [study_run(study, run) for name, run in planned.items() if statuses[name].status == "absent"]
+
+    def finished(name: str, state: RunStatus, seconds: float | None) -> None:
+        speak(progress_line(runner.statuses, name, state, seconds))
+
+    executor = SingleRunJobs(
+        folder=folder, site=site, pauses_s=pauses_s or (HERE_S if here else scheduler_pauses_s(len(planned))),
+        speak=speak, make=make, groups=grouped,
+    )  # fmt: skip
+    at_once = options.at_once or (1 if here else site.most_jobs)
+    runner = StudyRunner(
+        folder, executor, due, at_once, options.wait or here, options.retry, options.keep, finished
+    )  # fmt: skip
+    return runner.run(study_statuses(folder, list(planned)))
 
 
-def finish(study: Scaling, folder: StudyFolder, runs: Mapping[str, RunStatus], waited: bool, extras: Extras) -> None:
+def progress_line(statuses: Statuses, name: str, state: RunStatus, seconds: float | None) -> str:
+    """A line for a run that has ended; of a job that an earlier command submitted it is not known how long it took."""
+    total = len(statuses)
+    left = sum(each.status == "absent" or each.under_way for each in statuses.values())
+    took = "" if seconds is None else f", {units.duration(seconds)}"
+    return f"[{total - left:{len(str(total))}}/{total}] {name}: {result(state)}{took} ({left} left)"
+
+
+def result(state: RunStatus) -> str:
+    """The end of a run in a few words."""
+    if not state.done or state.summary is None:
+        return f"{WORDS.get(state.status, state.status)}: {state.reason}"
+    s = state.summary
+    rate = "too few steps to measure" if s.warm_samples_per_s is None else (
+        f"{units.significant(s.warm_samples_per_s)} samples/s"
+    )  # fmt: skip
+    missed = "" if s.status == "success" else ", target not reached"
+    slow = f", slow: {'; '.join(s.slow_nodes)}" if s.slow_nodes else ""
+    return f"{rate}{missed}{slow}"
+
+
+def finish(study: Scaling, folder: StudyFolder, runs: Statuses, extras: Extras) -> None:
     """The page, or where the jobs are."""
-    if any(each.status == "done" for each in runs.values()):
+    if any(each.done for each in runs.values()):
+        from hpcbench.study.scaling.report import report
+
         report(study, folder, extras)
-    failed = sum(each.status == "failed" for each in runs.values())
-    if failed:
-        say(f"{failed} failed; start again: hpcbench study resume {folder.path}")
-    if not waited:
+    ended = sum(is_to_start_again(each) for each in runs.values())
+    if ended:
+        say(f"{ended} failed; start again: hpcbench study resume {folder.path}")
+    if any(each.under_way for each in runs.values()):
         say(f"\n{counts(runs)}\nstatus: hpcbench study status {folder.path}\n"
             f"tables and page, when they are done: hpcbench study report {folder.path}")  # fmt: skip
 
@@ -146,7 +193,7 @@ def plan(study: Scaling) -> str:
             str(sum(run.point.nodes == nodes for run in all_runs(study))),
         ])  # fmt: skip
     head = textwrap.fill(headline(study, site), 100, subsequent_indent="  ")
-    return f"{head}\n\n{table(headers, rows, right=headers)}\n\n{cost(study, site)}\n"
+    return f"{head}\n\n{table(headers, rows, right=headers)}\n\n{cost(study, site)}\n\n{fit_page(study, site)}\n"
 
 
 def headline(study: Scaling, site: Site) -> str:
@@ -173,42 +220,54 @@ def cost(study: Scaling, site: Site) -> str:
     return f"{counted(len(jobs), 'job')}, at most {total} node-hours ({jobs[0][1].time_s / 3600:.3g} h each)"
 
 
+def is_to_start_again(state: RunStatus) -> bool:
+    """Whether the run has ended without figures."""
+    return state.status in ("failed", "diverged", "interrupted")
+
+
+def read_statuses(study: Scaling, folder: StudyFolder) -> dict[str, RunStatus]:
+    """The status of all runs."""
+    return study_statuses(folder, [run.name for run in all_runs(study)])
+
+
 def status(study: Scaling, folder: StudyFolder) -> str:
     """The status of every point, and why runs failed or are unknown."""
-    runs = look_at_runs(folder, [run.name for run in all_runs(study)])
-    kinds = [kind for kind in KINDS if kind != "unknown" or any(each.status == kind for each in runs.values())]
+    runs = read_statuses(study, folder)
+    words = shown_words(runs)
     rows = []
     for point in points(study):
-        own = [runs[run.name].status for group in groups(study) for run in group if run.point == point]
+        own = [runs[run.name] for group in groups(study) for run in group if run.point == point]
         variant = [point.label] if study.vary else []
-        rows.append([str(point.nodes), *variant, *(str(own.count(kind)) for kind in kinds)])
-    headers = ["nodes", *(["variant"] if study.vary else []), *map(KINDS.__getitem__, kinds)]
-    told = [f"{name}: {each.reason}" for name, each in runs.items() if each.status in ("failed", "unknown")]
-    failed = any(each.status == "failed" for each in runs.values())
-    again = [f"start them again: hpcbench study resume {folder.path}"] if failed else []
-    return "\n".join([table(headers, rows, right=headers[-len(kinds) :]), "", counts(runs), *told, *again])
+        rows.append([str(point.nodes), *variant, *(str(count(own, word)) for word in words)])
+    headers = ["nodes", *(["variant"] if study.vary else []), *words]
+    told = [
+        f"{name}: {each.reason}" for name, each in runs.items() if is_to_start_again(each) or each.status == "unknown"
+    ]
+    again = (
+        [f"start them again: hpcbench study resume {folder.path}"] if any(map(is_to_start_again, runs.values())) else []
+    )
+    at_work = [folder.run(name) for name, each in runs.items() if each.status == "running"]
+    hours = total_words([folder.run(name) for name in runs], at_work)
+    told = [hours, *told] if hours else told
+    return "\n".join([table(headers, rows, right=words), "", counts(runs), *told, *again])
 
 
-def cancel_jobs(study: Scaling, folder: StudyFolder) -> int:
-    """Cancel every job of the study that waits or runs, and say so; the exit code."""
-    runs = look_at_runs(folder, [run.name for run in all_runs(study)])
-    refused = 0
-    under_way = {name: each.job for name, each in runs.items() if each.status in UNDER_WAY and each.job is not None}
-    for name, job in under_way.items():
-        try:
-            cancel(job)
-        except InputError as error:
-            refused += 1
-            say(f"{name}: {error}")
-        else:
-            say(f"{name}: job {job.job_id} is being cancelled")
-    if not under_way:
-        say(f"no job of {folder.path} waits or runs")
-    return BAD_INPUT if refused else DONE
+def cancel_study(folder: StudyFolder) -> int:
+    """Cancel every job of the study that waits or runs; the exit code."""
+    return cancel_jobs(folder, read_statuses(read_study(folder), folder))
 
 
-def counts(runs: Mapping[str, RunStatus]) -> str:
+def counts(runs: Statuses) -> str:
     """How many runs have which status."""
-    states = [each.status for each in runs.values()]
-    shown = [(kind, word) for kind, word in KINDS.items() if kind != "unknown" or kind in states]
-    return "runs: " + ", ".join(f"{states.count(kind)} {word}" for kind, word in shown)
+    states = list(runs.values())
+    return "runs: " + ", ".join(f"{count(states, word)} {word}" for word in shown_words(runs))
+
+
+def count(states: Iterable[RunStatus], word: str) -> int:
+    """How many of them a table calls so."""
+    return sum(state.status in KINDS[word] for state in states)
+
+
+def shown_words(runs: Statuses) -> list[str]:
+    """The words that a table has columns for."""
+    return [word for word in KINDS if word not in NOT_USUAL or count(runs.values(), word)]

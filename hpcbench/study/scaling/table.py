@@ -16,7 +16,7 @@ from hpcbench.phase_names import STEP_PARTS
 from hpcbench.results import units
 from hpcbench.results.plots import words
 from hpcbench.results.tables import WIDTH, table
-from hpcbench.study.scaling.rows import Measured, Mode, Row, by_variant, efficiency, rate, speed_up
+from hpcbench.study.scaling.rows import Measured, Mode, Row, by_variant, efficiency, full_rate, speed_up
 from hpcbench.study.scaling.solution import Solution
 
 NEVER_ZERO = ("init_s", "wall_s", "samples", "flops_per_sample", "train_samples", "peak_memory_bytes", "train_bytes",
@@ -85,7 +85,7 @@ def step_sheets(rows: Sequence[Row]) -> list[Sheet]:
             seconds = [sum(found.values()) if found else None, *(found.get(phase) for phase in STEP_PARTS)]
             cells = [units.significant(None if each is None else 1e3 * each) for each in seconds]
             lines.append([f"{row.nodes:,}", *cells])
-        sheets.append(Sheet(_titled(variant, "milliseconds of a step, the mean over ranks"), headers, lines))
+        sheets.append(Sheet(titled(variant, "milliseconds of a step, the mean over ranks"), headers, lines))
     return sheets
 
 
@@ -106,7 +106,7 @@ def rank_sheets(rows: Sequence[Row]) -> list[Sheet]:
         if lines:
             sheets.append(
                 Sheet(
-                    _titled(variant, "milliseconds of a step, by rank for each part"),
+                    titled(variant, "milliseconds of a step, by rank for each part"),
                     headers,
                     lines,
                 )
@@ -131,7 +131,7 @@ def use_sheets(rows: Sequence[Row]) -> list[Sheet]:
             cells.append("not measured" if peak is None else units.prefixed(peak, "FLOP/s"))
             cells.append("not measured" if share is None else units.percent(share))
             lines.append([*cells, *(_busy(row) if devices else [])])
-        sheets.append(Sheet(_titled(variant, "use of the processors or accelerators"), headers, lines))
+        sheets.append(Sheet(titled(variant, "use of the processors or accelerators"), headers, lines))
     return sheets
 
 
@@ -151,7 +151,7 @@ def beside_sheets(rows: Sequence[Row]) -> list[Sheet]:
             cells += [_share(median(map(fmean, used)) if used else None), _share(min(map(min, used), default=None))]
             cells += [units.significant(middle(row, "joules_per_sample")), units.prefixed(middle(row, "joules"), "J")]
             lines.append([f"{row.nodes:,}", *cells])
-        sheets.append(Sheet(_titled(variant, BESIDE), headers, lines))
+        sheets.append(Sheet(titled(variant, BESIDE), headers, lines))
     return sheets
 
 
@@ -168,7 +168,7 @@ def solution_sheets(found: Mapping[str, Sequence[Solution]]) -> list[Sheet]:
             cells.append(units.interval(each.node_hours, each.node_hours_interval))
             lines.append([*cells, units.significant(each.gpu_hours if gpus else each.core_hours)])
         if lines:
-            sheets.append(Sheet(_titled(variant, "a training to the target"), headers, lines))
+            sheets.append(Sheet(titled(variant, "a training to the target"), headers, lines))
     return sheets
 
 
@@ -205,6 +205,11 @@ def batches(row: Row) -> str:
 def place(row: Row) -> str:
     """The size of a row and its variant: ``4 nodes, bucket_bytes 1048576``."""
     return nodes_words(row.nodes) + (f", {row.variant}" if row.variant else "")
+
+
+def titled(variant: str, text: str) -> str:
+    """The heading of a sheet: its variant, if there is one, and what it shows."""
+    return f"{variant}: {text}" if variant else text[0].upper() + text[1:]
 
 
 def nodes_words(count: int) -> str:
@@ -269,7 +274,7 @@ def results_frame(rows: Sequence[Row]) -> pd.DataFrame:
             point |= {name: getattr(row, name) for name in ("instances", "ranks_per_node", "cores_per_node")}
             point["gpus_per_node"] = row.gpus_per_node
             for number, run in enumerate(row.runs, 1):
-                own = run.samples_per_s / rate(firsts[row.variant])
+                own = run.samples_per_s / full_rate(firsts[row.variant])
                 gains = {"speed_up": own, "efficiency": own * firsts[row.variant].nodes / row.nodes}
                 records.append(point | {"repeat": number, "status": "done"} | _figures(run) | gains)
             for number, reason in enumerate(row.failed, len(row.runs) + 1):
@@ -302,6 +307,10 @@ def _figures(run: Measured) -> dict[str, Any]:
             found["device_busy_lowest"] = min(value, default=math.nan)
         elif name == "slow":
             found["slow_nodes"] = "; ".join(value)
+        elif name == "pruned":
+            found["pruned"] = "; ".join(f"{each.name}: {each.reason}" for each in value)
+        elif name == "clocks":
+            found["models_per_minute"] = math.nan if run.models_per_minute is None else run.models_per_minute
         else:
             found[name] = math.nan if value is None or (name in NEVER_ZERO and not value) else value
     return found
@@ -323,10 +332,6 @@ def _gains(row: Row, first: Row | None) -> list[str]:
 
 def _share(value: float | None) -> str:
     return units.MISSING if value is None else f"{100 * value:.0f} %"
-
-
-def _titled(variant: str, text: str) -> str:
-    return f"{variant}: {text}" if variant else text[0].upper() + text[1:]
 
 
 def _joined(blocks: Sequence[str], lines: Sequence[str]) -> str:

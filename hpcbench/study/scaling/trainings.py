@@ -53,7 +53,7 @@ def trainings(
             if by_study:
                 epochs, basis = by_study[row.nodes], CONVERGENCE
             elif measured:
-                epochs, basis = (row.middle("samples") or 0.0) / row.instances / max(in_epoch, 1), MEASURED
+                epochs, basis = (row.middle("samples_per_model") or 0.0) / max(in_epoch, 1), MEASURED
             else:
                 epochs = float(config.max_epochs)
                 basis = f"{config.max_epochs:,} epochs, the most that the preset trains: an upper bound"

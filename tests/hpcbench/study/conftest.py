@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hpcbench.study.convergence import make_runs, read_statuses
 from hpcbench.study.definition import Study
-from hpcbench.study.launcher import Process
+from hpcbench.study.folder import StudyFolder
+from hpcbench.study.local_runs import Launcher, LocalRuns, Process
+from hpcbench.study.places import Place
 from hpcbench.study.rates import Rate
+from hpcbench.study.run_status import RunStatus
+from hpcbench.study.runner import ExecutionOptions
 from tests.hpcbench.conftest import build
 
 CODES = {"success": 0, "target_not_reached": 3, "aborted": 1}
@@ -27,14 +34,14 @@ class Ended:
     def poll(self) -> int | None:
         return self.code
 
-    def stop(self, at_once: bool = False) -> None:
+    def stop(self, number: signal.Signals) -> None:
         pass
 
 
 def settings_of(arguments: Sequence[str]) -> dict[str, str]:
     """The dotted settings, and ``run-dir``, of a command line of `hpcbench train`."""
-    pairs = pairwise(arguments)
-    return {key.removeprefix("--"): value for key, value in pairs if key.startswith("--")}
+    pairs = [word.split("=", 1) for word in arguments if "=" in word] + list(pairwise(arguments))
+    return {key.removeprefix("--"): value for key, value in pairs if key.startswith("--") and "=" not in key}
 
 
 class FakeLauncher:
@@ -48,7 +55,7 @@ class FakeLauncher:
         self.epochs_of = epochs_of
         self.started: list[dict[str, str]] = []
 
-    def start(self, arguments: Sequence[str], log: Path) -> Process:
+    def start(self, arguments: Sequence[str], log: Path, place: Place) -> Process:
         settings = settings_of(arguments)
         self.started.append(settings | {"resume": str("--resume" in arguments)})
         epochs = self.epochs_of(settings)
@@ -56,6 +63,14 @@ class FakeLauncher:
             log.write_text("starting\nhpcbench: error: no memory\n", encoding="utf-8")
             return Ended(1)
         return Ended(CODES[write_run(Path(settings["run-dir"]), settings, epochs)])
+
+
+def make(
+    study: Study, folder: StudyFolder, launcher: Launcher, at_once: int = 2, grace_s: float = 60.0, **options: Any
+) -> dict[str, RunStatus]:
+    """Make what is missing of a study in processes of ``launcher``."""
+    executor = LocalRuns(folder, launcher, [Place()] * at_once, grace_s)
+    return make_runs(study, folder, ExecutionOptions(**options), executor, read_statuses(study, folder))
 
 
 def write_run(folder: Path, settings: dict[str, str], epochs: float) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from hpcbench.cli.main import main
 from hpcbench.study.collect import collect
-from hpcbench.study.convergence import Ways, make_runs, read_outcomes, report
+from hpcbench.study.convergence import read_statuses, report
 from hpcbench.study.definition import Borrow, Study
 from hpcbench.study.findings import findings
 from hpcbench.study.folder import StudyFolder, held
@@ -20,7 +20,7 @@ from hpcbench.study.plots import machine_time
 from hpcbench.study.results import read_rows, runs_needed, spread
 from hpcbench.study.table import short
 from staging.errors import InputError
-from tests.hpcbench.study.conftest import FakeLauncher
+from tests.hpcbench.study.conftest import FakeLauncher, make
 
 EPOCHS = {8: 4, 32: 5, 128: 8}
 
@@ -49,7 +49,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, StudyFolder]:
     folder = StudyFolder(tmp_path_factory.mktemp("studies") / "made")
     with held(folder):
         folder.write(study.as_dict())
-        make_runs(study, folder, Ways(1, 1), FakeLauncher(epochs_of))
+        make(study, folder, FakeLauncher(epochs_of))
         report(folder)
     return study, folder
 
@@ -93,14 +93,14 @@ def test_noise_scales_say_how_many_runs_resolved_one(made: tuple[Study, StudyFol
 
 
 def test_findings_are_ratios_of_means(made: tuple[Study, StudyFolder]) -> None:
-    rows = read_rows(made[0], read_outcomes(*made))
+    rows = read_rows(made[0], read_statuses(*made))
     found = findings(rows)
     assert found[0].startswith("sgd: from batch 8 to 128, 1.89 times the epochs (4.50 to 8.50) and 8.47 times fewer")
     assert "adamw: not every run reached the target at batch 32 (0 of 2), 128 (1 of 2)." in found
 
 
 def test_fits_leave_borrowed_rates_out(made: tuple[Study, StudyFolder]) -> None:
-    fits = fit_series(read_rows(made[0], read_outcomes(*made)))
+    fits = fit_series(read_rows(made[0], read_statuses(*made)))
     assert list(fits) == ["sgd"], "adamw reached its target at two batches only"
     assert fits["sgd"].n == 6
 
@@ -114,7 +114,7 @@ def test_the_spread_decides_how_many_runs_a_score_needs() -> None:
 
 def test_time_to_solution_is_samples_over_the_speed_of_all_ranks(made: tuple[Study, StudyFolder]) -> None:
     study = replace(made[0], samples_per_s_per_rank=50.0, parallel_efficiency=0.8)
-    rows = read_rows(study, read_outcomes(study, made[1]))
+    rows = read_rows(study, read_statuses(study, made[1]))
     row = next(row for row in rows if row.point.batch == 128 and row.label == "sgd")
     assert machine_time(study, row, 50.0) == pytest.approx(8.5 * 4096 / (50 * 0.8 * 32))
     machine = machine_of(study, rows)
@@ -124,14 +124,14 @@ def test_time_to_solution_is_samples_over_the_speed_of_all_ranks(made: tuple[Stu
 
 def test_the_clock_of_a_run_that_was_stopped_says_nothing(made: tuple[Study, StudyFolder]) -> None:
     study, folder = made
-    outcomes = read_outcomes(study, folder)
-    row = read_rows(study, outcomes)[0]
+    statuses = read_statuses(study, folder)
+    row = read_rows(study, statuses)[0]
     assert row.times == [4 * 21.0, 5 * 21.0]
     name = row.runs[0][0].name
-    stopped = outcomes[name].summary
+    stopped = statuses[name].summary
     assert stopped is not None
-    outcomes[name] = replace(outcomes[name], summary=replace(stopped, resumed=1, time_to_solution_s=5000.0))
-    row = read_rows(study, outcomes)[0]
+    statuses[name] = replace(statuses[name], summary=replace(stopped, resumed=1, time_to_solution_s=5000.0))
+    row = read_rows(study, statuses)[0]
     assert row.times == [5 * 21.0]
     assert row.epochs == [4, 5]
 
@@ -153,7 +153,7 @@ def test_a_search_is_drawn_and_told(study: Study, tmp_path: Path) -> None:
     folder = StudyFolder(tmp_path / "study")
     with held(folder):
         folder.write(searching.as_dict())
-        make_runs(searching, folder, Ways(1, 1), FakeLauncher(lambda s: 5 if float(s["optim.lr"]) > 0.002 else 6))
+        make(searching, folder, FakeLauncher(lambda s: 5 if float(s["optim.lr"]) > 0.002 else 6))
         report(folder)
     text = folder.table.read_text(encoding="utf-8")
     assert "3 runs with a seed of its own in every row" in " ".join(text.split())
@@ -165,8 +165,8 @@ def test_a_collected_study_is_the_same_study(made: tuple[Study, StudyFolder], tm
     study, folder = made
     copy = StudyFolder(tmp_path / "copy")
     assert collect(folder, copy.path) == collect(folder, copy.path) == 16
-    assert {name: each.status for name, each in read_outcomes(study, copy).items()} == {
-        name: each.status for name, each in read_outcomes(study, folder).items()
+    assert {name: each.status for name, each in read_statuses(study, copy).items()} == {
+        name: each.status for name, each in read_statuses(study, folder).items()
     }
     assert not list(copy.path.rglob("environment.json")), "it names the host and its paths"
     assert sum(path.stat().st_size for path in copy.runs.rglob("*") if path.is_file()) < 16 * 6144
@@ -186,4 +186,4 @@ def test_a_copy_needs_a_place(made: tuple[Study, StudyFolder], capsys: pytest.Ca
     assert main(["study", "collect", str(made[1].path)]) == 2
     assert "the following arguments are required: --out" in capsys.readouterr().err
     assert main(["study", "status", str(made[1].path)]) == 0
-    assert "runs: 12 reached, 2 diverged, 2 missed, 0 left" in capsys.readouterr().out
+    assert "runs: 12 reached, 2 missed, 2 diverged, 0 left" in capsys.readouterr().out

@@ -9,7 +9,6 @@ import pytest
 
 from hpcbench.results.summary import Summary
 from hpcbench.study.definition import Borrow, Study
-from hpcbench.study.outcome import Outcome
 from hpcbench.study.plan import (
     Choice,
     PlannedRun,
@@ -17,24 +16,25 @@ from hpcbench.study.plan import (
     all_runs,
     choice,
     geometry,
-    job,
     left,
     next_runs,
     points,
     possible_names,
     processes_per_run,
     rate,
+    study_run,
 )
+from hpcbench.study.run_status import RunStatus
 from staging.errors import InputError
 
 
-def reached(epochs: int, best: float = 0.3) -> Outcome:
+def reached(epochs: int, best: float = 0.3) -> RunStatus:
     summary = Summary("cosmoflow", "", "smoke", epochs_to_target=epochs, best=best, metric="mae")
-    return Outcome("reached", summary=summary)
+    return RunStatus("reached", summary=summary)
 
 
-def missed(best: float) -> Outcome:
-    return Outcome("missed", summary=Summary("cosmoflow", "", "smoke", best=best, metric="mae"))
+def missed(best: float) -> RunStatus:
+    return RunStatus("missed", summary=Summary("cosmoflow", "", "smoke", best=best, metric="mae"))
 
 
 def test_the_matrix_is_the_product_of_its_axes(study: Study) -> None:
@@ -61,8 +61,8 @@ def test_a_batch_that_ranks_cannot_form_is_refused(study: Study, batch: int, pla
 
 def test_a_run_is_told_what_it_computes(study: Study) -> None:
     shared = replace(study, settings={"train.noise_scale_every": "5"}, own_settings={"sgd": {"optim.momentum": "0.8"}})
-    small = job(shared, PlannedRun(Point(4, "sgd"), 1.0, 1)).settings
-    large = job(shared, PlannedRun(Point(512, "sgd", "shard+reshuffle"), 2.0, 3)).settings
+    small = study_run(shared, PlannedRun(Point(4, "sgd"), 1.0, 1)).settings
+    large = study_run(shared, PlannedRun(Point(512, "sgd", "shard+reshuffle"), 2.0, 3)).settings
     assert "parallel.simulated_ranks" not in small
     assert "train.noise_scale_every" not in small, "a single rank has no parts to compare"
     expected = {
@@ -78,7 +78,7 @@ def test_a_run_is_told_what_it_computes(study: Study) -> None:
 def test_a_sample_that_is_split_has_a_process_for_each_part(study: Study, spatial: str, processes: int) -> None:
     split = replace(study, settings={"parallel.spatial": spatial})
     assert processes_per_run(split) == processes
-    settings = job(split, PlannedRun(Point(32, "sgd"), 1.0, 1)).settings
+    settings = study_run(split, PlannedRun(Point(32, "sgd"), 1.0, 1)).settings
     assert settings.get("parallel.devices", "1") == str(processes)
     assert settings["parallel.simulated_ranks"] == "8"
 
@@ -89,29 +89,29 @@ def test_searches_come_first_and_seeds_follow_with_the_best_rate(study: Study) -
     assert {run.seed for run in first} == {0}
     assert len(first) == 4 * 3, "the same budget for every row"
     point = Point(8, "sgd")
-    outcomes = {f"b8-sgd-x{m}-search": reached(epochs) for m, epochs in (("0.5", 9), ("1", 7), ("2", 7))}
-    outcomes["b8-sgd-x2-search"] = reached(7, best=0.29)
-    assert choice(searching, point, outcomes) == Choice(2.0), "equal epochs: by quality"
-    todo = [run.name for run in next_runs(searching, outcomes)]
+    statuses = {f"b8-sgd-x{m}-search": reached(epochs) for m, epochs in (("0.5", 9), ("1", 7), ("2", 7))}
+    statuses["b8-sgd-x2-search"] = reached(7, best=0.29)
+    assert choice(searching, point, statuses) == Choice(2.0), "equal epochs: by quality"
+    todo = [run.name for run in next_runs(searching, statuses)]
     assert todo[-2:] == ["b8-sgd-x2-seed1", "b8-sgd-x2-seed2"]
-    assert dict(left(searching, outcomes))[point] == 2
+    assert dict(left(searching, statuses))[point] == 2
     assert dict(left(searching, {}))[point] == 3 + 2
 
 
 def test_a_run_that_reached_the_target_is_better_than_one_of_better_quality_that_did_not(study: Study) -> None:
     searching = replace(study, lr_search=(1.0, 2.0))
-    outcomes = {"b8-sgd-x1-search": missed(0.1), "b8-sgd-x2-search": reached(20, best=0.3)}
-    assert choice(searching, Point(8, "sgd"), outcomes) == Choice(2.0)
-    outcomes["b8-sgd-x2-search"] = Outcome("diverged")
-    assert choice(searching, Point(8, "sgd"), outcomes) == Choice(1.0)
+    statuses = {"b8-sgd-x1-search": missed(0.1), "b8-sgd-x2-search": reached(20, best=0.3)}
+    assert choice(searching, Point(8, "sgd"), statuses) == Choice(2.0)
+    statuses["b8-sgd-x2-search"] = RunStatus("diverged")
+    assert choice(searching, Point(8, "sgd"), statuses) == Choice(1.0)
 
 
 def test_where_every_rate_diverges_no_seed_is_run(study: Study) -> None:
     searching = replace(study, lr_search=(1.0, 2.0))
-    outcomes = {"b8-sgd-x1-search": Outcome("diverged"), "b8-sgd-x2-search": Outcome("crashed")}
-    assert choice(searching, Point(8, "sgd"), outcomes) == Choice(None, failed=True)
-    assert dict(left(searching, outcomes))[Point(8, "sgd")] == 0
-    assert not [run for run in all_runs(searching, outcomes) if run.point == Point(8, "sgd") and run.seed]
+    statuses = {"b8-sgd-x1-search": RunStatus("diverged"), "b8-sgd-x2-search": RunStatus("failed")}
+    assert choice(searching, Point(8, "sgd"), statuses) == Choice(None, failed=True)
+    assert dict(left(searching, statuses))[Point(8, "sgd")] == 0
+    assert not [run for run in all_runs(searching, statuses) if run.point == Point(8, "sgd") and run.seed]
 
 
 def test_a_borrowed_rate_is_the_one_chosen_at_the_other_batch(study: Study) -> None:
@@ -119,10 +119,10 @@ def test_a_borrowed_rate_is_the_one_chosen_at_the_other_batch(study: Study) -> N
     point = Point(512, "sgd", source="8")
     assert point in points(borrowing)
     assert choice(borrowing, point, {}) == Choice(None)
-    outcomes = {"b8-sgd-x1-search": reached(9), "b8-sgd-x2-search": reached(5)}
-    assert choice(borrowing, point, outcomes) == Choice(2.0)
+    statuses = {"b8-sgd-x1-search": reached(9), "b8-sgd-x2-search": reached(5)}
+    assert choice(borrowing, point, statuses) == Choice(2.0)
     assert rate(borrowing, point, 2.0) == rate(borrowing, Point(8, "sgd"), 2.0) == 0.0025
-    assert "b512-sgd-from-8-x2-seed1" in {run.name for run in next_runs(borrowing, outcomes)}
+    assert "b512-sgd-from-8-x2-seed1" in {run.name for run in next_runs(borrowing, statuses)}
 
 
 def test_a_borrowed_preset_brings_optimizer_and_schedule(study: Study) -> None:
@@ -130,7 +130,7 @@ def test_a_borrowed_preset_brings_optimizer_and_schedule(study: Study) -> None:
     borrowing = replace(study, borrow=(Borrow("node", 512),), recipes={"node": recipe})
     (point,) = (point for point in points(borrowing) if point.source)
     assert point.optimizer == "lamb"
-    settings = job(borrowing, PlannedRun(point, 1.0, 1)).settings
+    settings = study_run(borrowing, PlannedRun(point, 1.0, 1)).settings
     assert recipe.items() <= settings.items()
     assert rate(borrowing, point, 1.0) == 0.004
 
@@ -141,13 +141,15 @@ def test_every_run_that_can_come_has_a_name_of_its_own(study: Study) -> None:
     )
     names = possible_names(wide)
     assert len(names) == len(set(names))
-    outcomes = {name: reached(5 if "x0.5" in name else 6) for name in names}
-    assert {run.name for run in all_runs(wide, outcomes)} <= set(names)
+    statuses = {name: reached(5 if "x0.5" in name else 6) for name in names}
+    assert {run.name for run in all_runs(wide, statuses)} <= set(names)
 
 
 def test_quality_counts_in_its_own_direction(study: Study) -> None:
     searching = replace(study, lr_search=(1.0, 2.0))
     summaries = [Summary("d", "", "s", best=best, better="higher", metric="iou") for best in (0.5, 0.6)]
-    outcomes = {f"b8-sgd-x{m}-search": Outcome("missed", summary=s) for m, s in zip(("1", "2"), summaries, strict=True)}
-    assert choice(searching, Point(8, "sgd"), outcomes) == Choice(2.0)
+    statuses = {
+        f"b8-sgd-x{m}-search": RunStatus("missed", summary=s) for m, s in zip(("1", "2"), summaries, strict=True)
+    }
+    assert choice(searching, Point(8, "sgd"), statuses) == Choice(2.0)
     assert math.isclose(rate(searching, Point(8, "sgd"), 2.0), 0.0025)

@@ -13,18 +13,14 @@ from pathlib import Path
 import pytest
 
 from hpcbench.exits import Aborted, Cause
-from hpcbench.study import runner as runners
-from hpcbench.study.convergence import Ways, jobs_of, make_runs, read_outcomes
+from hpcbench.study.convergence import read_statuses, runs_of
 from hpcbench.study.definition import Study
 from hpcbench.study.folder import StudyFolder, held
-from hpcbench.study.launcher import own_environment
-from hpcbench.study.outcome import Outcome, Status, judge
-from hpcbench.study.plan import possible_names
-from hpcbench.study.runner import Runner
+from hpcbench.study.local_runs import LocalRuns, own_environment
+from hpcbench.study.places import Place
+from hpcbench.study.run_status import RunStatus, Status, Statuses, judge
 from staging.errors import DataError, InputError
-from tests.hpcbench.study.conftest import Ended, FakeLauncher, settings_of, write_run
-
-WAYS = Ways(2, 1)
+from tests.hpcbench.study.conftest import Ended, FakeLauncher, make, settings_of, write_run
 
 
 @pytest.fixture
@@ -42,21 +38,21 @@ def names(launcher: FakeLauncher) -> list[str]:
 
 def test_a_study_makes_every_run_once(study: Study, folder: StudyFolder, capsys: pytest.CaptureFixture[str]) -> None:
     launcher = FakeLauncher(lambda settings: 5.0)
-    outcomes = make_runs(study, folder, WAYS, launcher)
+    statuses = make(study, folder, launcher)
     assert len(launcher.started) == 8
-    assert {outcome.status for name, outcome in outcomes.items() if name in names(launcher)} == {"reached"}
+    assert {state.status for name, state in statuses.items() if name in names(launcher)} == {"reached"}
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("[8/8] b32-adamw-x1-seed2: reached, mae ")
     assert "none left" in last
     again = FakeLauncher(lambda settings: 5.0)
-    make_runs(study, folder, WAYS, again)
+    make(study, folder, again)
     assert again.started == [], "finished runs are not made again"
 
 
 def test_more_seeds_and_batches_add_runs_to_those_that_are_done(study: Study, folder: StudyFolder) -> None:
-    make_runs(study, folder, WAYS, FakeLauncher(lambda settings: 5.0))
+    make(study, folder, FakeLauncher(lambda settings: 5.0))
     launcher = FakeLauncher(lambda settings: 5.0)
-    make_runs(replace(study, seeds=3, batch_sizes=(8, 16, 32)), folder, WAYS, launcher)
+    make(replace(study, seeds=3, batch_sizes=(8, 16, 32)), folder, launcher)
     assert len(launcher.started) == 3 * 2 * 3 - 8
 
 
@@ -64,33 +60,34 @@ def test_a_run_that_diverges_misses_or_crashes_is_kept_as_such(study: Study, fol
     ends = {("sgd", "1"): math.inf, ("sgd", "2"): 99.0, ("adamw", "1"): math.nan}
     launcher = FakeLauncher(lambda settings: ends.get((settings["optim.name"], settings["train.seed"]), 5.0))
     small = replace(study, batch_sizes=(8,))
-    outcomes = make_runs(small, folder, WAYS, launcher)
-    assert {name: outcome.status for name, outcome in outcomes.items()} == {
-        "b8-sgd-x1-seed1": "diverged", "b8-sgd-x1-seed2": "missed", "b8-adamw-x1-seed1": "crashed",
+    statuses = make(small, folder, launcher)
+    assert {name: state.status for name, state in statuses.items()} == {
+        "b8-sgd-x1-seed1": "diverged", "b8-sgd-x1-seed2": "missed", "b8-adamw-x1-seed1": "failed",
         "b8-adamw-x1-seed2": "reached",
     }  # fmt: skip
-    assert outcomes["b8-adamw-x1-seed1"].reason == "exit code 1: no memory"
+    assert statuses["b8-adamw-x1-seed1"].reason == "exit code 1: no memory"
     assert folder.log("b8-adamw-x1-seed1").exists(), "what a crashed run printed is kept"
-    make_runs(small, folder, WAYS, again := FakeLauncher(lambda settings: 5.0))
+    make(small, folder, again := FakeLauncher(lambda settings: 5.0))
     assert again.started == []
-    outcomes = make_runs(small, folder, replace(WAYS, retry=True), again)
+    statuses = make(small, folder, again, retry=True)
     assert names(again) == ["b8-adamw-x1-seed1"]
-    assert outcomes["b8-adamw-x1-seed1"].status == "reached"
+    assert statuses["b8-adamw-x1-seed1"].status == "reached"
 
 
 def test_the_same_crash_again_and_again_stops_the_study(study: Study, folder: StudyFolder) -> None:
     launcher = FakeLauncher(lambda settings: math.nan)
     with pytest.raises(
-        InputError, match=r"3 runs in a row crashed, the last with: exit code 1: no memory; see .*--retry"
+        InputError,
+        match=r"3 runs in a row failed, the last with: exit code 1: no memory; see .*: hpcbench study resume",
     ):
-        make_runs(study, folder, WAYS, launcher)
+        make(study, folder, launcher)
     assert len(launcher.started) <= 4
 
 
 def test_a_search_decides_the_rate_of_the_seeds(study: Study, folder: StudyFolder) -> None:
     searching = replace(study, batch_sizes=(64,), optimizers=("sgd",), lr_search=(0.5, 1.0, 2.0))
     launcher = FakeLauncher(lambda settings: {"0.005": 9.0, "0.01": 8.0, "0.02": 6.0}[settings["optim.lr"]])
-    make_runs(searching, folder, WAYS, launcher)
+    make(searching, folder, launcher)
     assert names(launcher)[3:] == ["b64-sgd-x2-seed1", "b64-sgd-x2-seed2"]
 
 
@@ -110,14 +107,14 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint_or_starts_anew(
     study: Study, folder: StudyFolder, checkpoint: bool
 ) -> None:
     one = replace(study, batch_sizes=(8,), optimizers=("sgd",), seeds=1)
-    (job,) = jobs_of(one)({})
+    (job,) = runs_of(one)({})
     settings = settings_of(job.arguments(folder.run(job.name), 1))
     interrupted(folder, job.name, settings, checkpoint)
-    assert read_outcomes(one, folder)[job.name].status == "interrupted"
+    assert read_statuses(one, folder)[job.name].status == "interrupted"
     launcher = Resuming(lambda settings: 5.0, settings)
-    outcomes = make_runs(one, folder, WAYS, launcher)
+    statuses = make(one, folder, launcher)
     assert [each["resume"] for each in launcher.started] == [str(checkpoint)]
-    assert outcomes[job.name].status == "reached"
+    assert statuses[job.name].status == "reached"
     assert not (folder.run(job.name) / "checkpoints").exists(), "a run that is done needs none"
 
 
@@ -128,9 +125,9 @@ class Resuming(FakeLauncher):
         super().__init__(epochs_of)  # type: ignore[arg-type]
         self.settings, self.code = settings, code
 
-    def start(self, arguments: Sequence[str], log: Path) -> Ended:
+    def start(self, arguments: Sequence[str], log: Path, place: Place) -> Ended:
         if "--resume" not in arguments:
-            return super().start(arguments, log)  # type: ignore[return-value]
+            return super().start(arguments, log, place)  # type: ignore[return-value]
         self.started.append({"run-dir": self.settings["run-dir"], "resume": "True"})
         if self.code:
             return Ended(self.code)
@@ -145,11 +142,11 @@ class Resuming(FakeLauncher):
 
 def test_a_checkpoint_that_is_refused_means_a_new_start(study: Study, folder: StudyFolder) -> None:
     one = replace(study, batch_sizes=(8,), optimizers=("sgd",), seeds=1)
-    (job,) = jobs_of(one)({})
+    (job,) = runs_of(one)({})
     settings = settings_of(job.arguments(folder.run(job.name), 1))
     interrupted(folder, job.name, settings, checkpoint=True)
     launcher = Resuming(lambda settings: 5.0, settings, code=2)
-    assert make_runs(one, folder, WAYS, launcher)[job.name].status == "reached"
+    assert make(one, folder, launcher)[job.name].status == "reached"
     assert [each["resume"] for each in launcher.started] == ["True", "False"]
 
 
@@ -163,46 +160,53 @@ class Endless:
     def poll(self) -> int | None:
         return self.code
 
-    def stop(self, at_once: bool = False) -> None:
-        if at_once or not self.stubborn:
-            self.code = 137 if at_once else 143
+    def stop(self, number: signal.Signals) -> None:
+        if number == signal.SIGKILL or not self.stubborn:
+            self.code = 128 + number
 
 
 class EndlessLauncher:
-    """Starts endless runs and sends a signal to this process with the second of them."""
+    """Starts endless runs and sends a signal to this process with the second of them, or another."""
 
-    def __init__(self, stubborn: bool = False) -> None:
-        self.stubborn = stubborn
+    def __init__(self, stubborn: bool = False, number: signal.Signals = signal.SIGTERM, first: int = 2) -> None:
+        self.stubborn, self.number, self.first = stubborn, number, first
         self.processes: list[Endless] = []
 
-    def start(self, arguments: Sequence[str], log: Path) -> Endless:
+    def start(self, arguments: Sequence[str], log: Path, place: Place) -> Endless:
         self.processes.append(Endless(self.stubborn))
-        if len(self.processes) == 2:
-            os.kill(os.getpid(), signal.SIGTERM)
+        if len(self.processes) == self.first:
+            os.kill(os.getpid(), self.number)
         return self.processes[-1]
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
 def test_a_signal_ends_all_runs_and_leaves_a_study_to_go_on_with(
-    study: Study, folder: StudyFolder, monkeypatch: pytest.MonkeyPatch, stubborn: bool
+    study: Study, folder: StudyFolder, stubborn: bool
 ) -> None:
-    monkeypatch.setattr(runners, "GRACE_S", 0.1)
     launcher = EndlessLauncher(stubborn)
     with pytest.raises(Aborted, match="signal SIGTERM; the same command goes on from here") as caught:
-        make_runs(study, folder, WAYS, launcher)
+        make(study, folder, launcher, grace_s=0.1)
     assert caught.value.exit_code == 143
     assert [process.code for process in launcher.processes] == [137 if stubborn else 143] * 2
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    assert not any(outcome.final for outcome in read_outcomes(study, folder).values())
-    make_runs(study, folder, WAYS, again := FakeLauncher(lambda settings: 5.0))
+    assert not any(state.final for state in read_statuses(study, folder).values())
+    make(study, folder, again := FakeLauncher(lambda settings: 5.0))
     assert len(again.started) == 8
 
 
-def test_as_many_runs_at_once_as_asked_for(study: Study, folder: StudyFolder) -> None:
-    launcher = EndlessLauncher()
+def test_as_many_runs_at_once_as_asked_for(study: Study, folder: StudyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher = EndlessLauncher(first=99)
+    places = []
+
+    def look(executor: LocalRuns, under_way: Statuses) -> dict[str, RunStatus]:
+        places.append(len(executor.running))
+        os.kill(os.getpid(), signal.SIGTERM)
+        return {}
+
+    monkeypatch.setattr(LocalRuns, "look", look)
     with pytest.raises(Aborted):
-        Runner(folder, launcher, 3, 1).run(possible_names(study), jobs_of(study))
-    assert len(launcher.processes) == 3
+        make(study, folder, launcher, at_once=3)
+    assert (len(launcher.processes), places) == (3, [3])
 
 
 def test_a_second_process_in_the_folder_is_refused(folder: StudyFolder) -> None:
@@ -248,21 +252,21 @@ def test_a_damaged_definition_is_refused(folder: StudyFolder, text: str) -> None
 
 
 def test_a_damaged_summary_counts_as_a_crash(study: Study, folder: StudyFolder) -> None:
-    make_runs(study, folder, WAYS, FakeLauncher(lambda settings: 5.0))
+    make(study, folder, FakeLauncher(lambda settings: 5.0))
     (folder.run("b8-sgd-x1-seed1") / "summary.json").write_text("{", encoding="utf-8")
-    outcome = read_outcomes(study, folder)["b8-sgd-x1-seed1"]
-    assert outcome.status == "crashed"
-    assert "is not JSON" in outcome.reason
+    state = read_statuses(study, folder)["b8-sgd-x1-seed1"]
+    assert state.status == "failed"
+    assert "is not JSON" in state.reason
 
 
 def test_the_cause_of_an_end_decides_whatever_the_words(study: Study, folder: StudyFolder) -> None:
-    make_runs(study, folder, WAYS, FakeLauncher(lambda settings: 5.0))
-    summary = Outcome("reached", summary=read_outcomes(study, folder)["b8-sgd-x1-seed1"].summary).summary
+    make(study, folder, FakeLauncher(lambda settings: 5.0))
+    summary = RunStatus("reached", summary=read_statuses(study, folder)["b8-sgd-x1-seed1"].summary).summary
     assert summary is not None
     summary.status, summary.reason = "aborted", "the loss is inf at step 3, after signal SIGINT"
     known: dict[Cause, Status] = {
-        "diverged": "diverged", "signal": "interrupted", "preempted": "interrupted", "full_disk": "crashed",
-        "rank_lost": "crashed", "hang": "crashed",
+        "diverged": "diverged", "signal": "interrupted", "preempted": "interrupted", "full_disk": "failed",
+        "rank_lost": "failed", "hang": "failed",
     }  # fmt: skip
     for cause, status in known.items():
         summary.cause = cause
@@ -270,7 +274,7 @@ def test_the_cause_of_an_end_decides_whatever_the_words(study: Study, folder: St
 
 
 def test_a_finished_run_keeps_what_a_repository_can_hold(study: Study, folder: StudyFolder) -> None:
-    make_runs(study, folder, WAYS, FakeLauncher(lambda settings: 5.0))
+    make(study, folder, FakeLauncher(lambda settings: 5.0))
     kept = {path.name for path in folder.run("b8-sgd-x1-seed1").iterdir()}
     assert {"config.yaml", "mllog.txt", "epochs.csv", "summary.json"} <= kept
     assert not kept & {"steps.csv", "scores.npz", "examples.npz", "report.html", "checkpoints"}
@@ -279,4 +283,4 @@ def test_a_finished_run_keeps_what_a_repository_can_hold(study: Study, folder: S
 
 def test_a_run_is_a_job_of_its_own_under_a_launcher() -> None:
     environ = {"PATH": "/bin", "RANK": "1", "PMI_RANK": "1", "SLURM_PROCID": "1", "SLURM_JOB_ID": "7"}
-    assert own_environment(environ) == {"PATH": "/bin", "SLURM_JOB_ID": "7"}
+    assert own_environment(environ, Place()) == {"PATH": "/bin", "SLURM_JOB_ID": "7"}

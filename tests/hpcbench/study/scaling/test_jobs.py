@@ -17,7 +17,7 @@ from hpcbench.batch.schedulers import SCHEDULERS
 from hpcbench.batch.script import job_script
 from hpcbench.batch.site import PROFILES, Site, read_site
 from hpcbench.study.scaling.definition import Scaling
-from hpcbench.study.scaling.jobs import job_of, train_words
+from hpcbench.study.scaling.jobs import job_of, study_run
 from hpcbench.study.scaling.ladder import all_runs
 from tests.hpcbench.batch.conftest import a_site
 
@@ -42,7 +42,7 @@ def script(study: Scaling, site: Site, number: int = 0) -> str:
 def test_the_words_hold_what_decides_the_point() -> None:
     study = replace(STUDY, vary={"tier": ("shared",), "parallel.overlap": ("true", "false")})
     run = next(run for run in all_runs(study) if run.name == "n0004-tier_shared-overlap_false-r2")
-    assert train_words(study, run) == (
+    assert study_run(study, run).words == (
         "cosmoflow", "--preset", "smoke", "--config", "own.yaml", "--data.root=/set", "--optim.lr=0.1",
         "--parallel.overlap=false", "--train.seed=10001", "--train.local_batch_size=2", "--train.accumulation=1",
         "--measure.probe=true", "--train.baselines=false", "--train.max_steps=60", "--train.target=null",
@@ -50,13 +50,13 @@ def test_the_words_hold_what_decides_the_point() -> None:
 
 
 def test_to_the_target_there_is_no_number_of_steps() -> None:
-    words = train_words(replace(STUDY, steps=None), all_runs(STUDY)[0])
+    words = study_run(replace(STUDY, steps=None), all_runs(STUDY)[0]).words
     assert not [word for word in words if "max_steps" in word or "target" in word]
 
 
 def test_a_value_of_an_axis_comes_before_the_setting_of_all_runs() -> None:
     study = replace(STUDY, vary={"optim.lr": ("0.5",)})
-    assert [word for word in train_words(study, all_runs(study)[0]) if "lr" in word] == ["--optim.lr=0.5"]
+    assert [word for word in study_run(study, all_runs(study)[0]).words if "lr" in word] == ["--optim.lr=0.5"]
 
 
 def test_a_job_asks_for_the_nodes_of_its_point() -> None:
@@ -112,7 +112,7 @@ def test_without_a_scheduler_ranks_of_this_machine_are_the_nodes() -> None:
         text = script(study, LOCAL, number)
         assert ("--parallel.simulated_nodes" in text) == (nodes > 1)
         assert f"launch=(mpiexec -n {2 * nodes})" in text
-        assert f"doctor --job --ranks {2 * nodes} --nodes 1 --cores 1" in text
+        assert f"--check-job ranks={2 * nodes},nodes=1,cores=1,gpus=0 " in text
     assert '--staging.destination "$local_path/{node}" --parallel.simulated_nodes 4' in script(study, LOCAL, 2)
 
 
@@ -130,7 +130,7 @@ def test_storage_of_every_simulated_node_is_emptied(tmp_path: Path, end: str, co
         '#!/bin/bash\nset -e\ncase "$1" in\n'
         'train) for node in a b; do mkdir -p "${!#}/$node"; touch "${!#}/$node/sample"; done; '
         f"{end} ;;\n"
-        'stage) rm "$3/sample" ;;\njobs) exit 1 ;;\nesac\n'
+        'stage) rm "$3/sample" ;;\njobs) [ "$2" = --take ] && echo "${!#}/hold" || exit 1 ;;\nesac\n'
     )
     program.chmod(0o755)
     text = job_script(replace(run, command=(str(program),), arguments=()), LOCAL, SCHEDULERS["local"])

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from hpcbench.cli.main import main
-from hpcbench.study.convergence import Ways, make_runs
 from hpcbench.study.definition import Study
 from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.rates import Rate
@@ -17,7 +16,7 @@ from hpcbench.study.scaling.definition import Scaling, grow
 from hpcbench.study.scaling.ladder import all_runs
 from hpcbench.study.scaling.study import merged
 from staging.errors import DataError, InputError
-from tests.hpcbench.study.conftest import FakeLauncher
+from tests.hpcbench.study.conftest import FakeLauncher, make
 from tests.hpcbench.study.scaling.test_measured import write_planned
 
 STRONG = Scaling(
@@ -48,7 +47,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with held(batch):
         batch.write(matrix.as_dict())
         epochs = {"2": 4, "8": 6, "32": 12}
-        make_runs(matrix, batch, Ways(1, 1, keep=True), FakeLauncher(lambda s: epochs[s["parallel.simulated_ranks"]]))
+        make(matrix, batch, FakeLauncher(lambda s: epochs[s["parallel.simulated_ranks"]]), keep=True)
     return tmp_path
 
 

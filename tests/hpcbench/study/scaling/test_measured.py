@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
@@ -20,11 +21,12 @@ from hpcbench.phase_names import PHASES, STEP_PHASES
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
 from hpcbench.study.folder import StudyFolder
+from hpcbench.study.run_status import RunStatus, read_run_status
+from hpcbench.study.scaling.concurrency import Pruned
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.ladder import PlannedRun, all_runs, local_batch_size, places, run_nodes, seed_of
-from hpcbench.study.scaling.measured import read_repeat, read_rows, step_seconds
+from hpcbench.study.scaling.measured import parts_of_steps, read_repeat, read_rows, step_seconds
 from hpcbench.study.scaling.rows import Measured, Row
-from hpcbench.study.scaling.run_status import RunStatus, look
 from hpcbench.train.rank_metrics import RankMetrics
 from staging.errors import DataError
 from staging.phase_timer import PhaseTimer
@@ -128,7 +130,7 @@ def test_the_parts_of_a_step_add_up_to_its_wall_time(steps: int, ranks: list[tup
                                                                                      strict=True)}}
         for seconds in ranks
     ]  # fmt: skip
-    found = step_seconds(rows)
+    found = step_seconds(parts_of_steps(pd.DataFrame(rows)))
     wall = sum(row["wall_s"] for row in rows) / len(rows) / steps
     assert sum(found.values()) == pytest.approx(wall, abs=1e-9)
     assert found["other"] == pytest.approx(sum(seconds[0] for seconds in ranks) / len(rows) / steps, abs=1e-9)
@@ -195,15 +197,42 @@ def test_instances_are_counted_together(tmp_path: Path) -> None:
 
 
 def test_the_time_of_instances_is_from_the_first_start_to_the_last_stop(tmp_path: Path) -> None:
-    clocks = [(10_000, 60_000), (4_000, 50_000), (20_000, 61_500)]
+    clocks = [(8_000, 60_000), (4_000, 50_000), (7_000, 61_500)]
     paths = [tmp_path / str(number) for number in range(3)]
     for number, clock_ms in enumerate(clocks):
-        write_run(paths[number], clock_ms=clock_ms, hosts=(f"nid{number}",))
-    assert read_repeat(paths, timed=True).time_s == pytest.approx(57.5)
+        write_run(paths[number], clock_ms=clock_ms, hosts=(f"nid{number}",), samples=300 + number)
+    found = read_repeat(paths, timed=True)
+    assert (found.time_s, found.span_s, found.last_start_s) == pytest.approx((57.5, 57.5, 4.0))
+    assert (found.instances, found.models, found.samples_per_model) == (3, 3, 301)
+    assert found.models_per_minute == pytest.approx(3 / 57.5 * 60)
+    assert found.together == pytest.approx(3 * 42 / (52 + 46 + 54.5))
     assert read_repeat(paths[:1], timed=True).time_s == 60.0, "of one it is that of its summary"
-    assert read_repeat(paths, timed=False).time_s is None, "a number of steps is no target"
-    write_run(paths[1], clock_ms=clocks[1], status="target_not_reached", epochs_to_target=None)
-    assert read_repeat(paths, timed=True).time_s is None, "one missed its target"
+    steps = read_repeat(paths, timed=False)
+    assert (steps.time_s, steps.models, steps.models_per_minute) == (None, 0, None), "a number of steps is no target"
+    write_run(paths[2], clock_ms=clocks[2], hosts=("nid2",), status="target_not_reached", epochs_to_target=None,
+              reason="target mae 0.3 not reached")  # fmt: skip
+    found = read_repeat(paths, timed=True)
+    assert (found.time_s, found.span_s) == pytest.approx((56.0, 57.5)), "one missed its target and is pruned"
+    assert (found.instances, found.models, found.samples) == (3, 2, 701), "its throughput counts"
+    assert found.pruned == [Pruned("2", "missed", "target mae 0.3 not reached")]
+
+
+def test_an_instance_of_another_day_is_pruned_and_a_repeat_of_such_is_no_result(tmp_path: Path) -> None:
+    day_ms, paths = 86_400_000, [tmp_path / str(number) for number in range(3)]
+    for number, path in enumerate(paths):
+        late = day_ms if number == 0 else 0
+        write_run(path, clock_ms=(1000 + late, 61_000 + late), hosts=(f"nid{number}",), joules=10.0)
+    found = read_repeat(paths, timed=True)
+    words = "began 24 h 00 min after the others, when these had ended"
+    assert found.pruned == [Pruned("0", "late", words)]
+    assert (found.instances, found.models, found.ranks, found.samples, found.joules) == (2, 2, 2, 200, 200.0)
+    assert (found.samples_per_s, found.time_s, found.together) == pytest.approx((800, 60.0, 1.0))
+    with pytest.raises(DataError, match=rf"1 of 2 instances that ran at the same time \(0: {words}\); give more --rep"):
+        read_repeat(paths[:2], timed=True)
+    lost = read_repeat(paths[1:], timed=True, failed={"9": "no memory"})
+    assert (lost.instances, lost.pruned) == (2, [Pruned("9", "failed", "no memory")])
+    with pytest.raises(DataError, match=r"2 of 4 instances .*\(9: no memory; 0: began 24 h"):
+        read_repeat(paths, timed=True, failed={"9": "no memory"})
 
 
 def test_a_log_that_was_cut_off_is_no_time(tmp_path: Path) -> None:
@@ -286,7 +315,7 @@ def test_why_accounting_has_no_energy_is_said_beside_why_counters_have_none(tmp_
 
 def rows_of(study: Scaling, folder: StudyFolder) -> list[Row]:
     """The rows of what is in the folder."""
-    return read_rows(study, folder, {run.name: look(folder.run(run.name)) for run in all_runs(study)})
+    return read_rows(study, folder, {run.name: read_run_status(folder.run(run.name)) for run in all_runs(study)})
 
 
 def test_every_repeat_is_done_failed_or_left(tmp_path: Path) -> None:
@@ -313,13 +342,16 @@ def test_a_repeat_needs_all_its_instances(tmp_path: Path) -> None:
         write_planned(study, run, folder.run(run.name))
     (row,) = rows_of(study, folder)
     assert (row.instances, len(row.runs), row.ranks) == (2, 2, 4)
-    standings = {run.name: look(folder.run(run.name)) for run in runs}
-    standings |= {run.name: RunStatus("failed", "no memory") for run in runs[:2]}
-    (row,) = read_rows(study, folder, standings)
+    standings = {run.name: read_run_status(folder.run(run.name)) for run in runs}
+    failed = {run.name: RunStatus("failed", "no memory") for run in runs[:2]}
+    (row,) = read_rows(study, folder, standings | failed)
     assert (len(row.runs), row.left) == (1, 0)
     assert row.failed == ["n0002-r1-i001: no memory; n0002-r1-i002: no memory"], "one repeat has failed"
+    (row,) = read_rows(study, folder, standings | {runs[0].name: failed[runs[0].name]})
+    assert (len(row.runs), row.left) == (1, 0)
+    assert "1 of 2 instances that ran at the same time (n0002-r1-i001: no memory)" in row.failed[0]
     (row,) = read_rows(study, folder, standings | {runs[0].name: RunStatus("running"),
-                                                   runs[1].name: RunStatus("done")})  # fmt: skip
+                                                   runs[1].name: RunStatus("reached")})  # fmt: skip
     assert (len(row.runs), row.failed, row.left) == (1, [], 1)
 
 

@@ -10,7 +10,9 @@ from xml.etree import ElementTree as ET
 import pandas as pd
 import pytest
 
-from hpcbench.study.scaling.page import Content, findings, fit_words, heading, notes, tiles, write_scaling
+from hpcbench.study.scaling.content import Content
+from hpcbench.study.scaling.findings import findings, fit_words, notes
+from hpcbench.study.scaling.page import heading, tiles, write_scaling
 from hpcbench.study.scaling.proposal import Campaign, proposal
 from hpcbench.study.scaling.rows import Measured, Row
 from hpcbench.study.scaling.scaling_laws import fit_amdahl, fit_gustafson

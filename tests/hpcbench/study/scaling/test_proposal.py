@@ -14,7 +14,8 @@ from staging.errors import InputError
 
 
 def row(nodes: int, rate: float, variant: str = "", instances: int = 1, **more: float) -> Row:
-    measured = Measured(4 * nodes, 64, rate, {}, flops_per_sample=5 * 10**9, **more)  # type: ignore[arg-type]
+    measured = Measured(4 * nodes, 64, rate, {}, flops_per_sample=5 * 10**9, instances=instances,
+                        **more)  # type: ignore[arg-type]  # fmt: skip
     return Row(nodes, variant, [measured], instances=instances, cores_per_node=48, gpus_per_node=4, ranks_per_node=4)
 
 

@@ -91,14 +91,14 @@ def test_epochs_of_a_convergence_study_are_passes_over_the_variant_s_own_samples
 
 
 def test_a_variant_that_missed_its_target_does_not_take_the_trainings_of_another() -> None:
-    rows = [row(1, "a", 100, time_s=9.0, samples=300), row(1, "b", 300, samples=2400)]
+    rows = [row(1, "a", 100, time_s=9.0, samples_per_model=300), row(1, "b", 300, samples=2400)]
     one, two = lengths(rows, {}, to_target=True)
     assert one == Training(3, 300, 3, MEASURED)
     assert two.basis.endswith("an upper bound")
 
 
-def test_samples_of_instances_are_shared_out() -> None:
-    shared = replace(row(4, "a", 100, time_s=9.0, samples=800), instances=4)
+def test_the_training_of_instances_is_that_of_a_model() -> None:
+    shared = replace(row(4, "a", 100, time_s=9.0, samples=900, samples_per_model=200, models=4), instances=5)
     assert lengths([shared], {}, to_target=True) == [Training(2, 200, 2, MEASURED)]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from hpcbench.application import find_application
 from hpcbench.batch import job
-from hpcbench.batch.job import JobRequest
+from hpcbench.batch.job_request import JobRequest
 from hpcbench.study.scaling import request
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.ladder import all_runs, local_batch_size

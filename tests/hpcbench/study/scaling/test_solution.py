@@ -19,8 +19,9 @@ NOISY = fit_epochs(BATCHES * 2, [10 * (1 + batch / 128) * f for f in (0.9, 1.1) 
 SAMPLES = 36_000
 
 
-def row(nodes: int, batch: int, *rates: float, **more: int) -> Row:
-    return Row(nodes, "", [Measured(nodes, batch, each, {}) for each in rates], **more)
+def row(nodes: int, batch: int, *rates: float, instances: int = 1, **more: int) -> Row:
+    runs = [Measured(nodes, batch, each, {}, instances=instances) for each in rates]
+    return Row(nodes, "", runs, instances=instances, **more)
 
 
 def test_a_run_is_its_epochs_and_what_comes_before_them() -> None:
@@ -91,6 +92,9 @@ def test_instances_share_the_nodes_and_the_throughput() -> None:
     (alone,) = solutions([row(2, 64, 50, cores_per_node=8)], NOISY, SAMPLES)
     (shared,) = solutions([row(8, 64, 200, cores_per_node=8, instances=4)], NOISY, SAMPLES)
     assert shared == replace(alone, nodes=8, instances=4)
+    one_lost = replace(Measured(6, 64, 150, {}), instances=3)
+    (found,) = solutions([Row(8, "", [one_lost], instances=4, cores_per_node=8)], NOISY, SAMPLES)
+    assert found == shared, "the others train as fast"
 
 
 def test_strong_scaling_costs_more_and_a_large_batch_more_epochs() -> None:

@@ -15,13 +15,14 @@ from hpcbench.batch.job import Job
 from hpcbench.batch.site import PROFILES, Site, read_site
 from hpcbench.exits import Aborted
 from hpcbench.study.folder import StudyFolder
-from hpcbench.study.scaling import advance as advances
-from hpcbench.study.scaling.advance import Advance
+from hpcbench.study.run_status import RunStatus
+from hpcbench.study.runner import ExecutionOptions
+from hpcbench.study.scaling import study as studies
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.jobs import job_of
 from hpcbench.study.scaling.ladder import all_runs
-from hpcbench.study.scaling.run_status import RunStatus, look
-from hpcbench.study.scaling.study import status
+from hpcbench.study.scaling.study import make_runs, status
+from hpcbench.study.study_jobs import study_statuses
 from staging.errors import InputError
 from tests.hpcbench.study.scaling.test_measured import write_planned
 
@@ -147,14 +148,20 @@ def folder(tmp_path: Path) -> StudyFolder:
 
 
 def bring(study: Scaling, cluster: Cluster, folder: StudyFolder, lines: list[str] | None = None,
-          **ways: Any) -> dict[str, RunStatus]:  # fmt: skip
-    """Advance without waiting for long."""
+          wait: bool = True, **options: Any) -> dict[str, RunStatus]:  # fmt: skip
+    """Bring the study forward without waiting for long."""
     speak = (lines if lines is not None else []).append
-    return Advance(study, cluster.site, folder, poll_s=0.001, longest_poll_s=0.001, speak=speak, **ways).run()
+    execution = ExecutionOptions(wait=wait, **options)
+    return make_runs(study, folder, execution, site=cluster.site, pauses_s=(0.001, 0.001), speak=speak)
+
+
+def look(folder: StudyFolder, name: str) -> RunStatus:
+    """The status of one run."""
+    return study_statuses(folder, [name])[name]
 
 
 def states(runs: dict[str, RunStatus]) -> set[str]:
-    return {each.status for each in runs.values()}
+    return {"done" if each.done else each.status for each in runs.values()}
 
 
 @pytest.mark.parametrize("cluster", ANSWERS, indirect=True)
@@ -203,10 +210,10 @@ def test_what_is_damaged_has_failed(cluster: Cluster, folder: StudyFolder) -> No
     bring(STUDY, cluster, folder)
     (folder.run("n0001-r1") / "summary.json").write_text("{", encoding="utf-8")
     (folder.run("n0001-r2") / "job.json").write_text("{", encoding="utf-8")
-    assert "is not JSON" in look(folder.run("n0001-r1")).reason
-    assert "is damaged" in look(folder.run("n0001-r2")).reason
-    assert look(folder.run("n0002-r1")).status == "done"
-    assert look(folder.run("none")).status == "absent"
+    assert "is not JSON" in look(folder, "n0001-r1").reason
+    assert "is damaged" in look(folder, "n0001-r2").reason
+    assert look(folder, "n0002-r1").done
+    assert look(folder, "none").status == "absent"
 
 
 def test_no_more_groups_are_queued_than_asked_for(cluster: Cluster, folder: StudyFolder) -> None:
@@ -233,7 +240,7 @@ def test_a_queue_that_is_full_ends_the_command_and_the_next_goes_on(cluster: Clu
     cluster.limit(3)
     with pytest.raises(InputError, match="sbatch refused the job: sbatch: error: Batch job submission failed: too"):
         bring(MANY, cluster, folder, wait=False)
-    assert look(folder.run("n0002-r2-i002")).status == "absent"
+    assert look(folder, "n0002-r2-i002").status == "absent"
     cluster.limit(1000)
     bring(MANY, cluster, folder, wait=False, at_once=2)
     assert cluster.notes("submit")[-1] == "n0002-r2-i002", "the other instance of a group has room"
@@ -244,7 +251,7 @@ def test_nothing_but_failures_end_a_study(cluster: Cluster, folder: StudyFolder)
     cluster.will(STUDY, **{run.name.replace("-", "_"): "failed" for run in all_runs(STUDY)})
     with pytest.raises(InputError) as caught:
         bring(STUDY, cluster, folder, at_once=1)
-    log = f"see the log in {folder.run('n0001-r2')}, mend it, then: hpcbench study resume {folder.path}"
+    log = f"see {folder.run('n0001-r2')}, mend it, then: hpcbench study resume {folder.path}"
     assert str(caught.value) == f"3 runs in a row failed, the last with: {WHY}; {log}"
     assert cluster.notes("submit") == ["n0001-r1", "n0002-r1", "n0001-r2"]
 
@@ -255,7 +262,7 @@ def test_what_failed_stays_in_place_where_its_job_is_refused(cluster: Cluster, f
     cluster.limit(4)
     with pytest.raises(InputError, match="too many jobs"):
         bring(STUDY, cluster, folder, retry=True)
-    assert look(folder.run("n0001-r1")).reason == WHY
+    assert look(folder, "n0001-r1").reason == WHY
     assert {path.name for path in folder.runs.iterdir()} == {run.name for run in all_runs(STUDY)}
 
 
@@ -273,12 +280,13 @@ def test_jobs_are_left_alone_where_nobody_can_ask_for_them(
 
 def test_a_signal_stops_submitting_and_leaves_the_queue_alone(cluster: Cluster, folder: StudyFolder) -> None:
     cluster.will(STUDY)
-    ways: Any = {"wait": False, "speak": lambda line: os.kill(os.getpid(), signal.SIGINT)}
     with pytest.raises(Aborted, match="signal SIGINT; the same command goes on from here") as caught:
-        Advance(STUDY, cluster.site, folder, **ways).run()
+        make_runs(
+            STUDY, folder, ExecutionOptions(), cluster.site, speak=lambda line: os.kill(os.getpid(), signal.SIGINT)
+        )
     assert caught.value.exit_code == 130
     assert cluster.notes() == ["submit n0001-r1"]
-    assert look(folder.run("n0001-r1")).status == "waiting"
+    assert look(folder, "n0001-r1").status == "waiting"
 
 
 def test_what_a_run_no_longer_needs_goes(cluster: Cluster, folder: StudyFolder) -> None:
@@ -286,7 +294,7 @@ def test_what_a_run_no_longer_needs_goes(cluster: Cluster, folder: StudyFolder) 
     (cluster.folder / "ends" / "n0001-r1.1" / "checkpoints").mkdir()
     bring(STUDY, cluster, folder, wait=False)
     for _ in range(3):
-        look(folder.run("n0001-r1"))
+        look(folder, "n0001-r1")
     assert (folder.run("n0001-r1") / "checkpoints").exists()
     bring(STUDY, cluster, folder, wait=False)
     assert not (folder.run("n0001-r1") / "checkpoints").exists(), "nobody waited for its end"
@@ -295,12 +303,14 @@ def test_what_a_run_no_longer_needs_goes(cluster: Cluster, folder: StudyFolder) 
 HERE = replace(STUDY, site="local", nodes=(1,), repeats=4, cores_per_rank=1)
 STAND_IN = """#!/bin/bash
 export PATH=/usr/bin:/bin
+[ "$1 $2" = "jobs --take" ] && echo "{ends}/hold" && exit 0
 [ "$1" = jobs ] && exit 1
 [ "$1" = train ] || exit 0
 echo begin >> {ends}/notes
 trap 'echo end >> {ends}/notes' EXIT
-end="{ends}/$(basename "$3")"
-[ -d "$end" ] && cp -r "$end/." "$3/" && exit 0
+run=$(sed "s/.*--run-dir \\([^ ]*\\).*/\\1/" <<< "$*")
+end="{ends}/$(basename "$run")"
+[ -d "$end" ] && cp -r "$end/." "$run/" && exit 0
 [ -e "$end.waits" ] && kill -s "$(cat "$end.waits")" {pid} && sleep 60
 echo "{why}"
 exit 1
@@ -318,14 +328,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def made(*arguments: Any) -> Job:
         return replace(job_of(*arguments), command=(str(program),), arguments=())
 
-    monkeypatch.setattr(advances, "job_of", made)
+    monkeypatch.setattr(studies, "job_of", made)
     return ends
 
 
 def bring_here(folder: StudyFolder, lines: list[str] | None = None, **ways: Any) -> dict[str, RunStatus]:
     speak = (lines if lines is not None else []).append
     site = read_site(PROFILES / "local.yaml")
-    return Advance(HERE, site, folder, poll_s=0.01, longest_poll_s=0.02, speak=speak, **{"at_once": 1, **ways}).run()
+    return make_runs(HERE, folder, ExecutionOptions(**ways), site=site, pauses_s=(0.01, 0.02), speak=speak)
 
 
 def test_here_one_run_follows_the_other(here: Path, folder: StudyFolder) -> None:
@@ -336,7 +346,7 @@ def test_here_one_run_follows_the_other(here: Path, folder: StudyFolder) -> None
     found = bring_here(folder, lines)
     assert [line.partition(":")[0] for line in lines] == [f"[{n}/4] n0001-r{n}" for n in range(1, 5)]
     assert (found["n0001-r2"].status, found["n0001-r2"].reason) == ("failed", WHY)
-    assert found["n0001-r4"].status == "done"
+    assert found["n0001-r4"].done
     assert (here / "notes").read_text().split() == ["begin", "end"] * 4
 
 
@@ -349,10 +359,10 @@ def test_here_a_signal_ends_the_run_and_the_same_command_goes_on(here: Path, fol
     with pytest.raises(Aborted, match="signal SIGINT; the same command goes on from here") as caught:
         bring_here(folder)
     assert caught.value.exit_code == 130
-    assert [look(folder.run(run.name)).status for run in runs] == ["done", "absent", "absent", "absent"]
+    assert [look(folder, run.name).status for run in runs] == ["reached", "absent", "absent", "absent"]
     (here / "n0001-r2.later").rename(here / "n0001-r2")
     lines: list[str] = []
-    assert states(bring_here(folder, lines)) == {"done"}
+    assert states(bring_here(folder, lines)) == {"done"}, lines
     assert len(lines) == 3
 
 
@@ -360,6 +370,6 @@ def test_here_failures_end_what_runs_beside_them(here: Path, folder: StudyFolder
     (here / "n0001-r2.waits").write_text("0")
     with pytest.raises(InputError, match=f"3 runs in a row failed, the last with: {WHY}"):
         bring_here(folder, at_once=4)
-    states_ = {run.name: look(folder.run(run.name)).status for run in all_runs(HERE)}
+    states_ = {run.name: look(folder, run.name).status for run in all_runs(HERE)}
     assert states_.pop("n0001-r2") == "absent"
     assert set(states_.values()) == {"failed"}

@@ -1,0 +1,79 @@
+"""What a job of packed runs executes: it makes the runs side by side on its node, each in a place of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Container, Sequence
+from pathlib import Path
+
+from hpcbench.batch.packed_runs import PackedRuns, packed_runs
+from hpcbench.exits import ABORTED, BAD_INPUT, DONE
+from hpcbench.results.run_folder import CRASH
+from hpcbench.study.folder import StudyFolder, take
+from hpcbench.study.local_runs import GRACE_S, LocalLauncher, LocalRuns
+from hpcbench.study.places import Devices, Place, divided, find_devices, physical_cores
+from hpcbench.study.progress import say
+from hpcbench.study.run_status import RunStatus, Statuses, record_crash
+from hpcbench.study.runner import StudyRunner
+from hpcbench.study.signals import Signals
+from hpcbench.study.study_jobs import runs_of_later_jobs
+from hpcbench.study.study_run import StudyRun
+from staging.errors import InputError
+from staging.ranks.signals import warning_time
+
+
+def execute(job_folder: Path) -> int:
+    """Make what is left of the runs of the job in this folder; 1 if one of them failed.
+
+    Raises ``Aborted`` (128+n) for signal n, after all runs have stopped, and ``InputError`` where they cannot be made,
+    or nothing but failures come; then ``crash.json`` of the folder says so, and no other attempt follows.
+    """
+    packed = packed_runs(job_folder)
+    if packed is None:
+        raise InputError(f"{job_folder} holds no job of packed runs; give a folder STUDY/jobs/NUMBER")
+    folder = StudyFolder(job_folder.absolute().parents[1])
+    lock = os.open(job_folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        take(lock, job_folder)
+        (job_folder / CRASH).unlink(missing_ok=True)
+        try:
+            return make_runs(folder, packed, runs_of_later_jobs(folder, job_folder.absolute()), lock)
+        except InputError as error:
+            record_crash(job_folder, BAD_INPUT, str(error))
+            raise
+    finally:
+        os.close(lock)
+
+
+def make_runs(folder: StudyFolder, packed: PackedRuns, others: Container[str], lock: int) -> int:
+    """Make the runs that have not ended, as many at once as there are places.
+
+    Those of ``others`` are left alone. They belong to another job: this one had been given up, and came late.
+    """
+    places = places_of(packed)
+    runs = [StudyRun(name, words) for name, words in packed.words.items() if name not in others]
+    folder.logs.mkdir(exist_ok=True)
+    executor = LocalRuns(folder, LocalLauncher(lock), places, max(GRACE_S, warning_time()))
+
+    def due(statuses: Statuses) -> Sequence[StudyRun]:
+        return [run for run in runs if not statuses[run.name].final]
+
+    def finished(name: str, state: RunStatus, seconds: float | None) -> None:
+        say(f"hpcbench: {name}: {state.status}{f' ({state.reason})' if state.reason else ''}")
+
+    runner = StudyRunner(folder, executor, due, len(places), keep=packed.keep, finished=finished)
+    statuses = runner.run({run.name: folder.status(run.name) for run in runs}, Signals(signal.SIGUSR1))
+    return DONE if all(state.final and state.status != "failed" for state in statuses.values()) else ABORTED
+
+
+def places_of(packed: PackedRuns) -> list[Place]:
+    """A place for each run at once, of what the job has. Raises ``InputError`` where that is less than it asked for."""
+    devices = find_devices() if packed.gpus else Devices()
+    needed = packed.side_by_side * packed.gpus
+    if len(devices.ids) < needed:
+        raise InputError(
+            f"the job sees {len(devices.ids)} accelerators instead of {needed} ({packed.side_by_side} runs x "
+            f"{packed.gpus}); see what its log says of the node"
+        )
+    return divided(packed.side_by_side, packed.processes, physical_cores(), devices, packed.gpus)

@@ -1,0 +1,177 @@
+"""Runs of a study as jobs of a site: each in a job of its own, or several packed in one."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hpcbench.batch.holding import HeldError, move_aside
+from hpcbench.batch.job import Job
+from hpcbench.batch.polling import LONGEST_S, first_pause_s
+from hpcbench.batch.site import Site
+from hpcbench.batch.submission import JobHandle, UnansweredError, cancel, read_job, submit
+from hpcbench.results.units import counted
+from hpcbench.study.folder import StudyFolder
+from hpcbench.study.progress import say
+from hpcbench.study.run_status import RunStatus, Status, Statuses
+from hpcbench.study.signals import Signals
+from hpcbench.study.study_jobs import new_job_folder, study_statuses
+from hpcbench.study.study_run import StudyRun
+from staging.errors import InputError
+
+HERE_S = (0.5, 0.5)
+"""Pauses between two looks at processes of this machine."""
+CANCELLED_S = 60.0
+"""How long a job that is cancelled here may take to be gone."""
+
+
+@dataclass(kw_only=True)
+class JobRuns:
+    """What all executors (``hpcbench.study.runner``) have in common whose runs are jobs of ``site``."""
+
+    folder: StudyFolder
+    site: Site
+    pauses_s: tuple[float, float] = HERE_S
+    speak: Callable[[str], None] = say
+
+    def look(self, under_way: Statuses) -> dict[str, RunStatus]:
+        """Ask the scheduler, once."""
+        return study_statuses(self.folder, list(under_way))
+
+    def stop(self, under_way: Statuses, signals: Signals) -> None:
+        """Jobs stay in their queue."""
+
+    def hand_over(self, job: Job, title: str) -> tuple[Status, str, JobHandle]:
+        """Submit a job: the status that its runs have then, why, and the job. Raises ``InputError`` if refused."""
+        try:
+            handle = submit(job, self.site)
+        except UnansweredError as error:
+            # It may be in the queue: until that is known, nobody submits its runs again.
+            self.speak(f"{title}: {error}")
+            return "unknown", str(error), read_job(job.folder)
+        except InputError:
+            with contextlib.suppress(OSError):
+                job.folder.rmdir()
+            raise
+        if self.site.scheduler != "local":
+            runs = "" if job.packed is None else f"{counted(len(job.packed.words), 'run')}, "
+            size = f"{counted(job.nodes, 'node')}, at most {job.node_hours:.3g} node-hours"
+            self.speak(f"{title}: job {handle.job_id}, {runs}{size}")
+        return "waiting", "", handle
+
+
+@dataclass(kw_only=True)
+class SingleRunJobs(JobRuns):
+    """Each run is a job of its own, in its run folder. Here, without a scheduler, jobs end with the command."""
+
+    make: Callable[[StudyRun, Path], Job]
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """Runs of a group, by its name, are submitted together and count as one."""
+    retried: tuple[Status, ...] = ("failed", "diverged", "interrupted")
+
+    def pack(self, due: Sequence[StudyRun]) -> list[tuple[StudyRun, ...]]:
+        """Each run alone."""
+        return [(run,) for run in due]
+
+    def unit(self, name: str, state: RunStatus) -> str:
+        """The group of the run, or the run itself."""
+        return self.groups.get(name, name)
+
+    def forgive(self, name: str) -> RunStatus:
+        """The folder of the failed attempt is put aside when the next one is submitted."""
+        return RunStatus("absent")
+
+    def start(self, part: Sequence[StudyRun]) -> dict[str, RunStatus]:
+        """Submit a run; what a failed attempt left is kept beside, and stays where the job is refused."""
+        (run,) = part
+        path = self.folder.run(run.name)
+        job = self.make(run, path)
+        now = self.look({run.name: RunStatus("absent")})[run.name]
+        if now.status not in ("absent", *self.retried):  # a scheduler that did not answer before
+            return {run.name: now}
+        aside = None if now.status == "absent" else set_aside(path)
+        try:
+            status, reason, handle = self.hand_over(job, run.name)
+        except InputError:
+            if aside is not None:
+                aside.rename(path)
+            raise
+        return {run.name: RunStatus(status, reason, job=handle)}
+
+    def stop(self, under_way: Statuses, signals: Signals) -> None:
+        """End what runs here; what is cut off leaves nothing, so that the same command goes on."""
+        if self.site.scheduler != "local":
+            return
+        for name, state in under_way.items():
+            if state.job is not None:
+                with contextlib.suppress(InputError):
+                    cancel(state.job)
+                now = self.wait_for_end(name)
+                if not (now.done or now.under_way):
+                    self.folder.clear(name)
+
+    def wait_for_end(self, name: str) -> RunStatus:
+        """Until a run that was cancelled here is gone; its status then."""
+        end = time.monotonic() + CANCELLED_S
+        while (now := self.look({name: RunStatus("running")})[name]).under_way and time.monotonic() < end:
+            time.sleep(0.1)
+        return now
+
+    def log(self, name: str) -> Path:
+        """The run folder has the log of the job."""
+        return self.folder.run(name)
+
+
+@dataclass(kw_only=True)
+class PackedJobs(JobRuns):
+    """A job makes several runs, side by side on a node; its folder is ``STUDY/jobs/NUMBER``."""
+
+    make: Callable[[Sequence[StudyRun], Path], Job]
+    runs_per_job: int
+    retried: tuple[Status, ...] = ("failed",)
+
+    def pack(self, due: Sequence[StudyRun]) -> list[tuple[StudyRun, ...]]:
+        """As many as a job packs, the most urgent first."""
+        return [tuple(due[start : start + self.runs_per_job]) for start in range(0, len(due), self.runs_per_job)]
+
+    def unit(self, name: str, state: RunStatus) -> str:
+        """The job."""
+        return "" if state.job is None else state.job.folder.name
+
+    def forgive(self, name: str) -> RunStatus:
+        """Forget that the run failed; another job continues it from its last checkpoint."""
+        self.folder.forgive(name)
+        return self.folder.status(name)
+
+    def start(self, part: Sequence[StudyRun]) -> dict[str, RunStatus]:
+        """Submit the job."""
+        path = new_job_folder(self.folder)
+        status, reason, handle = self.hand_over(self.make(part, path), f"jobs/{path.name}")
+        return {run.name: RunStatus(status, reason, job=handle) for run in part}
+
+    def log(self, name: str) -> Path:
+        """What the run printed, where it has begun."""
+        return self.folder.log(name)
+
+
+def scheduler_pauses_s(jobs: int) -> tuple[float, float]:
+    """Seconds between two questions to a scheduler about so many jobs, at first and at most."""
+    return first_pause_s(jobs), LONGEST_S
+
+
+def set_aside(path: Path) -> Path:
+    """Rename the folder of a failed run to ``NAME.failed-K``; returns that.
+
+    Raises ``InputError`` where a job has taken it.
+    """
+    number = 1
+    while (aside := path.with_name(f"{path.name}.failed-{number}")).exists():
+        number += 1
+    try:
+        move_aside(path, aside)
+    except HeldError as error:
+        raise InputError(str(error)) from None
+    return aside

@@ -1,0 +1,202 @@
+"""Runs of a study as processes on this machine, each in a place of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from hpcbench.exits import BAD_INPUT
+from hpcbench.parallel.spawn import FOREIGN
+from hpcbench.study.folder import StudyFolder
+from hpcbench.study.places import Place
+from hpcbench.study.run_status import RunStatus, Status, Statuses, record_crash
+from hpcbench.study.signals import Signals
+from hpcbench.study.study_run import StudyRun
+
+POLL_S = 0.1
+GRACE_S = 120.0
+"""How long a run may take to end an optimizer step and write its checkpoint."""
+RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
+                  "MASTER_ADDR", "MASTER_PORT", "HPCBENCH_SPAWNED")  # fmt: skip
+STOPPED = (128 + signal.SIGTERM, 128 + signal.SIGUSR1)
+"""Exit codes of a process that was stopped before it could write why."""
+
+
+class Process(Protocol):
+    """A run under way."""
+
+    def poll(self) -> int | None:
+        """Its exit code (128+n for a signal n), or ``None`` while it runs."""
+
+    def stop(self, number: signal.Signals) -> None:
+        """Send it a signal: to end leaving a checkpoint, or, of SIGKILL, at once with all its processes."""
+
+
+class Launcher(Protocol):
+    """Starts runs."""
+
+    def start(self, arguments: Sequence[str], log: Path, place: Place) -> Process:
+        """Start ``hpcbench ARGUMENTS`` in its place; what it prints goes to the end of ``log``."""
+
+
+class LocalProcess:
+    """A run as a child of this process, in a process group of its own: Ctrl-C at a terminal does not reach it."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def poll(self) -> int | None:
+        code = self._process.poll()
+        return code if code is None or code >= 0 else 128 - code
+
+    def stop(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            if number == signal.SIGKILL:
+                os.killpg(self._process.pid, number)
+            elif self.poll() is None:
+                os.kill(self._process.pid, number)
+
+
+class LocalLauncher:
+    """Runs on this machine. Through the open file ``lock`` they hold the study's folder even if it is killed."""
+
+    def __init__(self, lock: int | None = None) -> None:
+        self._inherited = () if lock is None else (lock,)
+
+    def start(self, arguments: Sequence[str], log: Path, place: Place) -> Process:
+        """See ``Launcher``."""
+        command = [sys.executable, "-m", "hpcbench", *arguments]
+        with log.open("ab") as output, place.held():
+            return LocalProcess(
+                subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                    env=own_environment(os.environ, place), process_group=0, pass_fds=self._inherited,
+                )
+            )  # fmt: skip
+
+
+def own_environment(environ: Mapping[str, str], place: Place) -> dict[str, str]:
+    """The environment without what a launcher told this process of ranks: a run of the study is a job of its own."""
+    kept = {name: value for name, value in environ.items() if not name.startswith(FOREIGN)}
+    kept = {name: value for name, value in kept.items() if name not in RANK_VARIABLES}
+    threads = {"OMP_NUM_THREADS": str(place.threads)} if "OMP_NUM_THREADS" in kept else {}
+    return kept | threads | dict(place.environment)
+
+
+@dataclass
+class Running:
+    """A run under way."""
+
+    run: StudyRun
+    process: Process
+    place: Place
+    resumed: bool
+
+
+@dataclass
+class LocalRuns:
+    """The executor (``hpcbench.study.runner``) of runs here: one process each, one for each of ``places`` at once."""
+
+    folder: StudyFolder
+    launcher: Launcher
+    places: Sequence[Place]
+    grace_s: float = GRACE_S
+    running: dict[str, Running] = field(default_factory=dict)
+    free: list[Place] = field(init=False)
+    pauses_s: tuple[float, float] = (POLL_S, POLL_S)
+    retried: tuple[Status, ...] = ("failed",)
+
+    def __post_init__(self) -> None:
+        """No run has a place yet."""
+        self.free = list(self.places)
+
+    def pack(self, due: Sequence[StudyRun]) -> list[tuple[StudyRun, ...]]:
+        """Each run alone."""
+        return [(run,) for run in due]
+
+    def unit(self, name: str, state: RunStatus) -> str:
+        """The run itself."""
+        return name
+
+    def forgive(self, name: str) -> RunStatus:
+        """Forget that the run failed; it continues from its last checkpoint."""
+        self.folder.forgive(name)
+        return self.folder.status(name)
+
+    def start(self, part: Sequence[StudyRun]) -> dict[str, RunStatus]:
+        """Start a run, from its last checkpoint where it has one."""
+        (run,) = part
+        resume = self.folder.resumable(run.name)
+        if not resume:
+            self.folder.clear(run.name)
+        self.launch(run, self.free.pop(0), resume)
+        return {run.name: RunStatus("running")}
+
+    def launch(self, run: StudyRun, place: Place, resume: bool) -> None:
+        """Start the process of a run."""
+        run_dir = self.folder.run(run.name)
+        arguments = run.resuming(run_dir) if resume else run.arguments(run_dir, place.threads)
+        process = self.launcher.start(arguments, self.folder.log(run.name), place)
+        self.running[run.name] = Running(run, process, place, resume)
+
+    def look(self, under_way: Statuses) -> dict[str, RunStatus]:
+        """The runs whose processes have ended, and how."""
+        ended = [name for name, each in self.running.items() if each.process.poll() is not None]
+        found = {name: self.conclude(name) for name in ended}
+        return {name: state for name, state in found.items() if state is not None}
+
+    def conclude(self, name: str) -> RunStatus | None:
+        """The status of a run whose process has ended; ``None`` where it has been started anew."""
+        ended = self.running.pop(name)
+        code = ended.process.poll()
+        assert code is not None
+        if ended.resumed and code == BAD_INPUT:
+            # Its checkpoint is no use, for example from another number of threads.
+            self.folder.clear(name)
+            self.launch(ended.run, ended.place, resume=False)
+            return None
+        self.free.append(ended.place)
+        state = self.folder.status(name)
+        if state.final or code in STOPPED:
+            return state
+        record_crash(self.folder.run(name), code, crash_reason(code, self.folder.log(name)))
+        return self.folder.status(name)
+
+    def stop(self, under_way: Statuses, signals: Signals) -> None:
+        """Ask what still runs to stop; a second signal, or too long a wait, ends it at once."""
+        asked, killed = time.monotonic(), False
+        first = signals.count
+        asks = signals.first if signals.first in (signal.SIGTERM, signal.SIGUSR1) else signal.SIGTERM
+        for each in self.running.values():
+            each.process.stop(asks)
+        while any(each.process.poll() is None for each in self.running.values()):
+            late = time.monotonic() - asked > self.grace_s
+            if not killed and (late or signals.count > max(first, 1)):
+                killed = True
+                for each in self.running.values():
+                    each.process.stop(signal.SIGKILL)
+            time.sleep(POLL_S)
+        self.running.clear()
+
+    def log(self, name: str) -> Path:
+        """What the run printed."""
+        return self.folder.log(name)
+
+
+def crash_reason(code: int, log: Path) -> str:
+    """Why a run ended that left no summary: the last line that it printed."""
+    how = f"killed by signal {code - 128}" if code > 128 else f"exit code {code}"
+    try:
+        lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
+    except OSError:
+        lines = []
+    last = next((line for line in reversed(lines) if line), "")
+    return f"{how}: {last.removeprefix('hpcbench: error: ').removeprefix('hpcbench: aborted: ')}" if last else how

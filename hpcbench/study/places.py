@@ -1,0 +1,131 @@
+"""The places of runs on one node: the cores and accelerators that each of the runs side by side has to itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hpcbench.parallel.threads import cpu_quota
+from staging.cores import cores_allowed
+from staging.errors import InputError
+
+CORES = Path("/sys/devices/system/cpu")
+VISIBLE = {
+    "cuda": ("CUDA_VISIBLE_DEVICES",),
+    "rocm": ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+    "xpu": ("ZE_AFFINITY_MASK",),
+}
+"""The variables that say which accelerators a process sees, the one that counts most first; the last if none is set."""
+USUAL_CORES = 2
+"""Of a run, where nothing else says how many runs share a node."""
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The accelerators that this process sees."""
+
+    variable: str = ""
+    """The environment variable that chooses among them; empty where there is none."""
+    ids: tuple[str, ...] = ()
+    """What it calls them."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What one of several runs side by side has to itself."""
+
+    threads: int = 1
+    """Of each of its processes."""
+    cores: tuple[int, ...] = ()
+    """Numbers of the processors, as the system counts them; empty: those of its parent."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that say which accelerators it sees."""
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Inside, a child that is started is bound to the cores from its first instruction on."""
+        before = os.sched_getaffinity(0)
+        if self.cores:
+            os.sched_setaffinity(0, self.cores)
+        try:
+            yield
+        finally:
+            os.sched_setaffinity(0, before)
+
+
+def find_devices(environ: Mapping[str, str] = os.environ) -> Devices:
+    """The accelerators of this machine that torch finds."""
+    import torch
+
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if found is None:
+        return Devices()
+    kind = "rocm" if torch.version.hip else found.type
+    return named(kind, torch.accelerator.device_count(), environ)
+
+
+def named(kind: str, count: int, environ: Mapping[str, str]) -> Devices:
+    """``count`` accelerators by the names that the environment has for them, else by their numbers."""
+    variables = VISIBLE.get(kind, ("",))
+    variable = next((each for each in variables if environ.get(each)), variables[-1])
+    listed = tuple(name.strip() for name in environ.get(variable, "").split(",") if name.strip())
+    return Devices(variable, listed[:count] if len(listed) >= count else tuple(map(str, range(count))))
+
+
+def local_places(runs: int | None, processes: int, devices: Devices, most: int = sys.maxsize) -> list[Place]:
+    """Places for so many runs of so many processes on this machine; ``None``: as many as fit, and ``most`` at most.
+
+    With accelerators each process has one to itself, and more runs than these are for are refused (``InputError``).
+    Without, two cores a run are usual, and more runs than cores share them.
+    """
+    blocks = physical_cores()
+    if devices.ids:
+        fits = len(devices.ids) // processes
+        if fits < 1:
+            raise InputError(
+                f"a run of {processes} processes needs an accelerator for each, and this machine has "
+                f"{len(devices.ids)}; lower parallel.spatial, or set --parallel.accelerator cpu"
+            )
+        if runs is not None and runs > fits:
+            each = "one" if processes == 1 else str(processes)
+            raise InputError(
+                f"--jobs ({runs}) is more than the {fits} runs that the {len(devices.ids)} accelerators of this "
+                f"machine are for, {each} a run; lower it, or set --parallel.accelerator cpu"
+            )
+        runs = min(fits, most) if runs is None else runs
+    elif runs is None:
+        runs = max(1, min(most, usable_cores(blocks) // max(USUAL_CORES, processes)))
+    return divided(runs, processes, blocks, devices, processes if devices.ids else 0)
+
+
+def divided(runs: int, processes: int, blocks: Sequence[Sequence[int]], devices: Devices, gpus: int) -> list[Place]:
+    """The physical cores (each with its hardware threads) and the accelerators, ``gpus`` a run, in equal parts."""
+    share = len(blocks) // runs
+    threads = max(1, usable_cores(blocks) // (runs * processes))
+    places = []
+    for number in range(runs):
+        own = blocks[number * share : (number + 1) * share]
+        visible = {devices.variable: ",".join(devices.ids[number * gpus : (number + 1) * gpus])}
+        places.append(Place(threads, tuple(core for block in own for core in block), visible if gpus else {}))
+    return places
+
+
+def usable_cores(blocks: Sequence[Sequence[int]]) -> int:
+    """Physical cores, or the fewer that the control group gives time for."""
+    return max(1, min(len(blocks), int(cpu_quota() or sys.maxsize)))
+
+
+def physical_cores(root: Path = CORES) -> list[tuple[int, ...]]:
+    """The processors that this process may use, those of one physical core together."""
+    found: dict[str, list[int]] = {}
+    for number in cores_allowed():
+        try:
+            siblings = (root / f"cpu{number}" / "topology" / "thread_siblings_list").read_text(encoding="utf-8").strip()
+        except OSError:
+            siblings = str(number)
+        found.setdefault(siblings, []).append(number)
+    return [tuple(each) for each in found.values()]

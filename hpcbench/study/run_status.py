@@ -1,0 +1,167 @@
+"""The status of the runs of a study, whatever its kind: from their folders and, where these do not tell, their jobs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from hpcbench.batch.scheduler import JobStatus
+from hpcbench.batch.submission import JobHandle, is_unused, job_statuses
+from hpcbench.results.run_folder import CRASH, write_atomic
+from hpcbench.results.summary import Summary
+from staging.errors import DataError
+from staging.formats.regular import read_text
+
+Status = Literal[
+    "absent", "waiting", "running", "unknown", "interrupted", "reached", "missed", "diverged", "failed",
+]  # fmt: skip
+DONE: tuple[Status, ...] = ("reached", "missed")
+"""The run came to its end, and left all its figures."""
+FINAL: tuple[Status, ...] = (*DONE, "diverged", "failed")
+"""Nothing more is done for such a run, unless failed ones are asked to be tried again."""
+UNDER_WAY: tuple[Status, ...] = ("waiting", "running", "unknown")
+"""A run that may be in a queue (``unknown``) is taken for one that is."""
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """The status of one run; ``summary`` is unset where it left none."""
+
+    status: Status
+    reason: str = ""
+    summary: Summary | None = None
+    job: JobHandle | None = None
+    """The job that makes it, or made it; unset for a process of a study's own command."""
+    claimed: bool = False
+    """Its job has not ended and may come to it again, although the run has ended."""
+
+    @property
+    def done(self) -> bool:
+        """Whether it came to its end."""
+        return self.status in DONE
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing more is done for it."""
+        return self.status in FINAL
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it waits or runs, or may."""
+        return self.status in UNDER_WAY
+
+
+Statuses = Mapping[str, RunStatus]
+"""Of the runs of a study, by their names."""
+
+
+def read_run_status(folder: Path) -> RunStatus:
+    """What the folder of a run tells; a damaged summary counts as a failure."""
+    if is_unused(folder):
+        return RunStatus("absent")
+    if (folder / CRASH).exists():
+        return RunStatus("failed", _crash_reason(folder / CRASH))
+    path = folder / "summary.json"
+    if not path.exists():
+        return RunStatus("interrupted", "ended without a summary")
+    try:
+        summary = Summary.from_json(read_text(path), path)
+    except (DataError, OSError) as error:
+        return RunStatus("failed", str(error))
+    return RunStatus(judge(summary), summary.reason, summary)
+
+
+def judge(summary: Summary) -> Status:
+    """The status of a run that left a summary."""
+    if summary.status == "success":
+        return "reached"
+    if summary.status == "target_not_reached":
+        return "missed"
+    causes: dict[str | None, Status] = {
+        "diverged": "diverged", "signal": "interrupted", "preempted": "interrupted",
+    }  # fmt: skip
+    return causes.get(summary.cause, "failed")
+
+
+def run_statuses(jobs: Mapping[Path, JobHandle | None]) -> dict[Path, RunStatus]:
+    """The status of the runs in these folders, each with the job that makes it, if there is one.
+
+    Schedulers are asked, by one question each, for the jobs of those whose folders do not tell. A job's folder is the
+    run's own, or one of several runs (``hpcbench.batch.packed_runs``).
+    """
+    found = {path: read_run_status(path) for path in jobs}
+    asked = {path: job for path, job in jobs.items() if job is not None and needs_answer(found[path], job, path)}
+    handles = {job.folder: job for job in asked.values()}
+    answers = dict(zip(handles, job_statuses(list(handles.values())), strict=True))
+    for path, job in asked.items():
+        found[path] = judged(path, job, answers[job.folder])
+    return {path: replace(state, job=jobs[path]) for path, state in found.items()}
+
+
+def needs_answer(state: RunStatus, job: JobHandle, path: Path) -> bool:
+    """Whether the status of the job matters beside what the folder tells.
+
+    Here, without a scheduler, the next run waits until this one has left the machine. A run that is done may still
+    write its page.
+    """
+    if not state.done:
+        return not (state.status == "absent" and job.folder == path)
+    assert state.summary is not None
+    return job.scheduler == "local" or not state.summary.complete
+
+
+def judged(path: Path, job: JobHandle, answer: JobStatus) -> RunStatus:
+    """The status of a run by what its scheduler answered and, read after that, its folder."""
+    state = read_run_status(path)
+    alive = answer.state in UNDER_WAY
+    if job.folder == path:
+        if answer.state in ("waiting", "running", "unknown"):
+            return RunStatus(answer.state, answer.reason)
+        without_words = state.status == "interrupted" and state.summary is None
+        return RunStatus("failed", why(path, answer)) if without_words else state
+    if state.final and (state.summary is None or state.summary.complete or not alive):
+        return replace(state, claimed=alive)
+    if answer.state in ("waiting", "unknown"):
+        return RunStatus(answer.state, answer.reason)
+    if answer.state == "running":
+        return RunStatus("waiting", "for its turn in the job") if state.status == "absent" else RunStatus("running")
+    return state if state.summary is not None else replace(state, reason=why(job.folder, answer))
+
+
+def why(path: Path, answer: JobStatus) -> str:
+    """Why a job ended before its run had: in the scheduler's words, or by the end of its log."""
+    if answer.source and answer.state not in ("lost", "done", "failed"):
+        return f"{answer.state}: {answer.reason}" if answer.reason else answer.state
+    return last_words(path) or answer.reason or "it ended without a summary"
+
+
+def last_words(path: Path) -> str:
+    """The last line of the job's log that says what is wrong, else its last line."""
+    logs = sorted([*path.glob("job*.log"), *path.glob("hpcbench.[oe]*")], key=lambda log: log.stat().st_mtime)
+    lines = read_text(logs[-1], errors="replace").splitlines() if logs else []
+    said = [line.strip() for line in lines if line.strip()]
+    wrong = [line for line in said if "error:" in line or "aborted:" in line]
+    return (wrong or said or [""])[-1][:300]
+
+
+def counted_by_status(states: Sequence[RunStatus]) -> dict[str, int]:
+    """How many runs have which status, in the order of their life; those without a run are left out."""
+    order: tuple[Status, ...] = (*DONE, "diverged", "running", "waiting", "unknown", "interrupted", "failed")
+    counts = {status: sum(each.status == status for each in states) for status in order}
+    return {status: count for status, count in counts.items() if count}
+
+
+def record_crash(folder: Path, exit_code: int, reason: str) -> None:
+    """Write down how a run ended that could not do so itself."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(folder / CRASH, json.dumps({"exit_code": exit_code, "reason": reason}, indent=2) + "\n")
+
+
+def _crash_reason(path: Path) -> str:
+    try:
+        return str(json.loads(read_text(path))["reason"])
+    except (DataError, OSError, ValueError, KeyError, TypeError):
+        return f"{path.name} cannot be read"

@@ -1,0 +1,39 @@
+"""What the page of a scaling study is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hpcbench.study.scaling.proposal import Line
+from hpcbench.study.scaling.rows import Mode, Row
+from hpcbench.study.scaling.scaling_laws import SpeedFit
+from hpcbench.study.scaling.solution import Solution
+
+
+@dataclass(frozen=True)
+class Content:
+    """Everything that the page is made of."""
+
+    title: str
+    """What the application trains, in words."""
+    mode: Mode
+    application: str
+    preset: str
+    site: str
+    simulated: bool
+    """Whether nodes are groups of processes on one machine."""
+    rows: Sequence[Row]
+    """Some of them with runs."""
+    fits: Mapping[str, SpeedFit]
+    """By variant, as are the solutions."""
+    solutions: Mapping[str, Sequence[Solution]]
+    proposal: Sequence[Line] | None
+    commands: Sequence[str]
+    machine: str
+    """What the runs ran on, in a line."""
+    notes: Sequence[str]
+    """What else a reader must know."""
+    steps: int | None
+    """Optimizer steps of a run, warm-up included; unset where runs train to the target."""
+    warmup_steps: int

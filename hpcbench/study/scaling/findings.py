@@ -1,0 +1,200 @@
+"""What a scaling study shows, and what its reader must know, in sentences that its numbers decide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from hpcbench.phase_names import STEP_PARTS
+from hpcbench.results import units
+from hpcbench.results.plots import words
+from hpcbench.study.scaling import table
+from hpcbench.study.scaling.content import Content
+from hpcbench.study.scaling.instance_table import counted
+from hpcbench.study.scaling.rows import Mode, Row, by_variant, efficiency, rate, speed_up
+from hpcbench.study.scaling.scaling_laws import SpeedFit
+from hpcbench.study.scaling.solution import Solution, cheapest, fastest
+
+MEANING: dict[Mode, str] = {
+    "strong": "Strong scaling: the global batch stays, so that a rank's share of it shrinks as nodes are added. An "
+    "efficiency of 100 % means that a step takes as much less time as there are more nodes.",
+    "weak": "Weak scaling: a rank's batch stays, so that the global batch grows with the nodes. An efficiency of 100 % "
+    "means that a step takes as long as on the smallest size; that a larger batch may need more epochs is not in it.",
+    "throughput": "Throughput: independent trainings run at the same time, each on as many nodes. An efficiency of "
+    "100 % means that they do not slow one another down.",
+}
+ALL = 3
+"""Variants that have a sentence each; of more, the fastest has one."""
+
+
+def fastest_variant(rows: Sequence[Row]) -> str:
+    """The variant of the highest throughput at the largest size that was run."""
+    found = by_variant(rows)
+    return max(found, key=lambda name: (found[name][-1].nodes, rate(found[name][-1])))
+
+
+def findings(content: Content) -> list[str]:
+    """What the study shows, in sentences that its numbers decide."""
+    found = by_variant(content.rows)
+    best = fastest_variant(content.rows)
+    said = _compare_variants(content.rows)
+    said += [_growth(members) for name, members in found.items() if len(found) <= ALL or name == best]
+    said += _instances(found[best][-1], content.steps is None) if content.mode == "throughput" else []
+    said += _staging(found[best])
+    said += _training([each for members in content.solutions.values() for each in members])
+    said.append(_scatter(content.rows))
+    return said
+
+
+def _growth(rows: Sequence[Row]) -> str:
+    """How throughput grows from the smallest size to the largest, and which part of a step grows most in share."""
+    first, last = rows[0], rows[-1]
+    name = f"{last.variant}: " if last.variant else ""
+    before, after = shares(first), shares(last)
+    if first is last:
+        most = max(after, key=lambda phase: after[phase], default="")
+        part = f"; {words(most)} takes {_percent(after[most])} of a step" if most else ""
+        return f"{name}{units.significant(rate(last))} samples/s on {table.nodes_words(last.nodes)}{part}."
+    gain = speed_up(last, first)
+    grows = f"grows {units.significant(gain)} times" if gain >= 1 else f"falls to {_percent(gain)}"
+    text = f"{name}{'from' if name else 'From'} {first.nodes:,} to {table.nodes_words(last.nodes)} throughput {grows} "
+    text += f"(efficiency {_percent(efficiency(last, first))})"
+    both = [phase for phase in STEP_PARTS if phase in before and phase in after]
+    most = max(both, key=lambda phase: after[phase] - before[phase], default="")
+    if not most:
+        return f"{text}."
+    if after[most] - before[most] < 0.01:
+        return f"{text}; the parts of a step keep their shares to 1 %."
+    return (
+        f"{text}; {words(most)} takes {_percent(after[most])} of a step at {table.nodes_words(last.nodes)}, "
+        f"{_percent(before[most])} at {first.nodes:,}."
+    )
+
+
+def shares(row: Row) -> dict[str, float]:
+    """The share of a step that each of its parts takes."""
+    found = table.parts(row)
+    total = sum(found.values())
+    return {phase: seconds / total for phase, seconds in found.items()} if total else {}
+
+
+def _compare_variants(rows: Sequence[Row]) -> list[str]:
+    """Whether the variants differ at the largest size by more than repeats do."""
+    largest = max(row.nodes for row in rows if row.runs)
+    here = sorted((row for row in rows if row.nodes == largest and row.runs), key=rate)
+    if len(here) < 2:
+        return []
+    slowest, best = here[0], here[-1]
+    apart = rate(best) / rate(slowest)
+    noise = max((row.spread("samples_per_s") or 0.0) for row in (slowest, best))
+    clear = "" if apart - 1 > noise else f", no more apart than repeats, which differ by up to {units.percent(noise)}"
+    return [
+        f"On {table.nodes_words(largest)} {best.variant or 'the setting as given'} is fastest, {apart:,.2f} times "
+        f"{slowest.variant or 'the setting as given'}, the slowest{clear}."
+    ]
+
+
+def _staging(rows: Sequence[Row]) -> list[str]:
+    staged = [(row, value) for row in rows if (value := row.middle("staging_bytes_per_s"))]
+    if len(staged) < 2:
+        return []
+    (first, before), (last, after) = staged[0], staged[-1]
+    kept = after / before * first.nodes / last.nodes
+    return [
+        f"Staging brings {units.significant(before / 1e9)} GB/s to {table.nodes_words(first.nodes)} and "
+        f"{units.significant(after / 1e9)} GB/s to {last.nodes:,} (efficiency {_percent(kept)})."
+    ]
+
+
+def _instances(row: Row, timed: bool) -> list[str]:
+    """How many models the largest size trains in which time, whether its instances ran together, and what was lost."""
+    if row.instances == 1:
+        return []
+    share, seconds = row.middle("together") or 0.0, row.middle("time_s" if timed else "span_s")
+    text = f"On {table.nodes_words(row.nodes)} {counted(row, 'instances')} instances ran at the same time"
+    text += f", all of them for {_percent(share)} of their training"
+    if timed and seconds:
+        speed = units.significant(row.middle("models_per_minute"))
+        text += f"; {counted(row, 'models')} reached the target in {units.duration(seconds)}, {speed} models a minute"
+    return [f"{text}."]
+
+
+def _training(found: Sequence[Solution]) -> list[str]:
+    if not found:
+        return []
+    quick, cheap = fastest(found), cheapest(found)
+    best = f"{table.nodes_words(quick.nodes)}: {units.duration(quick.time_s)}, {units.significant(quick.node_hours)}"
+    if quick is cheap:
+        return [f"A training to the target is fastest and cheapest on {best} node-hours."]
+    return [
+        f"A training to the target is fastest on {best} node-hours; cheapest on {table.nodes_words(cheap.nodes)}: "
+        f"{units.duration(cheap.time_s)}, {units.significant(cheap.node_hours)} node-hours."
+    ]
+
+
+def _scatter(rows: Sequence[Row]) -> str:
+    """How far repeats are apart, which is what differences between sizes are to be held against."""
+    known = [spread for row in rows if (spread := row.spread("samples_per_s")) is not None]
+    once = [row for row in rows if len(row.runs) == 1]
+    if not known:
+        return "Every size has one repeat: how far chance moves these figures is not known."
+    text = f"Repeats of a size differ by up to {units.percent(max(known))} of their median throughput"
+    return text + (f"; {len(once)} of {len(known) + len(once)} points have one repeat only." if once else ".")
+
+
+def fit_words(variant: str, fit: SpeedFit) -> str:
+    """A fit with its interval and its warning."""
+    name, note = f"{variant}: " if variant else "", f" Note: {fit.note.rstrip('.')}." if fit.note else ""
+    if not math.isfinite(fit.fraction):
+        return f"{name}{fit.law}'s law is not fitted.{note}"
+    low, high = (_fraction(bound) for bound in fit.interval)
+    of = "the time on the smallest size" if fit.law == "Amdahl" else "the time on every size"
+    text = f"{name}{fit.law}'s law: serial fraction {_fraction(fit.fraction)} of {of} (95 % interval {low} to {high})"
+    if math.isfinite(fit.limit):
+        text += f"; speed-up over the smallest size at most {units.interval(fit.limit, fit.limit_interval)}"
+    return f"{text}.{note}"
+
+
+def notes(content: Content) -> list[str]:
+    """What a reader must know beside the figures."""
+    found = [f"{MEANING[content.mode]} Speed-up and efficiency are relative to the smallest size that has figures."]
+    length = "Each run trained to its target" if content.steps is None else f"Each run took {content.steps:,} steps"
+    if content.warmup_steps:
+        found.append(
+            f"{length}. Its first {content.warmup_steps:,} steps, the warm-up, are in no figure of throughput, of a "
+            "step or of a sample."
+        )
+    else:
+        found.append(f"{length}. No warm-up was left out.")
+    found.append(
+        "Figures are medians over repeats; spread: largest minus smallest over the median. Shares of a step are those "
+        "of the mean over ranks. The slowest rank may be another one in each column."
+    )
+    if any(run.cpu_used for row in content.rows for run in row.runs):
+        found.append("CPU use: cores kept busy over compute threads, the mean over ranks; lowest: of any rank.")
+    if all(run.peak_flops is None for row in content.rows for run in row.runs):
+        found.append("The peak FLOP/s of the ranks was not measured in these runs, so that its use is not known.")
+    else:
+        found.append("FLOP/s utilization: model FLOP/s over the peak that matrix products reached on the same ranks.")
+    if any(run.device_busy for row in content.rows for run in row.runs):
+        found.append(
+            "Accelerator busy: the part of the time on the clock in which its driver saw it work, the median over "
+            "ranks; lowest: of any rank."
+        )
+    if content.simulated:
+        found.append("Simulated nodes are processes of one machine: they share its memory, and no network is in this.")
+    if any(each.extrapolated for members in content.solutions.values() for each in members):
+        found.append("* The batch lies outside of those of the convergence study: its epochs are extrapolated.")
+    return [*found, *content.notes]
+
+
+def _percent(share: float) -> str:
+    """A share without decimals: 72 %."""
+    return "under 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
+
+
+def _fraction(value: float) -> str:
+    """A serial fraction, two digits of it: 3.1 %."""
+    return (
+        "unbounded" if math.isinf(value) else "0 %" if abs(value) < 1e-6 else f"{units.significant(100 * value, 2)} %"
+    )

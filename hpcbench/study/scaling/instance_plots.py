@@ -1,0 +1,93 @@
+"""The plot of when the instances of a throughput study trained, by their own clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from hpcbench.results import style
+from hpcbench.results.plots import Figure
+from hpcbench.study.scaling.concurrency import InstanceClock
+from hpcbench.study.scaling.rows import Measured, Row
+from hpcbench.study.scaling.table import place
+
+MOST_NAMED = 40
+"""Instances whose names are written beside them, at most."""
+TALLEST = 5.5
+"""Inches of the axes, at most."""
+
+
+@style.styled
+def timeline(rows: Sequence[Row], simulated: bool = False) -> Figure | None:
+    """A bar for each instance of the point with the most of them, in the repeat in which they overlap least.
+
+    ``None`` where no point has several instances.
+    """
+    row = max((row for row in rows if any(run.clocks for run in row.runs)), key=lambda row: row.instances, default=None)
+    if row is None:
+        return None
+    run = min((run for run in row.runs if run.clocks), key=lambda run: run.together or 0.0)
+    order = sorted(run.clocks, key=lambda each: (each.start_s, each.name))
+    first = order[0].start_s
+    length, unit = time_unit(max(each.stop_s for each in order) - first)
+    figure = style.canvas(0.9 + min(TALLEST, 0.4 + 0.2 * len(order)))
+    axes = figure.subplots()
+    draw(axes, order, {each.name for each in run.pruned if each.cause != "missed"}, first, length)
+    axes.set_xlabel(f"time since the first run_start ({unit})")
+    axes.set_xlim(left=0)
+    axes.set_ylim(len(order) - 0.4, -0.6)
+    if len(order) <= MOST_NAMED:
+        axes.set_yticks(range(len(order)), [each.name.rpartition("-")[2] for each in order])
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+        axes.set_ylabel("instances in the order of their starts")
+    lines: list[Patch | Line2D] = [Patch(color=style.SERIES[0], label="trained")]
+    if len(order) > run.instances:
+        lines.append(Patch(color=style.MUTED, alpha=0.45, label="pruned: at another time"))
+    if together := all_at_once(order, run):
+        begin, end = ((moment - first) / length for moment in together)
+        axes.axvspan(begin, end, color=style.SERIES[0], alpha=0.1, linewidth=0, zorder=0)
+        lines.append(Patch(color=style.SERIES[0], alpha=0.1, label="all of them at once"))
+    figure.legend(handles=lines, loc="outside upper left", ncols=len(lines), handlelength=1.6)
+    return Figure("instances", title(row, run), caption(row, run, simulated), figure)
+
+
+def draw(axes: Axes, order: Sequence[InstanceClock], pruned: set[str], first: float, length: float) -> None:
+    """A bar from ``run_start`` to ``run_stop`` of each instance, open where it was interrupted."""
+    for number, each in enumerate(order):
+        look = {"color": style.MUTED, "alpha": 0.45} if each.name in pruned else {"color": style.SERIES[0]}
+        bars = [((begin - first) / length, (end - begin) / length) for begin, end in each.running]
+        axes.broken_barh(bars, (number - 0.36, 0.72), linewidth=0, **look)
+
+
+def all_at_once(clocks: Sequence[InstanceClock], run: Measured) -> tuple[float, float] | None:
+    """From the last start to the first stop of the instances that count, if that is an extent."""
+    apart = {each.name for each in run.pruned if each.cause != "missed"}
+    kept = [each for each in clocks if each.name not in apart]
+    begin, end = max(each.start_s for each in kept), min(each.stop_s for each in kept)
+    return (begin, end) if end > begin else None
+
+
+def time_unit(seconds: float) -> tuple[float, str]:
+    """Seconds of the unit for an axis of so many seconds, and its sign."""
+    return (3600.0, "h") if seconds > 10_800 else (60.0, "min") if seconds > 180 else (1.0, "s")
+
+
+def title(row: Row, run: Measured) -> str:
+    """What the plot shows: how many instances trained at the same time, and for how much of their time."""
+    counted = f"{run.instances:,}" + (f" of {row.instances:,}" if run.instances < row.instances else "")
+    return f"{counted} instances trained at the same time, all of them for {100 * (run.together or 0.0):.0f} % of it"
+
+
+def caption(row: Row, run: Measured, simulated: bool) -> str:
+    """How to read the bars."""
+    which = " in the repeat in which they overlap least" if len(row.runs) > 1 else ""
+    where = place(row) if not simulated else place(row).replace(" node", " simulated node", 1)
+    return (
+        f"The instances on {where}{which}, each from its run_start to its run_stop, without interruptions. Their "
+        "speeds tell how they slow one another down only while all of them train."
+    )

@@ -1,0 +1,81 @@
+"""The instances of a throughput study as the rules report them: their number and time, models a minute, the pruned."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from hpcbench.results import units
+from hpcbench.study.scaling.concurrency import CLOCKS_S, LATE, Cause
+from hpcbench.study.scaling.rows import Row, by_variant
+from hpcbench.study.scaling.table import Sheet, place, titled
+
+CAUSES: Mapping[Cause, str] = {
+    "failed": "failed", "late": "began at another time than the others", "interrupted": "interrupted for too long",
+    "missed": "missed the target",
+}  # fmt: skip
+MOST_NAMED = 3
+"""Pruned instances that are named, of each cause."""
+
+
+def instance_sheets(rows: Sequence[Row], *, timed: bool) -> list[Sheet]:
+    """For each variant a line per size; ``timed``: the runs trained to their target, so that there are models."""
+    gpus = any(row.gpus_per_node for row in rows)
+    headers = ["nodes", *(["accelerators", "each"] if gpus else ["each"]), "instances", *(["models"] if timed else [])]
+    headers += ["time", *(["models/min"] if timed else []), "last start", "all at once"]
+    sheets = []
+    for variant, members in by_variant(rows).items():
+        lines = []
+        for row in members:
+            per_node = row.gpus_per_node if gpus else 1
+            cells = [f"{row.nodes:,}", *([f"{row.nodes * per_node:,}"] if gpus else [])]
+            cells += [f"{row.nodes // row.instances * per_node:,}", counted(row, "instances")]
+            cells += [counted(row, "models")] if timed else []
+            cells.append(units.duration(row.middle("time_s" if timed else "span_s")))
+            cells += [units.significant(row.middle("models_per_minute"))] if timed else []
+            late, share = row.middle("last_start_s"), row.middle("together")
+            lines.append([*cells, "-" if late is None else f"+{units.duration(late)}", units.percent(share)])
+        of = "accelerators of the whole system and of each instance" if gpus else "nodes of all and of each instance"
+        sheets.append(Sheet(titled(variant, of), headers, lines))
+    return sheets
+
+
+def counted(row: Row, name: str) -> str:
+    """Instances that count, or models, of those that were asked for: ``8 of 8``, ``7-8 of 8`` where repeats differ."""
+    found = sorted({getattr(run, name) for run in row.runs})
+    ends = f"{found[0]:,}" + (f"-{found[-1]:,}" if len(found) > 1 else "")
+    return f"{ends} of {row.instances:,}"
+
+
+def pruned_lines(rows: Sequence[Row]) -> list[str]:
+    """How many instances of each size do not count, by cause, with the first of them by name and reason."""
+    found = []
+    for members in by_variant(rows).values():
+        for row in members:
+            each = [one for run in row.runs for one in run.pruned]
+            if not each:
+                continue
+            causes = Counter(one.cause for one in each)
+            counts = ", ".join(f"{causes[cause]} {words}" for cause, words in CAUSES.items() if causes[cause])
+            named = [one for cause in causes for one in [o for o in each if o.cause == cause][:MOST_NAMED]]
+            told = "; ".join(f"{one.name}: {one.reason.rstrip('.')}" for one in named)
+            more = f"; and {len(each) - len(named):,} more" if len(each) > len(named) else ""
+            total = row.instances * len(row.runs)
+            found.append(f"{place(row)}: {len(each):,} of {total:,} instances pruned: {counts} ({told}{more}).")
+    return found
+
+
+def instance_notes(rows: Sequence[Row], *, timed: bool) -> list[str]:
+    """What the figures of instances mean, and how far the clocks of their nodes can be trusted."""
+    shortest = min((value for row in rows for value in row.values("span_s")), default=0.0)
+    doubt = f", {units.percent(min(1.0, CLOCKS_S / shortest))} of the shortest time here" if shortest else ""
+    reached = " of those that reached the target" if timed else ""
+    return [
+        f"Time: from the first run_start to the last run_stop{reached}, by the logs of the "
+        f"instances. Clocks of nodes are taken to agree to {CLOCKS_S:g} s{doubt}.",
+        f"Instances count as concurrent where each begins within {100 * LATE:g} % of the median training after the "
+        "first, and none is interrupted for longer. Others are pruned; a repeat that keeps half of its instances or "
+        "fewer is no result. All at once: the part of the training time of all instances in which all of them "
+        "trained. Nodes of pruned instances count in the efficiency; those that missed the target still count in "
+        "samples/s.",
+    ]

@@ -1,0 +1,88 @@
+"""The jobs of a study: which job makes which run, what they pack, and how they are cancelled.
+
+A run of a scaling study is a job of its own, in its run folder. A convergence study on a site packs several runs into
+a job, whose folder is ``STUDY/jobs/NUMBER``. The newest job that lists a run makes it: a run is put into another one
+only when no job that lists it may be alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hpcbench.batch.packed_runs import packed_runs
+from hpcbench.batch.submission import RECORD, JobHandle, cancel, read_job
+from hpcbench.exits import BAD_INPUT, DONE
+from hpcbench.study.folder import StudyFolder
+from hpcbench.study.progress import say
+from hpcbench.study.run_status import RunStatus, Statuses, run_statuses
+from staging.errors import InputError
+
+
+def study_statuses(folder: StudyFolder, names: Sequence[str]) -> dict[str, RunStatus]:
+    """The status of the runs of a study by name; each scheduler is asked once."""
+    packed = packing_jobs(folder)
+    damaged: dict[str, RunStatus] = {}
+    jobs: dict[Path, JobHandle | None] = {}
+    for name in names:
+        path = folder.run(name)
+        try:
+            jobs[path] = read_job(path) if (path / RECORD).exists() else packed.get(name)
+        except InputError as error:
+            damaged[name] = RunStatus("failed", str(error))
+    found = run_statuses(jobs)
+    return {name: damaged.get(name) or found[folder.run(name)] for name in names}
+
+
+def packing_jobs(folder: StudyFolder) -> dict[str, JobHandle]:
+    """The newest packed job of each run that is in one. Raises ``DataError`` for a record that is damaged."""
+    found: dict[str, JobHandle] = {}
+    for path in job_folders(folder):
+        packed = packed_runs(path, RECORD)
+        if packed is not None:
+            found |= dict.fromkeys(packed.words, read_job(path))
+    return found
+
+
+def job_folders(folder: StudyFolder) -> list[Path]:
+    """The folders of packed jobs, oldest first; what was never submitted is none."""
+    return [path for path in numbered(folder) if (path / RECORD).exists()]
+
+
+def runs_of_later_jobs(folder: StudyFolder, job_folder: Path) -> set[str]:
+    """The runs that a job with a higher number lists, which are not this job's any more."""
+    later = [path for path in job_folders(folder) if int(path.name) > int(job_folder.name)]
+    return {name for path in later if (packed := packed_runs(path, RECORD)) is not None for name in packed.words}
+
+
+def new_job_folder(folder: StudyFolder) -> Path:
+    """The folder of the next packed job; the number of one that was never submitted is taken again."""
+    used = job_folders(folder)
+    return folder.jobs / f"{int(used[-1].name) + 1 if used else 1:04d}"
+
+
+def numbered(folder: StudyFolder) -> list[Path]:
+    """Folders with a number for a name, in the order of these."""
+    paths = folder.jobs.iterdir() if folder.jobs.is_dir() else ()
+    return sorted((path for path in paths if path.name.isdecimal()), key=lambda path: int(path.name))
+
+
+def cancel_jobs(folder: StudyFolder, statuses: Statuses) -> int:
+    """Cancel every job of the study that waits or runs, and say so; the exit code."""
+    jobs: dict[Path, tuple[JobHandle, str]] = {}
+    for name, state in statuses.items():
+        if state.job is not None and (state.under_way or state.claimed):
+            own = state.job.folder == folder.run(name)
+            jobs.setdefault(state.job.folder, (state.job, name if own else f"jobs/{state.job.folder.name}"))
+    refused = 0
+    for job, title in jobs.values():
+        try:
+            cancel(job)
+        except InputError as error:
+            refused += 1
+            say(f"{title}: {error}")
+        else:
+            say(f"{title}: job {job.job_id} is being cancelled")
+    if not jobs:
+        say(f"no job of {folder.path} waits or runs")
+    return BAD_INPUT if refused else DONE

@@ -1,0 +1,85 @@
+"""Studies on a site, and their continuations, killed at their writes, renames and starts of children."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from hpcbench.batch import submission
+from hpcbench.batch.packed_runs import packed_runs
+from hpcbench.cli.main import main
+from tests.hpcbench.batch.waiting_slurm import SLOW_S, Queue, killed
+
+STUDIES = {
+    "strong": "--nodes 1,2 --repeats 1 --steps 9 --no-stage --train.local_batch_size 2",
+    "convergence": "--batch-sizes 2,4,8 --optimizers sgd --seeds 1 --runs-per-job 2",
+}
+"""Two runs in a job each, and three in two jobs."""
+RUNS = {"strong": ["n0001-r1", "n0002-r1"], "convergence": [f"b{batch}-sgd-x1-seed1" for batch in (2, 4, 8)]}
+
+
+@pytest.fixture
+def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
+    return Queue(tmp_path, monkeypatch)
+
+
+def start(kind: str, folder: Path, data: Path) -> int:
+    """Begin the study, or go on with it by its own command."""
+    words = ["study", kind, "cosmoflow", "--site", "cluster", "--preset", "smoke", *STUDIES[kind].split()]
+    return main([*words, "--data.root", str(data), "--study-dir", str(folder)])
+
+
+def resume(folder: Path) -> int:
+    """Continue it."""
+    return main(["study", "resume", str(folder)])
+
+
+def submitted(queue: Queue, folder: Path) -> Counter[str]:
+    """How many jobs in the queue make each run of the study."""
+    found: Counter[str] = Counter()
+    for path in (Path(job) for job in queue.folders() if job.startswith(f"{folder}/")):
+        packed = packed_runs(path)
+        found.update([path.name] if packed is None else packed.words)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("instants", [12, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize("kind", STUDIES)
+def test_each_run_is_in_one_job_wherever_a_study_is_killed(
+    kind: str, resumed: bool, instants: int, queue: Queue, small_cosmos: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """At so many of all its changes, spread over the command, at places that chance picks; then the queue is down."""
+    monkeypatch.setattr(submission, "SETTLED_S", 0.5)
+    start(kind, tmp_path / "first", small_cosmos)  # imports what children then have
+    last = 0
+    while killed(lambda: start(kind, tmp_path / f"all-{last}", small_cosmos), last + 1):  # noqa: B023
+        last += 10
+    chance = random.Random(7)
+    for number in range(instants):
+        folder = tmp_path / f"study-{number}"
+        instant = 1 + (number * last) // instants + chance.randrange(max(1, last // instants))
+        if resumed:
+            killed(lambda: start(kind, folder, small_cosmos), 1 + last // 2)  # noqa: B023
+            killed(lambda: resume(folder), instant)  # noqa: B023
+        else:
+            killed(lambda: start(kind, folder, small_cosmos), instant)  # noqa: B023
+        queue.down.touch()
+        time.sleep(2 * SLOW_S)
+        before = queue.folders()
+        if any(path.startswith(f"{folder}/") for path in before):
+            resume(folder)
+        assert queue.folders() == before, "while nobody can be asked, nothing is submitted"
+        queue.down.unlink()
+        time.sleep(0.6 + 2 * SLOW_S)
+        for _ in range(3):
+            assert start(kind, folder, small_cosmos) in (0, 2)
+            assert resume(folder) in (0, 2)
+            time.sleep(0.6)
+        assert submitted(queue, folder) == dict.fromkeys(RUNS[kind], 1), (number, instant, last)

@@ -1,0 +1,130 @@
+"""File-system calls of a rank that starts: ``import torch`` alone, ``hpcbench train``, and the same from a copy.
+
+    python benchmarks/start.py
+    python benchmarks/start.py --environment /scratch/env   # where hpcbench is installed, without -e
+
+With ``--environment`` that environment is brought to a folder that stands for a node's own storage, as a job with
+``--bring-environment`` does, and what is left on shared folders is counted. Needs strace and no idle machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from _common import ROOT, write_results
+from _file_calls import FileCalls, count, has_strace, read_trace, traced
+
+PLAIN = "import torch"
+FEWER = "from hpcbench.frame_lookups import cheap_frame_lookups\nwith cheap_frame_lookups():\n    import torch"
+TRAIN = ("train", "cosmoflow", "--preset", "smoke", "--train.max_steps", "1", "--train.target", "null")
+BOUND, SHARED_BOUND = 40_000, 500
+SHARED = ("environment", "source", "work")
+
+
+def main() -> None:
+    """Count, print and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--environment", type=Path, help="environment with hpcbench, to be brought to the node")
+    arguments = parser.parse_args()
+    if not has_strace():
+        sys.exit("strace is missing, or may not trace here (apt-get install strace, or ask for ptrace)")
+    with tempfile.TemporaryDirectory(prefix="hpcbench-start-") as folder:
+        results = measure(Path(folder), arguments.environment)
+    print(json.dumps(results, indent=2))
+    print(write_results("start", results))
+
+
+def measure(folder: Path, environment: Path | None) -> dict[str, Any]:
+    """All counts, as in the result file."""
+    python = Path(sys.executable)
+    data = folder / "data"
+    simulate = ["data", "simulate", "cosmoflow", "--preset", "smoke", "--samples", "32", "--processes", "1"]
+    run_python(python, simulate, ["--simulate.validation_samples", "16", "--out", data])
+    results: dict[str, Any] = {"bound_start": BOUND, "bound_shared": SHARED_BOUND}
+    folders = {"environment": [Path(sys.prefix), Path(sys.base_prefix)], "source": [ROOT], "work": [folder]}
+    for name, code in (("import_torch", PLAIN), ("import_torch_by_hpcbench", FEWER)):
+        results[name] = count([python, "-c", code], folders, cwd=folder, environ=environ()).start()
+    results["train_one_rank"] = training(python, folder / "one", data, folders).as_dict()
+    first, second = two_ranks(python, folder / "two", data, folders)
+    results |= {"train_rank_0_of_2": first.as_dict(), "train_rank_1_of_2": second.as_dict()}
+    if environment is not None:
+        results["brought"] = brought(folder, environment, data)
+    return results
+
+
+def brought(folder: Path, environment: Path, data: Path) -> dict[str, Any]:
+    """Calls of the copying and of a rank that runs from the copy."""
+    own = (environment / "bin" / "python").absolute()
+    local = folder / "node"
+    base = subprocess.run([own, "-c", "import sys; print(sys.base_prefix)"], capture_output=True, text=True, check=True)
+    shared = {"node": [local], "environment": [environment.absolute(), Path(base.stdout.strip())], "work": [folder]}
+    clean = environ(source=False)
+    bringing = count([own, "-P", "-m", "hpcbench", "environment", local], shared, cwd=folder, environ=clean)
+    copy = local / "environment" / "bin" / "python"
+    found = training(copy, folder / "from-copy", data, shared, clean)
+    return {
+        "bringing": bringing.as_dict(),
+        "train_one_rank": found.as_dict(),
+        "shared": found.start(SHARED),
+    }
+
+
+def training(
+    python: Path, run: Path, data: Path, folders: dict[str, list[Path]], variables: dict[str, str] | None = None
+) -> FileCalls:
+    """Calls of ``hpcbench train`` on one process, with the look at the job."""
+    words = train_words(python, run, data, 1)
+    named = {"run": [run], "dataset": [data], **folders}
+    return count(words, named, samples=data, cwd=run.parent, environ=variables or environ())
+
+
+def two_ranks(python: Path, run: Path, data: Path, folders: dict[str, list[Path]]) -> tuple[FileCalls, FileCalls]:
+    """Calls of each of two ranks."""
+    named = {"run": [run], "dataset": [data], **folders}
+    words = train_words(python, run, data, 2)
+    traces = [run.parent / f"trace-{rank}" for rank in range(2)]
+    ranks = [
+        subprocess.Popen(traced(words, trace), cwd=run.parent, env=environ() | rank_variables(rank, run.parent))
+        for rank, trace in enumerate(traces)
+    ]
+    codes = [rank.wait() for rank in ranks]
+    if any(codes):
+        raise SystemExit("a rank failed, see above")
+    first, second = (read_trace(trace, named, data) for trace in traces)
+    return first, second
+
+
+def train_words(python: Path, run: Path, data: Path, ranks: int) -> list[str | Path]:
+    """The command of a rank as job scripts have it."""
+    check = f"ranks={ranks},nodes=1,cores=1,gpus=0"
+    return [python, "-P", "-m", "hpcbench", *TRAIN, "--data.root", data, "--run-dir", run, "--check-job", check]
+
+
+def rank_variables(rank: int, folder: Path) -> dict[str, str]:
+    """What torchrun would set for one of two ranks."""
+    port = 21000 + sum(str(folder).encode()) % 8000
+    places = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": port}
+    return {"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in places.items()}}
+
+
+def environ(*, source: bool = True) -> dict[str, str]:
+    """This process's, with the checkout as the only entry of PYTHONPATH, or none."""
+    left = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return left | ({"PYTHONPATH": str(ROOT)} if source else {})
+
+
+def run_python(python: Path, *words: list[Any]) -> None:
+    """Run a command of hpcbench."""
+    command = [python, "-m", "hpcbench", *(str(word) for part in words for word in part)]
+    subprocess.run(command, check=True, env=environ(), stdout=subprocess.DEVNULL)
+
+
+if __name__ == "__main__":
+    main()

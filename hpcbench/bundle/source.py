@@ -1,0 +1,104 @@
+"""The source tree of hpcbench: where it is, what of it is packed, and the wheel that is built from it."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+import tomllib
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+
+import hpcbench
+from hpcbench import DISTRIBUTION
+from hpcbench.bundle.resolve import run_pip
+from hpcbench.bundle.wheels import Wheel, read_wheel
+from staging.errors import InputError
+
+PACKED = (
+    "LICENSE", "README.md", "apps", "batch_scripts", "benchmarks", "containers", "docs", "hpcbench", "pyproject.toml",
+    "staging", "tests",
+)  # fmt: skip
+"""What a clone holds; run folders and datasets beside these stay out."""
+LEFT_OUT = ("__pycache__", "*.egg-info", "*.pyc")
+
+
+def find_source(folder: Path | None) -> Path:
+    """The source tree at ``folder``; by default that of this very package, or else the current folder.
+
+    Raises ``InputError`` where there is none.
+    """
+    places = [folder] if folder else [Path(hpcbench.__file__).resolve().parents[1], Path.cwd()]
+    found = next((place for place in places if (place / "pyproject.toml").is_file()), None)
+    if found is None:
+        where = (
+            f"--source {folder} holds" if folder else "this hpcbench is installed without its source; this folder has"
+        )
+        raise InputError(f"{where} no pyproject.toml; name a clone of the repository with --source")
+    if read_project(found).get("name") != DISTRIBUTION:
+        raise InputError(
+            f"{found}/pyproject.toml is not of {DISTRIBUTION}; name a clone of its repository with --source"
+        )
+    return found
+
+
+def read_project(source: Path) -> dict[str, Any]:
+    """The table ``project`` of a source tree. Raises ``InputError`` where it cannot be read."""
+    path = source / "pyproject.toml"
+    try:
+        project = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {})
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        raise InputError(f"{path}: cannot be read as TOML; name a clone of the repository with --source") from None
+    return dict(project)
+
+
+def lowest_version(project: dict[str, Any], name: str) -> str:
+    """The lowest version of a dependency that the project allows."""
+    for text in project["dependencies"]:
+        requirement = Requirement(text)
+        if requirement.name == name:
+            return next(each.version for each in requirement.specifier if each.operator == ">=")
+    raise AssertionError(f"{DISTRIBUTION} does not depend on {name}")
+
+
+def copy_source(source: Path, tree: Path) -> None:
+    """Copy the source to the new folder ``tree``, without what is made from it."""
+    tree.mkdir()
+    for name in PACKED:
+        entry = source / name
+        if entry.is_dir():
+            shutil.copytree(entry, tree / name, ignore=shutil.ignore_patterns(*LEFT_OUT))
+        elif entry.is_file():
+            shutil.copyfile(entry, tree / name)
+
+
+def pack(folder: Path, out: Path, level: int = 6) -> None:
+    """Write a folder as a tar archive, compressed by gzip, that says nothing of who packed it."""
+    with tarfile.open(out, "w:gz", compresslevel=level) as archive:
+        archive.add(folder, folder.name, filter=anonymous)
+
+
+def anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """An entry that belongs to nobody in particular."""
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = "root"
+    return entry
+
+
+def build_wheel(tree: Path, folder: Path) -> Wheel:
+    """Build the wheel of a copy of the source, which is changed by that, into ``folder``."""
+    isolation = ["--no-build-isolation"] if builds_here(tree) else []
+    run_pip(["wheel", "--no-deps", *isolation, "--wheel-dir", str(folder), str(tree)], f"the wheel of {DISTRIBUTION}")
+    (path,) = folder.glob("*.whl")
+    return read_wheel(path)
+
+
+def builds_here(tree: Path) -> bool:
+    """Whether all that builds the wheel is installed here, so that pip need not fetch it."""
+    needed = tomllib.loads((tree / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+    try:
+        return all(each.specifier.contains(version(each.name)) for each in map(Requirement, needed))
+    except PackageNotFoundError:
+        return False

@@ -1,0 +1,93 @@
+"""A Python environment on the nodes: what belongs to it, and that its copy runs without the original."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from hpcbench.environment_copy import parts_of
+from staging.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_virtual_environment_comes_with_the_library_that_it_was_made_from() -> None:
+    environment, base = parts_of(Path("/me/venv"), Path("/sw/python"), "3.11")
+    assert (environment.source, environment.under) == (Path("/me/venv"), "environment")
+    assert (base.source, base.under, base.include) == (Path("/sw/python"), "base", ("lib/python3.11/*", "include/*"))
+    assert "lib/python3.11/site-packages/*" in base.exclude
+    assert "lib/python3.11/site-packages/*" not in parts_of(Path("/v"), Path("/sw"), "3.11", sees_base=True)[1].exclude
+    assert [part.source for part in parts_of(Path("/me/venv"), Path("/usr"), "3.11")] == [Path("/me/venv")]
+    assert [part.source for part in parts_of(Path("/me/conda"), Path("/me/conda"), "3.11")] == [Path("/me/conda")]
+    with pytest.raises(InputError, match="is the system's own, which every node has"):
+        parts_of(Path("/usr"), Path("/usr"), "3.11")
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Path:
+    """A virtual environment that has hpcbench, and finds all that it needs where this Python does."""
+    folder = tmp_path / "shared" / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    packages = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    for name in ("hpcbench", "staging"):
+        shutil.copytree(ROOT / name, packages / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    tool = packages / "hpcbench" / "tool"
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    return folder
+
+
+def run(python: Path, *words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """A command of an environment, without the checkout on its path."""
+    left = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [str(python), "-P", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=left)
+
+
+@pytest.mark.slow
+def test_the_copy_runs_without_the_original(environment: Path, tmp_path: Path) -> None:
+    local = tmp_path / "node"
+    done = run(environment / "bin" / "python", "-m", "hpcbench", "environment", local, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    python = local / "environment" / "bin" / "python"
+    assert f"run {python} -P -m hpcbench" in done.stdout
+    environment.rename(environment.with_name("elsewhere"))
+    code = (
+        "import sys, hpcbench, json; print(*{sys.prefix, sys.executable, hpcbench.__file__, json.__file__}, sep='\\n')"
+    )
+    done = run(python, "-c", code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    inside = [line for line in done.stdout.splitlines() if line.startswith(f"{local}/")]
+    on_system = Path(sys.base_prefix).is_relative_to("/usr")
+    assert len(inside) == (3 if on_system else 4), done.stdout
+    assert os.access(next(local.rglob("hpcbench/tool")), os.X_OK)
+    assert run(python, "-m", "hpcbench", "--version", cwd=tmp_path).stdout.startswith("hpcbench ")
+    assert run(python, "-m", "hpcbench", "environment", local, cwd=tmp_path).returncode != 0
+
+
+def test_hpcbench_outside_of_the_environment_is_told_in_a_line(tmp_path: Path) -> None:
+    """Such as a checkout that is installed with ``pip install -e``."""
+    command = [
+        sys.executable,
+        "-m",
+        "hpcbench",
+        "submit",
+        "cosmoflow",
+        "--site",
+        "local",
+        "--run-dir",
+        tmp_path / "run",
+    ]
+    done = subprocess.run([*command, "--bring-environment"], capture_output=True, text=True, check=False, cwd=ROOT)
+    if "site-packages" in str(ROOT):
+        pytest.skip("hpcbench is in the environment")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "outside of the environment" in done.stderr
+    assert list(tmp_path.iterdir()) == []

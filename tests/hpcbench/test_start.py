@@ -1,0 +1,75 @@
+"""What a rank does before it trains: which modules it imports, and how many file-system calls it makes."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from hpcbench.frame_lookups import cheap_frame_lookups
+
+ROOT = Path(__file__).parents[2]
+NOT_NEEDED = (
+    "pandas", "matplotlib", "jinja2", "scipy", "tensorboard", "numba", "nvidia.dali", "mypy", "pytest",
+    "hpcbench.results.run_page", "hpcbench.results.plots", "hpcbench.study",
+)  # fmt: skip
+"""Modules of pages, plots and tables, and of options that a run has to ask for."""
+
+
+def test_a_rank_imports_nothing_that_it_does_not_need_to_train() -> None:
+    code = (
+        "import sys\nfrom hpcbench.cli import train\nimport hpcbench.train.run, apps.cosmoflow.data, "
+        "apps.cosmoflow.model, apps.cosmoflow.task\n"
+        f"print([name for name in {NOT_NEEDED} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_frame_is_looked_up_as_inspect_does_it_without_the_text_of_its_file() -> None:
+    frame = inspect.currentframe()
+    assert frame is not None
+    known, line = inspect.getmodule(frame), inspect.getframeinfo(frame)
+    with cheap_frame_lookups():
+        assert inspect.getmodule(frame) is known
+        found = inspect.getframeinfo(frame)
+        assert (found.filename, found.function) == (line.filename, line.function)
+        assert found.lineno == line.lineno + 3
+        assert found.code_context is None
+        assert inspect.getmodule(Path) is sys.modules[Path.__module__]
+    assert inspect.getframeinfo(frame).code_context is not None
+
+
+def test_an_error_inside_restores_inspect() -> None:
+    before = (inspect.getmodule, inspect.getframeinfo)
+    with pytest.raises(ZeroDivisionError), cheap_frame_lookups(), cheap_frame_lookups():
+        raise ZeroDivisionError
+    assert (inspect.getmodule, inspect.getframeinfo) == before
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The benchmark ``start.py``; skips where calls cannot be counted."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import start  # type: ignore[import-not-found]
+
+    if not start.has_strace():
+        pytest.skip("needs strace that may trace processes")
+    module: ModuleType = start
+    return module
+
+
+@pytest.mark.slow
+def test_a_rank_starts_within_its_bound_of_file_system_calls(
+    start: ModuleType, small_cosmos: Path, tmp_path: Path
+) -> None:
+    """With the look at the job, on one process, which does what rank 0 does; modules may still have to be compiled."""
+    folders = {"environment": [Path(sys.prefix), Path(sys.base_prefix)], "source": [ROOT]}
+    found = start.training(Path(sys.executable), tmp_path / "run", small_cosmos, folders)
+    assert found.start() <= start.BOUND, found.as_dict()
+    assert found.before["environment"] > 1000
+    assert found.after["dataset"] >= 4

@@ -1,0 +1,50 @@
+"""Every documented command for a site passes the check of what fits, on nodes as the site has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcbench.cli.main import COMMANDS, main
+from tests.command_lines import in_blocks, in_lines, in_sentences
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("apps/*/README.md")])
+
+
+def documented() -> list[tuple[str, ...]]:
+    """The commands with a site, of pages and help texts, each once."""
+    texts = [path.read_text(encoding="utf-8") for path in PAGES]
+    found = [words for text in texts for words in (*in_blocks(text), *in_sentences(text))]
+    found += [words for text in helps() for words in in_lines(text)]
+    whole = [words for words in found if "--site" in words and "..." not in words and "NAME" not in words]
+    # A convergence study counts the samples of the dataset at hand; test_pages.py types its commands.
+    whole = [words for words in whole if tuple(words[:2]) != ("study", "convergence")]
+    return sorted({tuple(word for word in words if word != "--dry-run") for words in whole})
+
+
+def helps() -> list[str]:
+    """The help texts with commands for sites."""
+    from hpcbench.cli import study_scaling, submit
+
+    return [submit.DESCRIPTION, study_scaling.STRONG, study_scaling.WEAK, study_scaling.THROUGHPUT]
+
+
+def test_there_are_commands_for_sites() -> None:
+    assert {"submit", "study"} <= set(COMMANDS)
+    assert len([words for words in documented() if words[0] == "study"]) >= 5
+    assert len([words for words in documented() if words[0] == "submit"]) >= 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", documented(), ids=" ".join)
+def test_a_documented_command_fits_its_site(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*words, "--dry-run"]) == 0, capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "node-hours" in said.out + said.err
+    assert "warning" not in said.out + said.err
+    assert not list(tmp_path.iterdir())

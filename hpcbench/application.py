@@ -33,6 +33,8 @@ What follows is optional; a command that needs a missing part says so in one lin
                           for ``parallel.spatial``; ``checkpointed_blocks(model)``: modules for
                           ``parallel.activation_checkpointing``
 ``shapes``                ``batch_shapes(config, samples)``: shapes of a batch's inputs and targets, for `hpcbench plan`
+``sizes``                 ``sample_size(data) -> SampleSize`` (see ``hpcbench.data.sample_size``): bytes of a sample's
+                          files, for `hpcbench submit` and `study` where the dataset is not at hand; imports no torch
 ``baselines``             ``baselines(config) -> dict[str, dict[str, float]]``, metrics by the predictor's name
 ``plots``                 ``figures(run_folder) -> list[Figure]`` and words for the report
 ``references/*.json``     reference convergence points per preset

@@ -6,12 +6,14 @@ from typing import Literal
 
 from staging.errors import Aborted
 
-__all__ = ["ABORTED", "BAD_INPUT", "DONE", "TARGET_NOT_REACHED", "Aborted", "Cause"]
+__all__ = ["ABORTED", "BAD_INPUT", "DONE", "HELD", "TARGET_NOT_REACHED", "Aborted", "Cause"]
 
 DONE = 0
 ABORTED = 1
 BAD_INPUT = 2
 TARGET_NOT_REACHED = 3
+HELD = 4
+"""Of a job that finds its run folder held by another job or attempt."""
 
 Cause = Literal[
     "target", "epochs", "steps", "diverged", "bad_data", "signal", "preempted", "full_disk", "rank_lost", "hang",

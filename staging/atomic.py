@@ -38,6 +38,25 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
         sync_folder(path.parent)
 
 
+def take_name(part: Path, path: Path) -> None:
+    """Give ``part`` the name ``path``. Raises ``FileExistsError`` where another process was faster.
+
+    On a filesystem without links two processes at the same instant are not told apart.
+    """
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        # A network filesystem may repeat a request that had succeeded.
+        if part.stat().st_nlink == 1:
+            raise
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        part.replace(path)
+
+
 def make_folder(path: Path) -> None:
     """Make a folder and those above it that are missing, such that a crash of the machine does not take them away."""
     missing = [each for each in (path, *path.parents) if not each.exists()]

@@ -36,7 +36,7 @@ Bring a dataset from a shared filesystem to storage of each node's own, and meas
       says what would go where, and whether it fits; nothing is touched
   srun -N 16 --ntasks-per-node 4 hpcbench stage /project/set /local/set --probe
       measures what storage, network and decoding can do here, to which later reports compare
-  hpcbench stage /project/set /local/set --transform gunzip
+  hpcbench stage /project/set /local/inflated --include '*.tfrecord' --transform gunzip
       decompresses on the way
   hpcbench stage --clean /local/set
       removes what staging put there, and nothing else

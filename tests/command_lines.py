@@ -17,7 +17,7 @@ OPERATORS = ";&|"
 """What parts the programs of a line."""
 STARTS = ("hpcbench", "$", "mpiexec", "srun", "torchrun", "python")
 """How a line with a command begins."""
-LEFT_OUT = ("the following arguments are required", "needs a command")
+LEFT_OUT = ("the following arguments are required", "needs a command", "expected one argument")
 """What a parser says of a command that is only named, or that a text abbreviates."""
 
 

@@ -83,10 +83,21 @@ class Environment:
 @pytest.fixture
 def environment(tmp_path: Path) -> Environment:
     """An empty environment to install packages into; skips where pip or setuptools is missing."""
+    return new_environment(tmp_path / "environment")
+
+
+@pytest.fixture(scope="module")
+def shared_environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """The same for all tests of a module."""
+    return new_environment(tmp_path_factory.mktemp("shared") / "environment")
+
+
+def new_environment(folder: Path) -> Environment:
+    """An empty environment; skips where pip or setuptools is missing."""
     for needed in ("pip", "setuptools"):
         if find_spec(needed) is None:
             pytest.skip(f"needs {needed} to build and install a package")
-    return Environment(tmp_path / "environment")
+    return Environment(folder)
 
 
 @pytest.fixture(scope="session")

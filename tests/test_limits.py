@@ -17,7 +17,7 @@ import tests.limits
 pytest_plugins = ["tests.limits"]
 spent = [0.0]
 tests.limits.processor_s = lambda: spent[0]
-tests.limits.own_s = lambda clock_s, cpu_s, load, cores: cpu_s
+tests.limits.own_s = lambda clock_s, cpu_s, load, cores: cpu_s * tests.limits.PACE
 """
 TESTS = """
 import pytest

@@ -7,6 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpcbench.cli.run_folders import ended_runs
 from staging.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ The column `official` says what the official checker found:
   common rules   it does not know this application; the rules common to all hold
   fail           it rejects the log; the lines below the table say why
 
+Pages of reports and runs that have not ended are left out.
 Under 1.0.0 and 2.0.0, staging must lie inside the clock; 3.0.0 lets it come before.
 Exit code 0: all logs pass. 1: a log fails. 2: bad input.
 """
@@ -49,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     """Check every log and print a table; exit code 1 when one fails."""
     from hpcbench.measure.compliance import check_log
 
-    logs = [log for path in args.paths for log in find_logs(path)]
+    logs = [log for path in ended_runs(args.paths) for log in find_logs(path)]
     results = [check_log(log, args.division, args.ruleset or own_ruleset(log)) for log in logs]
     show(results)
     return 0 if all(result.ok for result in results) else 1

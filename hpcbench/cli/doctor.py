@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcbench.config.schema import MOST_RANKS
+from hpcbench.exits import DONE
 from staging.errors import InputError
 from staging.number_options import MOST_NODES, MOST_PER_NODE, add_real, add_whole
-from staging.print_line import print_line
 from staging.ranks.launch import is_first_rank
 from staging.ranks.mpi import start_early
 
@@ -85,15 +85,8 @@ def look_at_job(args: argparse.Namespace) -> int:
         raise InputError("doctor --job needs --ranks, the number that the launcher was asked to start")
     asked = Asked(args.ranks, args.nodes or 1, args.cores or 1, args.gpus or 0, args.local or "", args.local_gib or 0.0)
     start_early(os.environ)
-    verdict, tells = said_once(lambda: check_job(asked, os.environ))
-    if tells:
-        for line in verdict.wrong:
-            print_line(f"hpcbench: error: {line}")
-        for line in verdict.notes:
-            print_line(f"hpcbench: note: {line}")
-        if not verdict.wrong:
-            print(f"hpcbench: the job is as asked: {verdict.summary}", flush=True)
-    return 1 if verdict.wrong else 0
+    said_once(lambda: check_job(asked, os.environ))
+    return DONE
 
 
 def show(found: Diagnosis) -> None:

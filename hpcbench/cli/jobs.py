@@ -3,56 +3,144 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from hpcbench.exits import HELD
 from staging.errors import InputError
+from staging.number_options import MOST_NODES, add_whole
+from staging.print_line import print_line
+
+if TYPE_CHECKING:
+    from hpcbench.batch.submission import JobHandle
 
 HELP = "show the status of submitted jobs, or cancel them"
 DESCRIPTION = """\
 The status of the jobs of run folders, from the scheduler, else from what the run left.
 
   hpcbench jobs runs/cosmoflow-mlperf-20260512-101500
+                                            with the node-hours of each attempt
   hpcbench jobs runs/*                      folders without a job are left out
   hpcbench jobs --cancel runs/cosmoflow-mlperf-20260512-101500
 """
+
+SHORT = 20
+"""Letters of a reason for which a table has room."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="run folders")
-    parser.add_argument("--interrupted", action="store_true", help="for job scripts: say whether the run in the folder "
-                        "was interrupted and is to be continued (exit code 0, else 1)")  # fmt: skip
-    parser.add_argument("--cancelled", action="store_true", help="with it: the script got SIGTERM")
     parser.add_argument("--cancel", action="store_true", help="cancel these jobs")
+    script = parser.add_argument_group("for job scripts, of one run folder")
+    script.add_argument("--take", metavar="ID", help="let the job with this id hold the folder, and print the name of "
+                        "the hold; exit code 4 where another one holds it")  # fmt: skip
+    add_whole(script, "--attempt", 1, 10**9, "with it: the attempt number", default=1)
+    add_whole(script, "--process", 0, 2**31, "with it: the script's process", default=0)
+    add_whole(script, "--nodes", 1, MOST_NODES, "with it: the nodes of the job", default=1)
+    script.add_argument("--scheduler", default="local", help="with it: slurm, pbs, lsf, flux or local")
+    script.add_argument("--mark", default="", help="with it: what the job carries at its scheduler")
+    script.add_argument("--interrupted", action="store_true", help="say whether the run was interrupted and is to be "
+                        "continued (exit code 0, else 1)")  # fmt: skip
+    script.add_argument("--cancelled", action="store_true", help="with it: the script got SIGTERM")
+    script.add_argument("--hold", type=Path, help="with it: the name that --take printed")
 
 
 def run(args: argparse.Namespace) -> int:
     """A line for each job."""
+    if args.take is not None:
+        return take(args)
     if args.interrupted:
-        return say_interruption(args.folders, args.cancelled)
-    from hpcbench.batch.submission import RECORD, cancel, job_statuses, read_job
-    from hpcbench.results.tables import table
+        return say_interruption(one_folder(args, "--interrupted"), args.cancelled, args.hold)
+    from hpcbench.batch.submission import RECORD, cancel, read_job
 
     several = len(args.folders) > 1
     jobs = [read_job(folder) for folder in args.folders if not several or (folder / RECORD).exists()]
-    if args.cancel:
-        for job in jobs:
-            cancel(job)
-            print(f"job {job.job_id} of {job.folder} is being cancelled")
-        return 0
-    rows = []
-    for job, found in zip(jobs, job_statuses(jobs), strict=True):
-        rows.append([str(job.folder), job.job_id, job.site, found.state, found.reason])
-    print(table(("run folder", "job", "site", "state", "why"), rows) if rows else "none of these folders has a job")
+    if not args.cancel:
+        return show(jobs)
+    for job in jobs:
+        cancel(job)
+        print(f"job {job.job_id} of {job.folder} is being cancelled")
     return 0
 
 
-def say_interruption(folders: list[Path], cancelled: bool) -> int:
-    """Whether the run of a job is to be continued, for its script."""
-    from hpcbench.batch.continuation import interruption
+def one_folder(args: argparse.Namespace, option: str) -> Path:
+    """The folder of an option that takes one. Raises ``InputError`` for several."""
+    if len(args.folders) != 1:
+        raise InputError(f"{option} takes one run folder, not {len(args.folders)}")
+    return Path(args.folders[0])
 
-    if len(folders) != 1:
-        raise InputError(f"--interrupted takes one run folder, not {len(folders)}")
-    is_interrupted, why = interruption(folders[0], cancelled=cancelled)
+
+def show(jobs: list[JobHandle]) -> int:
+    """The status of jobs, of one the attempts, too, and what their users should know."""
+    from hpcbench.batch.node_hours import attempts_table, used
+    from hpcbench.batch.submission import job_statuses
+    from hpcbench.batch.warning_time import too_short
+    from hpcbench.results.tables import table
+
+    rows, said = [], []
+    for job, found in zip(jobs, job_statuses(jobs), strict=True):
+        hours = used(job.folder, running=found.state == "running")
+        rows.append([str(job.folder), job.job_id, job.site, hours.words, found.state, found.reason])
+        said += too_short(job.folder)
+        if len(jobs) == 1 and hours.attempts:
+            said.append(attempts_table(hours))
+    heads = ("run folder", "job", "site", "node-hours", "state", "why")
+    print(table(heads, rows) if rows else "none of these folders has a job")
+    said += [f"{folder}: {reason}" for folder, *_, reason in rows if len(reason) > SHORT]  # a table cuts it
+    for each in said:
+        print(f"\n{each}")
+    return 0
+
+
+def take(args: argparse.Namespace) -> int:
+    """Let a job hold the folder, for its script, which takes standard output for the name of the hold."""
+    from hpcbench.batch.continuation import lost_steps
+    from hpcbench.batch.holding import HeldError, take_folder
+    from hpcbench.batch.holds import Hold, has_ended, read_holds
+    from hpcbench.batch.schedulers import SCHEDULERS
+    from hpcbench.batch.warning_time import comparison
+    from staging.ranks.signals import WARNING_VARIABLE
+
+    folder = one_folder(args, "--take")
+    if args.scheduler not in SCHEDULERS:
+        raise InputError(f"--scheduler ({args.scheduler}) must be one of {', '.join(SCHEDULERS)}")
+    taker = Hold.here(args.take, args.attempt, args.scheduler, args.mark, args.nodes, args.process)
+    try:
+        name = take_folder(folder, taker)
+    except HeldError as error:
+        print_line(f"hpcbench: error: {error}; job {args.take}, attempt {args.attempt}, ends here")
+        return HELD
+    print(name, flush=True)
+    *_, before, _ = [None, *read_holds(folder)]
+    if before is not None and not has_ended(folder, before):
+        print_line(f"hpcbench: job {before.job_id}, attempt {before.attempt}, was killed{lost_steps(folder)}")
+    warn_s = os.environ.get(WARNING_VARIABLE, "")
+    said = comparison(folder, int(warn_s))[0] if warn_s.isdecimal() else ""
+    if said:
+        print_line(f"hpcbench: {said}")
+    return 0
+
+
+def say_interruption(folder: Path, cancelled: bool, hold: Path | None) -> int:
+    """Whether the run of a job is to be continued, for its script; if so, the hold hands over before it is queued."""
+    from hpcbench.batch.continuation import interruption
+    from hpcbench.batch.holds import announce_continuation, newest_hold
+    from hpcbench.batch.preemption import was_requeued
+    from hpcbench.batch.warning_time import too_short
+
+    if cancelled and was_requeued(os.environ):
+        print("hpcbench: Slurm has queued the job again; its next attempt continues the run", flush=True)
+        return 1
+    is_interrupted, why = interruption(folder, cancelled=cancelled)
+    newest = newest_hold(folder)
+    if hold is not None and newest is not None:
+        if hold.name != str(newest.number):
+            is_interrupted, why = False, f"is held by job {newest.job_id}, attempt {newest.attempt}, since"
+        elif is_interrupted:
+            announce_continuation(folder, newest)
     print(f"hpcbench: the run {why}; {'continued' if is_interrupted else 'not continued'}", flush=True)
+    for line in too_short(folder):
+        print(f"hpcbench: {line}", flush=True)
     return 0 if is_interrupted else 1

@@ -22,7 +22,7 @@ from staging.ranks.process_exit import keep_exit_code
 
 COMMANDS = (
     "demo", "apps", "app", "data", "stage", "plan", "train", "submit", "jobs", "sites", "study", "optimizers", "check",
-    "report", "doctor",
+    "report", "doctor", "bundle", "environment",
 )  # fmt: skip
 
 HEADER = """\
@@ -36,7 +36,8 @@ commands:
 
 FOOTER = """
 Start with `hpcbench demo`. `hpcbench COMMAND --help` explains a command.
-Exit codes: 0 done, 1 aborted, 2 bad input, 3 target not reached, 128+n ended by signal n.
+Exit codes: 0 done, 1 aborted, 2 bad input, 3 target not reached, 4 run folder held by
+another job, 128+n ended by signal n.
 """
 
 
@@ -70,7 +71,7 @@ def run_command(tokens: list[str]) -> int:
 def dispatch(tokens: list[str]) -> int:
     """Hand the command line to its command."""
     if not tokens or tokens[0] in ("-h", "--help", "help"):
-        print(HEADER + "\n".join(f"  {name:10} {command(name).HELP}" for name in COMMANDS) + "\n" + FOOTER, end="")
+        print(HEADER + "\n".join(f"  {name:11} {command(name).HELP}" for name in COMMANDS) + "\n" + FOOTER, end="")
         return 0
     if tokens[0] == "--version":
         print(f"hpcbench {__version__}")

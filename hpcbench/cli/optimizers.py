@@ -11,7 +11,7 @@ DESCRIPTION = """\
 List the optimizers, with their options (`--optim.OPTION VALUE`) and what these are when unset.
 
   hpcbench optimizers
-  hpcbench train deepcam --preset laptop --data.root DIR --optim.name lamb --optim.lr 0.004
+  hpcbench train deepcam --preset laptop --data.root data/deepcam --optim.name lamb --optim.lr 0.004
 
 Every one has optim.lr, optim.weight_decay, optim.scaling and optim.base_batch_size beside.
 `hpcbench train APP --list` says what each option means.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from hpcbench.cli.run_folders import ended_runs
+
 HELP = "write pages with plots and numbers of runs"
 DESCRIPTION = """\
 Write a page into each run folder: whether the target was reached, how fast, how good
@@ -14,6 +16,8 @@ scripts or links to the outside, fit for mail and paper. Several runs are also c
   hpcbench report runs/cosmoflow-laptop-20260314-092653
   hpcbench report runs/* --out comparison.html      compare runs of any size and seed
   hpcbench report runs/* --png                      plots as PNG files beside each page
+
+Pages of earlier reports and runs that have not ended are left out.
 """
 
 
@@ -30,8 +34,9 @@ def run(args: argparse.Namespace) -> int:
     from hpcbench.results.report import write_report
     from hpcbench.results.tables import runs_table
 
-    pages = write_report(args.run_dirs, args.out, args.png)
-    print(f"{runs_table(load_runs(args.run_dirs))}\n")
+    folders = ended_runs(args.run_dirs)
+    pages = write_report(folders, args.out, args.png)
+    print(f"{runs_table(load_runs(folders))}\n")
     for page in pages:
         print(f"report: {page}")
     return 0

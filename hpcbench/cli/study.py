@@ -16,29 +16,31 @@ A study is a matrix of trainings in one folder, with tables, plots and a page. `
 measures how many epochs a model needs as the batch grows; `strong`, `weak` and `throughput`
 measure speed on more and more nodes, as batch jobs or simulated on this machine.
 
-  hpcbench study strong cosmoflow --data.root data/cosmoflow --nodes 1,2 --study-dir studies/s
+  hpcbench study strong cosmoflow --preset laptop --data.root data/cosmoflow --nodes 1,2 \\
+      --steps 60 --study-dir studies/s
   hpcbench study status studies/s
   hpcbench study report studies/s
 
 `hpcbench study COMMAND --help` shows the options of a command, with an example.
 """
 STATUS = """\
-The status of the runs of a study: done, running, waiting, failed.
+The status of the runs of a study: done, running, waiting, interrupted, failed.
 
   hpcbench study status studies/strong
 
 Jobs are asked of the scheduler (squeue, sacct, qstat, bjobs, flux jobs).
 """
 RESUME = """\
-Start what is missing of a scaling study, and again what failed.
+Start what is missing of a study, and again what failed.
 
   hpcbench study resume studies/strong
+  hpcbench study resume studies/mine
 
-The folder of a failed run is kept as NAME.failed-1. A convergence study is continued by its own
-command, which study.json holds.
+Of a scaling study the folder of a failed run is kept as NAME.failed-1. A convergence study
+continues its runs from their checkpoints, and submits the next round of a search.
 """
 CANCEL = """\
-End the jobs of a scaling study that wait or run. Its runs stay, and `resume` continues.
+End the jobs of a study that wait or run. Its runs stay, and `resume` continues.
 
   hpcbench study cancel studies/strong
 """
@@ -57,6 +59,12 @@ Copy what a repository should keep of a study: a few KB per run, without the mac
 
   hpcbench study collect studies/mine --out docs/studies/mine
 """
+EXECUTE = """\
+Make the runs that a job packs, side by side on its node, each on cores and accelerators of its
+own. The script of such a job calls it; SIGUSR1 or SIGTERM stops all runs with checkpoints.
+
+  hpcbench study execute studies/mine/jobs/0001
+"""
 PUBLISHED = """\
 Put the published reference convergence points through the fit of the critical batch size:
 tables on the terminal, a picture in DIR.
@@ -73,6 +81,11 @@ def add_arguments(parser: Parser) -> None:
 def add_folder(parser: Parser) -> None:
     """The folder of a study."""
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder of a study, its --study-dir")
+
+
+def add_job_folder(parser: Parser) -> None:
+    """The folder of a job."""
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of a job: STUDY/jobs/NUMBER")
 
 
 def add_resume_arguments(parser: Parser) -> None:
@@ -106,17 +119,23 @@ def status(args: argparse.Namespace, overrides: dict[str, str]) -> int:
 
 
 def resume(args: argparse.Namespace, overrides: dict[str, str]) -> int:
-    """Go on with a scaling study."""
-    if not is_scaling(args):
-        raise InputError(f"{args.folder} is a convergence study: its own command goes on with it (see study.json)")
-    return study_scaling.resume(args.folder, args)
+    """Go on with a study."""
+    if is_scaling(args):
+        return study_scaling.resume(args.folder, args)
+    refuse_page_options(args)
+    return study_convergence.resume(args.folder, args)
 
 
 def cancel(args: argparse.Namespace, overrides: dict[str, str]) -> int:
-    """End the jobs of a scaling study."""
-    if not is_scaling(args):
-        raise InputError(f"{args.folder} is a convergence study, which has no jobs; end its own command with Ctrl-C")
-    return study_scaling.cancel(args.folder)
+    """End the jobs of a study."""
+    return study_scaling.cancel(args.folder) if is_scaling(args) else study_convergence.cancel(args.folder)
+
+
+def execute(args: argparse.Namespace, overrides: dict[str, str]) -> int:
+    """Make the runs that a job packs."""
+    from hpcbench.study.execute import execute as make_packed_runs
+
+    return make_packed_runs(args.folder)
 
 
 def report(args: argparse.Namespace, overrides: dict[str, str]) -> int:
@@ -124,11 +143,18 @@ def report(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     if is_scaling(args):
         study_scaling.report(args.folder, args)
         return 0
-    for option in ("convergence", "runs"):
-        if getattr(args, option) is not None:
-            raise InputError(f"--{option} is for scaling studies, and {args.folder} is a convergence study")
+    refuse_page_options(args)
     study_convergence.report(args.folder)
     return 0
+
+
+def refuse_page_options(args: argparse.Namespace) -> None:
+    """Refuse options of the page of a scaling study."""
+    for option in ("convergence", "runs", "contingency", "min_efficiency"):
+        if getattr(args, option) is not None:
+            raise InputError(
+                f"--{option.replace('_', '-')} is for scaling studies, and {args.folder} is a convergence study"
+            )
 
 
 def collect(args: argparse.Namespace, overrides: dict[str, str]) -> int:
@@ -163,12 +189,14 @@ SUBCOMMANDS = (
     study_convergence.CONVERGENCE,
     *study_scaling.SCALING,
     Subcommand("status", "done, running, waiting, failed", STATUS, add_folder, status, takes_settings=False),
-    Subcommand("resume", "start what is missing of a scaling study, and what failed", RESUME, add_resume_arguments,
+    Subcommand("resume", "start what is missing of a study, and again what failed", RESUME, add_resume_arguments,
                resume, takes_settings=False),
-    Subcommand("cancel", "end the jobs of a scaling study", CANCEL, add_folder, cancel, takes_settings=False),
+    Subcommand("cancel", "end the jobs of a study", CANCEL, add_folder, cancel, takes_settings=False),
     Subcommand("report", "tables, plots and page again, from the run folders", REPORT, add_report_arguments, report,
                takes_settings=False),
     Subcommand("collect", "a small copy of a study for a repository", COLLECT, add_collect_arguments, collect,
+               takes_settings=False),
+    Subcommand("execute", "make the packed runs of a job, as its script does", EXECUTE, add_job_folder, execute,
                takes_settings=False),
     Subcommand("published", "the fit of the published reference points", PUBLISHED, add_published_arguments,
                published, takes_settings=False),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from hpcbench.application import find_application
 from hpcbench.cli.arguments import Parser, Subcommand, add_preset_options
-from staging.errors import InputError
+from hpcbench.cli.submit import add_job_options, job_request
 from staging.number_options import MOST_NODES, MOST_PER_NODE, add_real, add_whole
 
 DESCRIPTION = """\
@@ -22,6 +21,10 @@ optimizers and seeds. One process computes what the ranks of a large machine wou
   hpcbench study convergence cosmoflow --preset laptop --data.root data/cosmoflow \\
       --batch-sizes 8,32,128 --optimizers sgd,lars,lamb --seeds 3 --study-dir studies/mine
       shows the plan with an estimate of time, then runs it; --dry-run stops before
+  hpcbench study convergence cosmoflow --preset laptop --data.root /pscratch/cosmoflow \\
+      --site perlmutter-gpu --account m1234 --time 04:00:00 --batch-sizes 8,32,128 \\
+      --optimizers lars --lr-search 0.5,1,2 --study-dir studies/big
+      as batch jobs, each of which packs several runs on one node
 
 Learning rates: --lr sgd=0.01,lars=0.2,lamb=0.002@64 gives each optimizer a base rate and the
 batch it is meant for (default: the preset's for its own optimizer; else, at batch 64, sgd
@@ -29,9 +32,12 @@ batch it is meant for (default: the preset's for its own optimizer; else, at bat
 every batch: linear, sqrt, none, or linear,lamb=sqrt. --lr-search 0.5,1,2 tries these
 multiples in every row, with one run each, and takes the best.
 
-The same command again goes on where it stopped; with more batches, optimizers, seeds,
-placements or multiples the study grows. Dotted settings such as --train.max_epochs 3 hold for
-all runs; `hpcbench train APP --list` shows them.
+The same command again, or `hpcbench study resume DIR`, goes on where it stopped; with more
+batches, optimizers, seeds, placements or multiples the study grows. Each run has cores and
+accelerators of its own, here and in a job; none takes more than a node. With --site, `resume`
+submits the seeds when the runs that choose their rates have ended; --wait does so by itself.
+Dotted settings such as --train.max_epochs 3 hold for all runs; `hpcbench train APP --list`
+shows them.
 """
 
 
@@ -57,47 +63,43 @@ def add_arguments(parser: Parser) -> None:
     rates.add_argument("--lr-rule", metavar="RULE", help="linear, sqrt, none; NAME=RULE for one (default: linear)")
     rates.add_argument("--lr-search", metavar="X,X,...", help="multiples of the rule's rate to try (default: 1)")
     running = parser.add_argument_group("running")
-    add_whole(running, "--jobs", 1, MOST_PER_NODE, "runs at once (default: half the cores)")
+    add_whole(running, "--jobs", 1, MOST_PER_NODE, "runs at once here (default: as many as accelerators, else half "
+              "the cores); with --site jobs in the queue (default: all)")  # fmt: skip
+    running.add_argument("--wait", action="store_true", help="stay until all jobs have ended")
     running.add_argument("--dry-run", action="store_true", help="show the plan and stop")
     running.add_argument("--no-estimate", action="store_true", help="start without measuring how long it takes")
-    running.add_argument("--retry", action="store_true", help="run again what crashed")
+    running.add_argument("--retry", action="store_true", help="make again what failed")
     running.add_argument("--keep", action="store_true", help="keep checkpoints, per-step tables and pages of the runs")
+    jobs = parser.add_argument_group("each job")
+    jobs.add_argument("--site", default="local", metavar="NAME|FILE",
+                      help="`hpcbench sites` lists them (default: local, processes of this machine)")  # fmt: skip
+    add_whole(jobs, "--runs-per-job", 1, MOST_PER_NODE, "default: what fits side by side on a node; more follow one "
+              "another")  # fmt: skip
+    add_job_options(jobs, ranks=False)
     speed = parser.add_argument_group("time to solution on a machine")
     add_real(speed, "--samples-per-s-per-rank", 1e-9, 1e12, "its speed (default: as measured here)")
     add_real(speed, "--parallel-efficiency", 1e-6, 10, "part of it that is kept (default: 1)")
 
 
 MATRIX = ("preset", "batch_sizes", "optimizers", "seeds", "placements", "nodes", "borrow", "lr", "lr_rule", "lr_search",
-          "own", "samples_per_s_per_rank", "parallel_efficiency")  # fmt: skip
+          "own", "samples_per_s_per_rank", "parallel_efficiency", "site", "runs_per_job")  # fmt: skip
 """Options that define the study; the others only say how it is run."""
 
 
 def run(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Plan, show and run a matrix, or go on with it."""
     application = find_application(args.app)
-    from hpcbench.study.convergence import Ways, run_study
-    from hpcbench.study.plan import processes_per_run
+    from hpcbench.study.convergence import run_study
     from hpcbench.study.request import Request, define
+    from hpcbench.study.runner import ExecutionOptions
 
     given = {name: value for name in MATRIX if (value := getattr(args, name)) is not None}
     options: dict[str, Any] = {"preset": "smoke", "seeds": 3} | given
     command = "hpcbench " + " ".join(shlex.quote(word) for word in sys.argv[1:])
-    study = define(application, Request(**options, files=args.config, command=command), overrides)
-    jobs, threads = shared_cores(args.jobs, processes_per_run(study))
-    ways = Ways(jobs, threads, keep=args.keep, retry=args.retry, estimate=not args.no_estimate)
-    return run_study(study, args.study_dir, ways, dry_run=args.dry_run)
-
-
-def shared_cores(jobs: int | None, processes: int) -> tuple[int, int]:
-    """How many runs of so many processes at once, and the threads of each process."""
-    from hpcbench.parallel.threads import cpu_quota
-
-    cores = min(len(os.sched_getaffinity(0)), int(cpu_quota() or sys.maxsize) or 1)
-    if jobs is None:
-        jobs = max(1, cores // max(2, processes))
-    if jobs < 1:
-        raise InputError(f"--jobs ({jobs}) must be at least 1")
-    return jobs, max(1, cores // (jobs * processes))
+    request = Request(**options, files=args.config, command=command, job=job_request(args, 1))
+    study = define(application, request, overrides)
+    execution = ExecutionOptions(args.jobs, args.wait, args.retry, args.keep, not args.no_estimate)
+    return run_study(study, args.study_dir, execution, dry_run=args.dry_run)
 
 
 CONVERGENCE = Subcommand("convergence", "epochs to the target against batch size", DESCRIPTION, add_arguments, run)
@@ -105,15 +107,29 @@ CONVERGENCE = Subcommand("convergence", "epochs to the target against batch size
 
 def status(path: Path) -> str:
     """The plan with what is done of it."""
-    from hpcbench.study.convergence import read_outcomes, read_study
+    from hpcbench.study import convergence
     from hpcbench.study.folder import StudyFolder
-    from hpcbench.study.table import counts, plan_table, size
 
     folder = StudyFolder(path)
-    study = read_study(folder)
-    outcomes = read_outcomes(study, folder)
-    ends = ", ".join(f"{count} {name}" for name, count in counts(study, outcomes).items())
-    return f"{size(study)}\n\n{plan_table(study, outcomes)}\n\nruns: {ends}"
+    return convergence.status(convergence.read_study(folder), folder)
+
+
+def resume(path: Path, args: argparse.Namespace) -> int:
+    """Make what is missing, and again what failed."""
+    from hpcbench.study.convergence import resume_study
+    from hpcbench.study.runner import ExecutionOptions
+
+    return resume_study(path, ExecutionOptions(args.jobs, args.wait, retry=True), dry_run=args.dry_run)
+
+
+def cancel(path: Path) -> int:
+    """End the jobs that wait or run; exit code 2 where one could not be ended."""
+    from hpcbench.study.convergence import cancel_study
+    from hpcbench.study.folder import StudyFolder, held
+
+    folder = StudyFolder(path)
+    with held(folder):  # nobody may submit meanwhile
+        return cancel_study(folder)
 
 
 def report(path: Path) -> None:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 COMMON = """
 Without --site the nodes are simulated: each is a rank of this machine. With it every run is a
-batch job: the command shows the plan with its node-hours, then submits; --dry-run stops
-before. `hpcbench study status DIR` shows their status, `hpcbench study report DIR` makes
-table, plots and page.
+batch job: the command shows the plan with its node-hours and what each job needs of its nodes,
+refuses what does not fit, then submits; --dry-run stops before. `hpcbench study status DIR` shows
+their status, `hpcbench study report DIR` makes table, plots and page.
 
 --vary tier=shared,node,memory --vary data.train_samples=4096,65536 measures the storage tiers
 by dataset size; --vary parallel.overlap=true,false, parallel.bucket_bytes=1048576,26214400 or
@@ -39,7 +39,8 @@ Strong scaling: the same global batch on more and more nodes.
   hpcbench study strong cosmoflow --preset laptop --data.root data/cosmoflow --nodes 1,2 \\
       --steps 60 --study-dir studies/strong
   hpcbench study strong cosmoflow --preset mlperf --data.root /pscratch/cosmoflow \\
-      --site perlmutter-gpu --account m1234 --nodes 8,16,32 --steps 200 --study-dir studies/big
+      --site perlmutter-gpu --account m1234 --nodes 8,16,32 --steps 200 --no-stage \\
+      --study-dir studies/big
 """
     + COMMON
 )
@@ -51,7 +52,8 @@ Weak scaling: the same batch of a rank on more and more nodes; the global batch 
   hpcbench study weak cosmoflow --preset laptop --data.root data/cosmoflow --nodes 1,2 \\
       --steps 60 --study-dir studies/weak
   hpcbench study weak cosmoflow --preset mlperf --data.root /pscratch/cosmoflow \\
-      --site perlmutter-gpu --account m1234 --nodes 8,16,32 --steps 200 --study-dir studies/big
+      --site perlmutter-gpu --account m1234 --nodes 8,16,32 --steps 200 --no-stage \\
+      --study-dir studies/big
 """
     + COMMON
 )
@@ -64,7 +66,7 @@ Throughput: trainings of --instance-nodes nodes each, more and more of them side
       --instance-nodes 1 --steps 60 --study-dir studies/throughput
   hpcbench study throughput cosmoflow --preset mlperf --data.root /pscratch/cosmoflow \\
       --site perlmutter-gpu --account m1234 --nodes 16,32,64 --instance-nodes 16 \\
-      --study-dir studies/instances
+      --no-stage --study-dir studies/instances
 """
     + COMMON
 )
@@ -92,6 +94,7 @@ def add_throughput_arguments(parser: Parser) -> None:
 def add_matrix(parser: Parser) -> argparse._ArgumentGroup:
     """What every scaling study is made of; the group takes the options of one mode as well."""
     add_preset_options(parser)
+    add_whole(parser, "--samples", 1, MOST_SAMPLES, "number of training samples (data.train_samples)", metavar="N")
     parser.add_argument("--study-dir", required=True, type=Path, metavar="DIR",
                         help="folder of the study, new or to go on with")  # fmt: skip
     matrix = parser.add_argument_group("the matrix")
@@ -119,7 +122,13 @@ def add_execution(parser: Parser) -> None:
 def add_running_options(parser: Parser) -> argparse._ArgumentGroup:
     """How the runs are made."""
     running = parser.add_argument_group("running")
-    add_whole(running, "--jobs", 1, MOST_PER_NODE, "runs at once (default: 1 here, all in a queue)")
+    add_whole(
+        running,
+        "--jobs",
+        1,
+        MOST_PER_NODE,
+        "at once: runs here (default: 1), or jobs in a queue (default: the site's most_jobs, else all)",
+    )
     running.add_argument("--dry-run", action="store_true", help="show the plan and stop")
     running.add_argument("--wait", action="store_true", help="stay until all jobs have ended")
     return running
@@ -138,8 +147,9 @@ def add_page_options(parser: Parser) -> None:
 def run(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Plan, show and run a ladder, or go on with it."""
     application = find_application(args.app)
+    from hpcbench.study.runner import ExecutionOptions
     from hpcbench.study.scaling.request import ScalingRequest, define
-    from hpcbench.study.scaling.study import Ways, run_study
+    from hpcbench.study.scaling.study import run_study
 
     asked = ScalingRequest(
         mode=args.subcommand.name, preset=args.preset or "smoke", site=args.site, nodes=args.nodes,
@@ -149,9 +159,10 @@ def run(args: argparse.Namespace, overrides: dict[str, str]) -> int:
         files=tuple(args.config), stages=not args.no_stage, seed=args.seed,
         command="hpcbench " + " ".join(shlex.quote(word) for word in sys.argv[1:]),
     )  # fmt: skip
-    study = define(application, asked, overrides)
-    ways = Ways(args.jobs, args.wait, args.retry)
-    return run_study(study, args.study_dir, ways, extras(args), dry_run=args.dry_run)
+    samples = {} if args.samples is None else {"data.train_samples": str(args.samples)}
+    study = define(application, asked, {**overrides, **samples})
+    options = ExecutionOptions(args.jobs, args.wait, args.retry)
+    return run_study(study, args.study_dir, options, extras(args), dry_run=args.dry_run)
 
 
 SCALING = (
@@ -183,22 +194,24 @@ def status(path: Path) -> str:
 def resume(path: Path, args: argparse.Namespace) -> int:
     """Start what is missing, and again what failed."""
     from hpcbench.study.folder import StudyFolder
+    from hpcbench.study.runner import ExecutionOptions
     from hpcbench.study.scaling.request import check_data
-    from hpcbench.study.scaling.study import Ways, read_study, run_study
+    from hpcbench.study.scaling.study import read_study, run_study
 
     study = read_study(StudyFolder(path))
     check_data(study)
-    return run_study(study, path, Ways(args.jobs, args.wait, retry=True), extras(args), dry_run=args.dry_run)
+    options = ExecutionOptions(args.jobs, args.wait, retry=True)
+    return run_study(study, path, options, extras(args), dry_run=args.dry_run)
 
 
 def cancel(path: Path) -> int:
     """End the jobs that wait or run; exit code 2 where one could not be ended."""
     from hpcbench.study.folder import StudyFolder, held
-    from hpcbench.study.scaling.study import cancel_jobs, read_study
+    from hpcbench.study.scaling.study import cancel_study
 
     folder = StudyFolder(path)
     with held(folder):  # nobody may submit meanwhile
-        return cancel_jobs(read_study(folder), folder)
+        return cancel_study(folder)
 
 
 def report(path: Path, args: argparse.Namespace) -> None:

@@ -5,32 +5,42 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcbench.application import find_application
 from hpcbench.cli.arguments import add_run_options, resolve_arguments
+from hpcbench.environment_copy import own_parts
 from staging.errors import InputError
 from staging.number_options import MOST_NODES, MOST_PER_NODE, add_whole
 
 if TYPE_CHECKING:
-    from hpcbench.batch.job import JobRequest
+    from hpcbench.batch.job_request import JobRequest
 
 HELP = "submit a training as a batch job, or print its script"
 DESCRIPTION = """\
 Write a job script for a site and submit it: Slurm, PBS, LSF, Flux, or here without any.
 
   hpcbench submit cosmoflow --site perlmutter-gpu --account m1234 --nodes 16 --time 02:00:00 \\
-      --preset mlperf --data.root /pscratch/cosmoflow
-  hpcbench submit deepcam --site generic-slurm --nodes 2 --cores-per-rank 8 --dry-run
+      --preset mlperf --data.root /pscratch/cosmoflow --no-stage
+  hpcbench submit deepcam --site polaris --account myproject --queue prod --nodes 10 \\
+      --preset mlperf --data.root /eagle/deepcam --staging.placement shard
+  hpcbench submit deepcam --site generic-slurm --nodes 2 --cores-per-rank 8 \\
+      --preset laptop --data.root data/deepcam --dry-run
       prints the script and touches nothing
   hpcbench sites                            the sites that are known; add your own as YAML
   hpcbench jobs runs/*                      how jobs stand; --cancel ends them
 
 The dataset is staged to node-local storage inside the scored time, unless --no-stage. Before
-anything else `hpcbench doctor --job` checks ranks, cores, devices and storage. Shortly before
+anything else the ranks check their number, cores, devices and storage. Shortly before
 its time limit the run writes a checkpoint, and the job is queued again and goes on.
 Dotted settings are those of `hpcbench train`.
+
+First the command says what the job needs and what the site's machine has: global batch and peak
+learning rate, bytes staged to each node, memory of a rank, node-hours. It warns from 70 % of a
+limit on, and refuses beyond it, with what would fit. Where the dataset does not lie on this
+machine, its size is that of the samples asked for (--samples, or the preset's).
 """
 
 
@@ -38,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command; dotted settings come on top."""
     add_run_options(parser)
     parser.add_argument("--run-dir", type=Path, help="folder of run, script and log (default: runs/APP-PRESET-TIME)")
-    parser.add_argument("--dry-run", action="store_true", help="print the script alone")
+    parser.add_argument("--dry-run", action="store_true", help="print the script, and on stderr what it needs")
     parser.add_argument("--no-stage", action="store_true", help="read the dataset where it is")
     size = parser.add_argument_group("the job")
     size.add_argument("--site", required=True, metavar="NAME|FILE", help="`hpcbench sites` lists them; or a YAML file")
@@ -46,9 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_job_options(size)
 
 
-def add_job_options(size: argparse._ArgumentGroup) -> None:
-    """What a job asks for beside site and nodes."""
-    add_whole(size, "--ranks-per-node", 1, MOST_PER_NODE, "default: one for each GPU, else 1")
+def add_job_options(size: argparse._ArgumentGroup, *, ranks: bool = True) -> None:
+    """What a job asks for beside site and nodes; ``ranks``: whether the user says how many a node has."""
+    if ranks:
+        add_whole(size, "--ranks-per-node", 1, MOST_PER_NODE, "default: one for each GPU, else 1")
     add_whole(size, "--cores-per-rank", 1, MOST_PER_NODE, "physical cores (default: an equal share)")
     add_whole(size, "--gpus-per-rank", 0, MOST_PER_NODE, "default: 1 where the site has GPUs")
     add_whole(size, "--memory-gib", 1, 10**9, "of each node (default: what the site gives)")
@@ -73,6 +84,8 @@ def add_job_options(size: argparse._ArgumentGroup) -> None:
         metavar="S",
     )
     add_whole(size, "--attempts", 1, 100_000, "starts in all (default: 10)", default=10)
+    size.add_argument("--bring-environment", action="store_true", help="first copy the Python environment to each "
+                      "node's own storage, and run from there")  # fmt: skip
 
 
 def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> int:
@@ -82,17 +95,22 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     from hpcbench.batch.script import job_script
     from hpcbench.batch.site import find_site
     from hpcbench.batch.submission import submit
+    from hpcbench.planning.job_fit import doctor_gib, job_fit, settings_of_script
     from hpcbench.results.run_folder import default_path
 
     site = find_site(args.site)
     application = find_application(args.app)
-    config = resolve_arguments(application, args, overrides, "train")
-    request = job_request(args, args.nodes)
-    preset = config.preset or "run"
-    folder = args.run_dir or default_path(application.name, preset)
     stages = not args.no_stage and "staging.destination" not in overrides
+    request = job_request(args, args.nodes)
+    preset = args.preset or "smoke"
+    folder = args.run_dir or default_path(application.name, preset)
     title = f"{application.name}, preset {preset},"
     job = make_job(site, request, folder, own_command(bool(args.image)), train_words(args, overrides), title, stages)
+    config = resolve_arguments(application, args, overrides | settings_of_script(job), "train")
+    fit = job_fit(application, config, job, site)
+    fit.check()
+    job = replace(job, local_gib=doctor_gib(fit.staged))
+    print("\n".join(fit.lines), file=sys.stderr if args.dry_run else sys.stdout)
     if args.dry_run:
         print(job_script(job, site, SCHEDULERS[site.scheduler]), end="")
         return 0
@@ -106,14 +124,16 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
 
 def job_request(args: argparse.Namespace, nodes: int) -> JobRequest:
     """What the options of a job ask for."""
-    from hpcbench.batch.job import JobRequest
+    from hpcbench.batch.job_request import JobRequest
 
+    if args.bring_environment:
+        own_parts()  # so that what cannot be brought is told before anything is submitted
     return JobRequest(
-        nodes=nodes, ranks_per_node=args.ranks_per_node, cores_per_rank=args.cores_per_rank,
+        nodes=nodes, ranks_per_node=getattr(args, "ranks_per_node", None), cores_per_rank=args.cores_per_rank,
         gpus_per_rank=args.gpus_per_rank, memory_gib=args.memory_gib, time=args.time, account=args.account,
         queue=args.queue, qos=args.qos, constraint=args.constraint, reservation=args.reservation,
         modules=tuple(args.module), environment=variables(args.env), image=args.image, local_path=args.local_path,
-        warn_s=args.warn_s, attempts=args.attempts,
+        warn_s=args.warn_s, attempts=args.attempts, bring_environment=args.bring_environment,
     )  # fmt: skip
 
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcbench.application import find_application
 from hpcbench.cli.arguments import add_run_options, resolve_arguments
 from hpcbench.exits import DONE, TARGET_NOT_REACHED
+from hpcbench.frame_lookups import cheap_frame_lookups
+from staging.cli import said_once
 from staging.errors import InputError
 from staging.ranks.mpi import start_early
 
 if TYPE_CHECKING:  # importing them here would make `hpcbench --help` slow
     from hpcbench.config.schema import RunConfig
+    from hpcbench.measure.job_check import Asked
     from hpcbench.results.summary import Summary
 
 HELP = "train an application until its target quality"
@@ -25,7 +30,8 @@ Train an application to its target and leave a run folder with logs and a report
   hpcbench train cosmoflow --preset laptop --data.root data/cosmoflow
   hpcbench train deepcam --preset laptop --data.root data/deepcam --optim.lr 0.002
   mpiexec -n 4 hpcbench train cosmoflow --preset laptop --data.root data/cosmoflow
-  hpcbench train cosmoflow --preset laptop --run-dir runs/mine --resume
+  hpcbench train cosmoflow --preset laptop --data.root data/cosmoflow --run-dir runs/mine
+  hpcbench train cosmoflow --run-dir runs/mine --resume      continues it where it was stopped
 
 Every setting has a dotted name, such as --train.local_batch_size 4; `--list` shows them
 all with their values. Defaults < preset < --config < dotted settings, in any order.
@@ -39,14 +45,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="continue the run in --run-dir from its last checkpoint")
     parser.add_argument("--resume-or-start", action="store_true", help="the same; without a checkpoint, put aside what "
                         "an earlier attempt left, and start (what job scripts do)")  # fmt: skip
+    parser.add_argument("--check-job", metavar="ranks=N,...", help="look first, on all ranks, whether the job got its "
+                        "ranks, nodes, cores, gpus, local_gib, and can write to staging.destination; end within a "
+                        "minute if not, as `hpcbench doctor --job` does (what job scripts do)")  # fmt: skip
+    parser.add_argument("--hold", type=Path, help="for job scripts: the hold of the run folder that is the job's own")
     parser.add_argument("--stage-only", action="store_true", help="bring the dataset to the nodes, report, and stop")
     parser.add_argument("--list", action="store_true", help="print every setting, its value and meaning, and stop")
 
 
 def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Resolve the configuration and train, here or on several ranks started here."""
+    asked = said_once(lambda: asked_for(args.check_job))
     start_early(os.environ)
     try:
+        check_hold(args)
         if args.resume_or_start:
             args.resume = has_checkpoint(args.run_dir)
         application = find_application(args.app)
@@ -70,12 +82,43 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     if devices is not None and devices > 1 and "HPCBENCH_SPAWNED" not in os.environ:
         return spawn_ranks(args, application.name, config.preset, devices)
     if args.stage_only:
-        from hpcbench.train.stage_only import stage_only
+        with cheap_frame_lookups():
+            from hpcbench.train.stage_only import stage_only
 
         return stage_only(application, config)
-    from hpcbench.train.run import run_training
+    with cheap_frame_lookups():
+        from hpcbench.train.run import run_training
 
-    return run_training(application, config, args.run_dir, resume=args.resume, again=args.resume_or_start)
+    if asked is not None:
+        asked = replace(asked, local=config.staging.destination)
+    return run_training(application, config, args.run_dir, resume=args.resume, again=args.resume_or_start, asked=asked)
+
+
+def asked_for(text: str | None) -> Asked | None:
+    """What the job asked for, by ``--check-job``. Raises ``InputError`` where the launcher tells of other ranks."""
+    if text is None:
+        return None
+    from hpcbench.measure.job_check import check_ranks, parse_asked
+    from staging.ranks.launch import detect
+
+    asked = parse_asked("--check-job", text)
+    check_ranks(asked, detect(os.environ))
+    return asked
+
+
+def check_hold(args: argparse.Namespace) -> None:
+    """Raise ``InputError`` on the first rank where a job, not this one, holds the folder of the run."""
+    from staging.ranks.launch import is_first_rank
+
+    if args.run_dir is None or args.list or not (args.run_dir / "holds").exists() or not is_first_rank(os.environ):
+        return
+    from hpcbench.batch.holding import HeldError, check_free
+
+    try:
+        check_free(args.run_dir, args.hold)
+    except HeldError as error:
+        cancel = f"hpcbench jobs --cancel {shlex.quote(str(args.run_dir))}"
+        raise InputError(f"{error}; wait for its end, or cancel it: {cancel}") from None
 
 
 def exit_code_if_finished(run_dir: Path, config: RunConfig) -> int | None:

@@ -1,7 +1,8 @@
 """Looks at a job from inside, on all its ranks, before it does anything: has it got what it asked for?
 
 Each rank tells what it sees; what is wrong is decided from all of it, by a pure function. A rank that does not answer
-ends the look after ``MEET_S``, and not the whole job's time.
+ends the look after ``MEET_S``, and not the whole job's time. ``hpcbench doctor --job`` looks with processes of its own,
+``hpcbench train --check-job`` with those that then train.
 """
 
 from __future__ import annotations
@@ -12,11 +13,22 @@ import socket
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from hpcbench.config.schema import MOST_RANKS
+from hpcbench.exits import ABORTED, Aborted
+from hpcbench.frame_lookups import cheap_frame_lookups
+from staging.bounds import Bounds, shown
 from staging.cores import cores_allowed
 from staging.errors import InputError
+from staging.number_options import MOST_NODES, MOST_PER_NODE, bounded
+from staging.print_line import print_line
 from staging.ranks.launch import Launch, detect
+
+if TYPE_CHECKING:
+    from hpcbench.parallel.group import Group
 
 MEET_S = 60.0
 CLOCKS_S = 1.0
@@ -38,6 +50,31 @@ class Asked:
     local: str = ""
     """Node-local folder; fields in braces and variables are filled in on each node."""
     local_gib: float = 0.0
+
+
+WHOLE = {"ranks": (1, MOST_RANKS), "nodes": (1, MOST_NODES), "cores": (1, MOST_PER_NODE), "gpus": (0, MOST_PER_NODE)}
+"""Numbers of ``Asked`` with their bounds."""
+
+
+def parse_asked(option: str, text: str) -> Asked:
+    """What ``ranks=16,nodes=4,cores=16,gpus=1,local_gib=35`` asks for; ``ranks`` has to be there.
+
+    Raises ``InputError``, which names ``option``, for anything else.
+    """
+    names = [*WHOLE, "local_gib"]
+    given: dict[str, float] = {}
+    for word in text.split(","):
+        name, _, number = word.partition("=")
+        if name not in names or name in given:
+            raise InputError(f"{option} ({shown(word)}) must be NAME=NUMBER, each name once; names: {', '.join(names)}")
+        which = f"{option} {name}"
+        if name in WHOLE:
+            given[name] = bounded(which, int, "whole", Bounds(*WHOLE[name]))(number)
+        else:
+            given[name] = bounded(which, float, "finite", Bounds(0, 1e12))(number)
+    if "ranks" not in given:
+        raise InputError(f"{option} ({shown(text)}) lacks ranks=N, the number that the launcher was asked to start")
+    return Asked(**given)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -65,31 +102,58 @@ class Verdict:
     summary: str
 
 
-def check_job(asked: Asked, environ: Mapping[str, str]) -> tuple[Verdict, bool]:
-    """Look on all ranks; the verdict, the same on all of them, and whether this rank is to tell it.
+def check_job(asked: Asked, environ: Mapping[str, str]) -> None:
+    """Look with processes that do nothing else, and say what was found. Raises as ``check_ranks`` and ``check_group``.
 
-    Raises ``InputError`` where the ranks know nothing of one another, or do not meet in time.
+    Raises ``InputError``, too, where the ranks do not meet in time.
     """
     launch = detect(environ)
-    if launch.world_size != asked.ranks:
-        seen = "a process that no launcher started" if launch.source == "none" else f"{launch.source} gives"
-        raise InputError(
-            f"{seen}: {launch.world_size} rank(s) instead of {asked.ranks}; the launcher's variables do not arrive, or "
-            "it belongs to another MPI"
-        )
-    import torch
+    check_ranks(asked, launch)
+    with cheap_frame_lookups():
+        from hpcbench.parallel.group import connect
 
-    from hpcbench.parallel.group import connect
-
-    group = connect(launch, torch.device("cpu"), timeout_s=MEET_S)
+    group = connect(launch, "cpu", timeout_s=MEET_S)
     try:
-        found = look(asked, launch, environ, torch.accelerator.device_count())
-        group.barrier()
-        everyone = group.all_gather_object((found, time.time()))
+        check_group(asked, group, environ)
     finally:
         group.close()
-    seen_by_all = [Seen(**{**vars(each), "clock_s": clock}) for each, clock in everyone]
-    return judge(asked, seen_by_all), launch.rank == 0
+
+
+def check_ranks(asked: Asked, launch: Launch) -> None:
+    """Raise ``InputError`` where the launcher tells of another number of ranks than was asked for."""
+    if launch.world_size == asked.ranks:
+        return
+    seen = "a process that no launcher started" if launch.source == "none" else f"{launch.source} gives"
+    raise InputError(
+        f"{seen}: {launch.world_size} rank(s) instead of {asked.ranks}; the launcher's variables do not arrive, or "
+        "it belongs to another MPI"
+    )
+
+
+def check_group(asked: Asked, group: Group, environ: Mapping[str, str]) -> None:
+    """Look on all ranks of ``group``; rank 0 says what was found. Raises ``Aborted`` on all if something is wrong."""
+    import torch
+
+    found = look(asked, group.launch, environ, torch.accelerator.device_count())
+    group.barrier()
+    everyone = group.all_gather_object((found, time.time()))
+    verdict = judge(asked, [Seen(**{**vars(each), "clock_s": clock}) for each, clock in everyone])
+    if group.is_main:
+        tell(verdict)
+    if verdict.wrong:
+        error = Aborted(verdict.wrong[0], ABORTED, everywhere=True)
+        error.speaks = False  # every line has been said
+        raise error
+
+
+def tell(verdict: Verdict) -> None:
+    """Say what is wrong and worth knowing on standard error, else on standard output that all is as asked."""
+    for line in verdict.wrong:
+        print_line(f"hpcbench: error: {line}")
+    for line in verdict.notes:
+        print_line(f"hpcbench: note: {line}")
+    if not verdict.wrong:
+        print(f"hpcbench: the job is as asked: {verdict.summary}", flush=True)
 
 
 def look(asked: Asked, launch: Launch, environ: Mapping[str, str], gpus: int) -> Seen:
@@ -107,7 +171,7 @@ def try_storage(asked: Asked, node: str, rank: int, environ: Mapping[str, str]) 
 
     try:
         folder = expand(asked.local, node, rank, environ)
-        new = not folder.exists()
+        made = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         try:
             with tempfile.TemporaryFile(dir=folder) as file:
@@ -116,8 +180,9 @@ def try_storage(asked: Asked, node: str, rank: int, environ: Mapping[str, str]) 
                 os.fsync(file.fileno())
             free = shutil.disk_usage(folder).free / 2**30
         finally:
-            if new:
-                folder.rmdir()
+            with suppress(OSError):  # of another rank that looks here, too
+                for path in made:
+                    path.rmdir()
     except InputError as error:
         return str(error), None
     except OSError as error:

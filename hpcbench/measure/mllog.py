@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from mlperf_logging.mllog.mllog import MLLogger
 
 from hpcbench.exits import Cause
+from hpcbench.frame_lookups import cheap_frame_lookups
 from hpcbench.measure.mllog_resume import FinishedLog, OldLog, open_resumed
 from hpcbench.results.run_folder import release_reserve
 from hpcbench.results.summary import Status
@@ -239,7 +240,8 @@ class RunLog:
                 "INTERVAL_END": self._writer.end,
                 "POINT_IN_TIME": self._writer.event,
             }[kind]
-            write(key=key, value=value, metadata={**_caller(), **metadata}, time_ms=now)
+            with cheap_frame_lookups():  # MLLogger looks for its caller, too
+                write(key=key, value=value, metadata={**_caller(), **metadata}, time_ms=now)
             self._handler.raise_error()
 
     def _now_ms(self) -> int:

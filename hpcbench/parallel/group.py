@@ -144,17 +144,19 @@ def connect(
     backend: str | None = None,
     timeout_s: float = 1800,
     environ: Mapping[str, str] = os.environ,
+    meeting_s: float = MEETING_TIMEOUT_S,
 ) -> Group:
     """Bring the ranks together; ``InputError`` on all of them when they do not form one world.
 
     ``backend`` is one of ``torch.distributed``; unset takes gloo for tensors on the host and torch's default for the
-    kind of ``device``. ``timeout_s`` bounds every collective operation. The group's ``launch`` has the true nodes.
+    kind of ``device``. ``timeout_s`` bounds every collective operation, and ``meeting_s`` the wait for all ranks. The
+    group's ``launch`` has the true nodes.
     """
     device = torch.device(device)
     if launch.world_size == 1:
         return Group(launch, device, None)
-    store = meet(launch, environ, min(timeout_s, MEETING_TIMEOUT_S))
-    _check_in(store, launch, min(timeout_s, MEETING_TIMEOUT_S))
+    store = meet(launch, environ, min(timeout_s, meeting_s))
+    _check_in(store, launch, min(timeout_s, meeting_s))
     if launch.local_size < launch.world_size:
         _choose_interface(store, launch)
     dist.init_process_group(

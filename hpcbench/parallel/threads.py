@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hpcbench.parallel.group import Group
+if TYPE_CHECKING:  # it imports torch
+    from hpcbench.parallel.group import Group
 
 CGROUP = Path("/sys/fs/cgroup")
 

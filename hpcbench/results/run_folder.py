@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     import pandas
 
 RESERVE = ".reserve"
-JOB_FILE = re.compile(r"job\.sh|job\.json|job-id|job-energy\.json|job(-.*)?\.log|hpcbench\.[oe]\d+|attempts")
+CRASH = "crash.json"
+"""What a study writes into the folder of a run that ended without saying why."""
+JOB_FILE = re.compile(r"job\.sh|job\.json|holds|job-energy\.json|job(-.*)?\.log|hpcbench\.[oe]\d+|attempts")
 """What a batch job has in the folder before its run begins, and keeps there."""
 RESERVE_BYTES = 256 * 1024
 

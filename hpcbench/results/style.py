@@ -118,6 +118,7 @@ def svg(figure: Canvas, name: str) -> str:
     no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with mpl.rc_context({"svg.hashsalt": name}):
         figure.savefig(text, format="svg", metadata=no_metadata)
+    keep_layout(figure)
     element = text.getvalue()
     element = element[element.index("<svg") :].strip()
     element = re.sub(r'\bid="', f'id="{name}-', element)
@@ -131,5 +132,11 @@ def save(figure: Canvas, path: Path) -> Path:
     figure.savefig(
         partial, format=path.suffix.lstrip("."), dpi=200, metadata={"Date": None} if path.suffix == ".svg" else None
     )
+    keep_layout(figure)
     partial.replace(path)
     return path
+
+
+def keep_layout(figure: Canvas) -> None:
+    """Let the layout of a figure that was drawn hold for its other files: to find it takes a third of a drawing."""
+    figure.set_layout_engine("none")

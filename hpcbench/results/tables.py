@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from hpcbench.phase_names import PHASES
 from hpcbench.results import units
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 WIDTH = 100
 GAP = "  "
@@ -33,25 +35,34 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence
     return "\n".join([ruled[0], GAP.join("-" * limit for limit in widths), *ruled[1:]])
 
 
+def missing(value: object) -> bool:
+    """Whether a cell of a frame has no value. Pandas is not imported before there is a frame: ``status`` has none."""
+    if value is None:
+        return True
+    import pandas as pd
+
+    return bool(pd.isna(value))  # type: ignore[call-overload]
+
+
 def verdict(status: str, target: float | None) -> str:
     """Whether the target was reached: ``yes``, ``no``, ``aborted``, or ``-`` for a run that had none."""
-    if status != "aborted" and (target is None or pd.isna(target)):
+    if status != "aborted" and missing(target):
         return units.MISSING
     return {"success": "yes", "target_not_reached": "no"}.get(status, status)
 
 
 def _text(value: object) -> str:
-    return units.MISSING if value is None or pd.isna(value) else str(value)  # type: ignore[call-overload]
+    return units.MISSING if missing(value) else str(value)
 
 
 def _target(row: pd.Series) -> str:
-    if pd.isna(row.get("target")):
+    if missing(row.get("target")):
         return units.MISSING
     return ("<= " if row["better"] == "lower" else ">= ") + units.score(row["target"])
 
 
 def _baseline(row: pd.Series) -> str:
-    if pd.isna(row.get("baseline_quality")):
+    if missing(row.get("baseline_quality")):
         return units.MISSING
     return f"{units.score(row['baseline_quality'])} {str(row['baseline']).replace('_', ' ')}"
 
@@ -68,7 +79,7 @@ def runs_table(frame: pd.DataFrame) -> str:
             _text(row["seed"]),
             _target(row),
             verdict(str(row["status"]), row.get("target")),
-            _text(row["epochs"]) if pd.isna(row["epochs"]) else f"{row['epochs']:.7g}",
+            _text(row["epochs"]) if missing(row["epochs"]) else f"{row['epochs']:.7g}",
             units.duration(row.get("time_to_solution_s")),
             units.significant(row.get("samples_per_s")),
             units.score(row["quality"]),
@@ -85,7 +96,7 @@ def phases_table(frame: pd.DataFrame) -> str:
     names = [name[len("phase_") : -len("_s")].replace("_", " ") for name in columns]
     rows = [
         [_text(row["application"]), units.significant(row.get("wall_s"))]
-        + [units.significant(row[name]) if pd.notna(row[name]) else units.MISSING for name in columns]
+        + [units.MISSING if missing(row[name]) else units.significant(row[name]) for name in columns]
         for _, row in frame.iterrows()
     ]
     return table(["application", "wall s", *names], rows, right=("wall s", *names))

@@ -40,6 +40,11 @@ def integer(value: float | None) -> str:
     return f"{round(value):,}" if value is not None and math.isfinite(value) else MISSING
 
 
+def counted(number: int, thing: str, several: str = "") -> str:
+    """``1 node``, ``3 nodes``; ``several`` where the plural is another."""
+    return f"{number:,} {thing if number == 1 else several or f'{thing}s'}"
+
+
 def epochs(value: float | None) -> str:
     """Epochs, whole or up to an evaluation within one: 12, 2.25, 0.333."""
     if value is None or not math.isfinite(value) or value == round(value):

@@ -14,8 +14,10 @@ import torch
 from hpcbench import __version__
 from hpcbench.config.resolve import as_tree
 from hpcbench.config.schema import RunConfig
+from hpcbench.exits import Aborted
+from hpcbench.measure.job_check import MEET_S, Asked, check_group
 from hpcbench.parallel.environment import make_fabric
-from hpcbench.parallel.group import Group, connect
+from hpcbench.parallel.group import MEETING_TIMEOUT_S, Group, connect
 from hpcbench.parallel.precision import PrecisionPolicy
 from hpcbench.parallel.simulated_ranks import deal_to_nodes
 from hpcbench.parallel.threads import threads_per_rank
@@ -46,19 +48,23 @@ class Ranks:
 
 
 @contextmanager
-def connect_ranks(launch: Launch, found: RunConfig | InputError) -> Iterator[Ranks]:
+def connect_ranks(launch: Launch, found: RunConfig | InputError, asked: Asked | None = None) -> Iterator[Ranks]:
     """Threads, device and process group of this rank. An error inside ends all ranks at once.
 
     A rank that found no configuration brings its ``InputError``, which then ends all ranks, and is reported once.
+    ``asked`` is what the job asked for: where it got something else, ``Aborted`` is raised on all ranks.
     """
     config = RunConfig() if isinstance(found, InputError) else found
     with unwatched(launch):
         fabric, precision = make_fabric(launch, config)
-        group = connect(launch, fabric.device, timeout_s=config.parallel.timeout_s)
+        meeting_s = MEETING_TIMEOUT_S if asked is None else MEET_S
+        group = connect(launch, fabric.device, timeout_s=config.parallel.timeout_s, meeting_s=meeting_s)
         problem = str(found) if isinstance(found, InputError) else None
         try:
             raise_first(group.all_gather_object(("", problem)), launch.rank)
-        except EveryRankError:
+            if asked is not None:
+                check_group(asked, group, os.environ)
+        except (EveryRankError, Aborted):
             group.close()
             raise
         threads = threads_per_rank(group, config.parallel.threads)

@@ -15,6 +15,7 @@ from hpcbench.application import Application
 from hpcbench.batch.preemption import was_preempted
 from hpcbench.config.schema import RunConfig
 from hpcbench.exits import DONE, TARGET_NOT_REACHED, Aborted, Cause
+from hpcbench.measure.job_check import Asked
 from hpcbench.measure.process_age import process_age_s
 from hpcbench.results.checkpoint_files import complete, resume_advice
 from hpcbench.train.context import RunContext
@@ -40,16 +41,19 @@ ASK_S = 3.0
 
 
 def run_training(
-    application: Application, config: RunConfig, run_dir: Path | None, *, resume: bool = False, again: bool = False
-) -> int:
+    application: Application, config: RunConfig, run_dir: Path | None, *, resume: bool = False, again: bool = False,
+    asked: Asked | None = None,
+) -> int:  # fmt: skip
     """Train, and leave a run folder. Returns the exit code. ``again``: what an earlier attempt left may be put aside.
+
+    ``asked`` is what the job asked for; all ranks first look whether they got it.
 
     Raises ``InputError`` before anything is written, if the input is bad; ``Aborted`` when the run had to stop.
     """
     timer = PhaseTimer(start=process_start())
     with (
         Interrupts(said_once(warning_time)) as interrupts,
-        connect_ranks(detect(os.environ), config) as ranks,
+        connect_ranks(detect(os.environ), config, asked) as ranks,
         HangWatch(
             ranks.group, ranks.watcher, Bounds(config.parallel.hang_s),
             node=node_name(ranks.launch, has_simulated_nodes(config)),

@@ -68,6 +68,8 @@ def problem(app: str) -> tuple[nn.Module, Any, Tensor, Tensor]:
 @pytest.mark.parametrize("app", ["cosmoflow", "deepcam"])
 @pytest.mark.parametrize("bf16", [False, True], ids=["float32", "bf16"])
 def test_a_step_copies_no_activation(app: str, bf16: bool) -> None:
+    if bf16 and app == "cosmoflow" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        pytest.skip("no AVX-512 here: torch convolves volumes in bf16 by a loop that wants another layout")
     model, task, inputs, targets = problem(app)
     kernels = {tuple(parameter.shape) for parameter in model.parameters()}
     for _ in range(2):  # the first one moves constants of the task

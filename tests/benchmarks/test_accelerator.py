@@ -43,6 +43,7 @@ def test_a_bare_machine_has_no_more_than_what_it_has_and_what_is_carried(bare_py
     assert done.stdout.split() == ["True"] * len(names) + ["False"] * len(lacking)
 
 
+@pytest.mark.slow
 def test_tests_are_found_without_the_plugins_that_the_project_asks_for(bare_python: Path) -> None:
     words = [*OPTIONS, "--collect-only", "tests/gpu"]
     command = [bare_python, "-I", "-m", "pytest", *words]

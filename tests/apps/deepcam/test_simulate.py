@@ -85,6 +85,7 @@ def test_names_are_dates_of_the_published_form_and_never_repeat():
     assert "02-29" not in {name[10:15] for name in names}
 
 
+@pytest.mark.slow
 def test_same_bytes_in_any_order_and_in_another_process(small, tmp_path):
     folders = [tmp_path / name for name in ("forwards", "backwards", "elsewhere")]
     forwards = [digest(small, folders[0], index) for index in range(4)]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
+import subprocess
 import tomllib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from hpcbench import DISTRIBUTION
 from hpcbench.cli.main import main
 from hpcbench.skeleton import LONGEST_NAME, render, write_package
 from staging.errors import InputError
+from tests.documented_commands import BLOCK, of_help, programs
 
 
 def test_files_are_those_of_an_application() -> None:
@@ -103,32 +106,64 @@ def test_the_next_commands_are_printed(tmp_path: Path, capsys: pytest.CaptureFix
     assert sorted(path.name for path in tmp_path.iterdir()) == ["waves"]
 
 
+def type_commands(environment: Any, commands: Iterable[Sequence[str]], folder: Path) -> None:
+    """Run commands of a text in ``folder``; trainings with a seed and staged, and pip without the network."""
+    settings = ["--seed", "1", "--staging.destination", "staged", "--parallel.threads", "1"]
+    for program, *words in commands:
+        found = [str(each) for word in words for each in (sorted(folder.glob(word)) if "*" in word else [word])]
+        if program == "pip":
+            assert found[:2] == ["install", "--no-deps"]
+            environment.install(*found[2:], cwd=folder)
+        elif program == "pytest":
+            environment.succeed("-m", "pytest", "-q", "-p", "no:cacheprovider", *found, cwd=folder)
+        else:
+            assert program == "hpcbench"
+            environment.hpcbench(*found, *(settings if found[0] == "train" else []), cwd=folder)
+
+
 @pytest.mark.slow
-def test_the_package_installs_trains_to_its_target_and_passes_its_tests(environment: Any, tmp_path: Path) -> None:
-    environment.hpcbench("app", "new", "my_waves", cwd=tmp_path)
-    environment.install("./my_waves", cwd=tmp_path)
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
+def test_the_commands_of_the_help_and_of_its_page_install_and_train_to_the_target(
+    environment: Any, tmp_path: Path
+) -> None:
+    commands = [[word.replace("waves", "my_waves") for word in each.words] for each in of_help("app")]
+    assert commands[0] == ["hpcbench", "app", "new", "my_waves"]
+    type_commands(environment, commands, tmp_path)
+    assert "\nmy_waves " in "\n" + environment.hpcbench("apps", cwd=tmp_path)
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert json.loads((folder / "summary.json").read_text(encoding="utf-8"))["status"] == "success"
 
-    def hpcbench(*words: str) -> str:
-        output: str = environment.hpcbench(*words, cwd=elsewhere)
-        return output
 
-    assert "\nmy_waves " in "\n" + hpcbench("apps")
-    hpcbench("data", "simulate", "my_waves", "--preset", "smoke", "--out", "data")
-    assert "640 of 640 files are good" in hpcbench("data", "verify", "data")
-    assert "wave_number" in hpcbench("data", "inspect", "data")
-    settings = ("--data.root", "data", "--staging.destination", "staged", "--parallel.threads", "1")
-    hpcbench("train", "my_waves", "--preset", "smoke", "--run-dir", "run", "--seed", "1", *settings)
-    assert "common rules" in hpcbench("check", "run")
-    (elsewhere / "run" / "report.html").unlink()
-    hpcbench("report", "run")
-    assert "linear fit to spread and slope" in (elsewhere / "run" / "report.html").read_text(encoding="utf-8")
+@pytest.fixture(scope="module")
+def package(shared_environment: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A package after the first commands of its page."""
+    written = write_package("my_waves", tmp_path_factory.mktemp("package"))
+    first, _ = BLOCK.findall((written / "README.md").read_text(encoding="utf-8"))
+    type_commands(shared_environment, programs(first[1]), written)
+    return written
 
-    summary = json.loads((elsewhere / "run" / "summary.json").read_text(encoding="utf-8"))
+
+@pytest.mark.slow
+def test_the_first_commands_on_the_page_of_the_package_work(shared_environment: Any, package: Path) -> None:
+    environment = shared_environment
+    assert "640 of 640 files are good" in environment.hpcbench("data", "verify", "data/my_waves", cwd=package)
+    assert "wave_number" in environment.hpcbench("data", "inspect", "data/my_waves", cwd=package)
+    run = min((package / "runs").iterdir(), key=lambda path: path.stat().st_mtime)
+    assert "common rules" in environment.hpcbench("check", run, cwd=package)
+    assert "linear fit to spread and slope" in (run / "report.html").read_text(encoding="utf-8")
+    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     assert summary["status"] == "success"
     assert summary["metrics"]["mae"] <= summary["target"] == 0.07
     assert summary["baselines"]["predict the mean"]["mae"] == pytest.approx(0.5, abs=0.04)  # of uniform on [-1, 1]
     assert all(summary["metrics"]["mae"] < found["mae"] for found in summary["baselines"].values())
-    assert len(list((elsewhere / "staged").rglob("wave_*.npy"))) == 640
-    environment.succeed("-m", "pytest", "-q", "-p", "no:cacheprovider", "my_waves/tests", cwd=tmp_path)
+    assert len(list((package / "staged").rglob("wave_*.npy"))) == 640
+
+
+@pytest.mark.slow
+def test_the_reference_runs_on_the_page_of_the_package_work(shared_environment: Any, package: Path) -> None:
+    environment = shared_environment
+    _, second = BLOCK.findall((package / "README.md").read_text(encoding="utf-8"))
+    assert "for seed in 1 2 3 4 5;" in second[1]
+    loop = second[1].replace("1 2 3 4 5", "1 2").replace("hpcbench ", f"{environment.python} -m hpcbench ")
+    done = subprocess.run(["bash", "-ec", loop], cwd=package, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (package / "reference.html").exists()

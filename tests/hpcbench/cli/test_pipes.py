@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import pytest
 
 from hpcbench.cli.main import main
-from hpcbench.study.outcome import read_outcome
+from hpcbench.study.run_status import read_run_status
 
 LIMIT_S = 60.0
 RUN_FILES = [
@@ -89,9 +89,9 @@ def test_studies_whose_definition_is_a_pipe(tmp_path: Path, capsys: pytest.Captu
 def test_a_run_of_a_study_with_a_pipe_counts_as_crashed(name: str, build_run: Any) -> None:
     folder = build_run()
     pipe(folder / name)
-    outcome = read_outcome(folder)
-    assert outcome.status == "crashed"
-    assert name in outcome.reason
+    state = read_run_status(folder)
+    assert state.status == "failed"
+    assert name in state.reason
 
 
 def test_resuming_a_run_with_a_pipe(build_run: Any, capsys: pytest.CaptureFixture[str]) -> None:

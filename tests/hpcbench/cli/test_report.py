@@ -39,6 +39,27 @@ def test_comparison_and_plots_on_request(
     assert (tmp_path / "figures" / "cosmoflow-quality.png").is_file()
 
 
+@pytest.mark.usefixtures("_no_science", "undrawn")
+def test_a_pattern_names_pages_and_waiting_jobs_as_well(
+    build_run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [build_run(name, epochs=3) for name in ("a", "b")]
+    (tmp_path / "waiting").mkdir()
+    (tmp_path / "waiting" / "job.json").touch()
+    (tmp_path / "comparison.html").touch()
+    (tmp_path / "figures").mkdir()
+    every = [str(path) for path in sorted(tmp_path.iterdir())]
+    assert main(["report", *every]) == 0
+    said = capsys.readouterr()
+    assert said.err == f"{tmp_path / 'waiting'} is left out: its run has not ended\n"
+    pages = [*(run / "report.html" for run in runs), tmp_path / "comparison.html"]
+    assert said.out.splitlines()[-3:] == [f"report: {page}" for page in pages]
+    assert main(["check", *every]) == 1  # the logs of these runs are made up
+    checked = capsys.readouterr()
+    assert [line.split()[0] for line in checked.out.splitlines()[2:4]] == ["a", "b"]
+    assert main(["report", str(tmp_path / "waiting")]) == 2
+
+
 def test_folder_that_is_no_run_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path)]) == 2
     error = capsys.readouterr().err

@@ -69,13 +69,12 @@ STRONG = ["strong", "cosmoflow", "--nodes", "1", "--study-dir", "s"]
 CONVERGENCE = ["convergence", "cosmoflow", "--batch-sizes", "4", "--optimizers", "sgd", "--study-dir", "s"]
 OF_CONVERGENCE = ("--batch-sizes 4", "--optimizers sgd", "--seeds 1", "--placements shard", "--borrow 4:8",
                   "--lr sgd=1", "--lr-rule none", "--lr-search 1", "--with sgd:optim.momentum=0.5",
-                  "--samples-per-s-per-rank 9", "--parallel-efficiency 0.5", "--no-estimate", "--keep")  # fmt: skip
-OF_SPEED = ("--site local", "--repeats 1", "--steps 9", "--vary tier=node", "--no-stage", "--seed 1", "--account m1",
-            "--time 2h", "--module pytorch", "--env A=1", "--cores-per-rank 2", "--warn-s 60")  # fmt: skip
+                  "--samples-per-s-per-rank 9", "--parallel-efficiency 0.5", "--no-estimate", "--keep",
+                  "--runs-per-job 2")  # fmt: skip
+OF_SPEED = ("--repeats 1", "--steps 9", "--vary tier=node", "--no-stage", "--seed 1", "--ranks-per-node 2")
 OTHERS = [
     *((STRONG, option, "convergence") for option in OF_CONVERGENCE),
     *((CONVERGENCE, option, "strong, weak, throughput") for option in OF_SPEED),
-    *((CONVERGENCE, option, "strong, weak, throughput, resume") for option in ("--wait",)),
     *((CONVERGENCE, option, "strong, weak, throughput, resume, report") for option in ("--convergence d", "--runs 3")),
     (CONVERGENCE, "--global-batch-size 8", "strong"), (STRONG, "--instance-nodes 1", "throughput"),
     (["weak", *STRONG[1:]], "--global-batch-size=8", "strong"), (["status", "s"], "--out=x", "collect"),
@@ -98,10 +97,10 @@ def test_an_option_of_another_command_is_refused_with_its_name(
     ("words", "line"),
     [
         ("study", "hpcbench study needs a command: convergence, strong, weak, throughput, status, resume, cancel, "
-                  "report, collect, published; see hpcbench study --help"),
+                  "report, collect, execute, published; see hpcbench study --help"),
         ("study stong cosmoflow", "hpcbench study: unknown command 'stong'; did you mean 'strong'?"),
         ("study cosmoflow --nodes 1", "hpcbench study: unknown command 'cosmoflow'; known: convergence, strong, weak, "
-                                      "throughput, status, resume, cancel, report, collect, published"),
+                                      "throughput, status, resume, cancel, report, collect, execute, published"),
         ("study --preset smoke strong cosmoflow", "hpcbench study: name the command first: hpcbench study strong ..."),
         ("study cosmoflow weak --nodes 1", "hpcbench study: name the command first: hpcbench study weak ..."),
         ("study --preset smoke", "hpcbench study needs a command: convergence, "),

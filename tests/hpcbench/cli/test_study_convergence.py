@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +10,8 @@ import pandas as pd
 import pytest
 
 from hpcbench.cli.main import main
-from hpcbench.cli.study_convergence import shared_cores
 from hpcbench.study.convergence import read_study
 from hpcbench.study.folder import StudyFolder, held
-from staging.errors import InputError
 
 
 @pytest.fixture(scope="module")
@@ -80,20 +77,6 @@ def test_a_folder_in_use_is_refused(data: Path, tmp_path: Path, capsys: pytest.C
     assert "is held by pid" in capsys.readouterr().err
 
 
-def test_cores_are_shared_among_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(12)))
-    monkeypatch.setattr("hpcbench.parallel.threads.cpu_quota", lambda: None)
-    assert shared_cores(None, 1) == (6, 2)
-    assert shared_cores(5, 1) == (5, 2)
-    assert shared_cores(20, 1) == (20, 1)
-    assert shared_cores(None, 4) == (3, 1), "four processes share each sample"
-    assert shared_cores(2, 2) == (2, 3)
-    monkeypatch.setattr("hpcbench.parallel.threads.cpu_quota", lambda: 1.5)
-    assert shared_cores(None, 1) == (1, 1)
-    with pytest.raises(InputError, match=r"--jobs \(0\) must be at least 1"):
-        shared_cores(0, 1)
-
-
 @pytest.mark.slow
 def test_a_study_runs_goes_on_grows_and_is_reported(data: Path, tmp_path: Path) -> None:
     folder = StudyFolder(tmp_path / "study")
@@ -114,6 +97,7 @@ def test_a_study_runs_goes_on_grows_and_is_reported(data: Path, tmp_path: Path) 
     assert "[6/6]" in grown, "to two runs four have come"
     assert "4  sgd sharded from 8" in grown
     assert read_study(folder).placements == ("replicate", "shard")
+    assert main(["study", "resume", str(folder.path)]) == 0
     assert main(["study", "report", str(folder.path)]) == 0
     copy = tmp_path / "copy"
     assert main(["study", "collect", str(folder.path), "--out", str(copy)]) == 0

@@ -15,10 +15,10 @@ import pytest
 
 from hpcbench.cli.main import main
 from hpcbench.study.folder import StudyFolder, held
+from hpcbench.study.run_status import read_run_status
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.ladder import all_runs
-from hpcbench.study.scaling.run_status import look
-from tests.hpcbench.study.scaling.test_advance import WHY, Cluster
+from tests.hpcbench.study.scaling.test_study import WHY, Cluster
 
 
 @pytest.fixture
@@ -121,8 +121,9 @@ def test_the_life_of_a_study(
     assert main(["study", "resume", str(folder.path), "--dry-run"]) == 0
     assert len(cluster.notes("submit")) == 4
     assert main(["study", "resume", str(folder.path), "--time", "2h"]) == 2
-    assert "hpcbench study resume has no --time; it is an option of hpcbench study strong, weak, throughput" in said(
-        capsys
+    assert (
+        "hpcbench study resume has no --time; it is an option of hpcbench study convergence, strong, weak, throughput"
+        in said(capsys)
     )
     assert main(["study", "resume", str(folder.path), "--wait", "--runs", "9", *ADVICE]) == 0
     shown = capsys.readouterr().out
@@ -227,7 +228,7 @@ def test_a_real_study_is_interrupted_and_goes_on(small_cosmos: Path, tmp_path: P
     assert "From 1 to 2 nodes throughput" in done.stdout
     study = Scaling.from_dict(folder.read() or {}, folder.definition)
     assert study.commands == (f"hpcbench {shlex.join(command)}",)
-    summaries = [look(folder.run(run.name)).summary for run in all_runs(study)]
+    summaries = [read_run_status(folder.run(run.name)).summary for run in all_runs(study)]
     assert [(s.simulated_nodes, s.global_batch_size, s.local_batch_size) for s in summaries if s is not None] == [
         (None, 4, 4), (2, 4, 2),
     ]  # fmt: skip

@@ -70,14 +70,18 @@ def test_storage_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
     assert "cannot be written (Not a directory)" in try_storage(there, "n1", 0, {})[0]
 
 
-def doctor(*words: object) -> subprocess.CompletedProcess[str]:
-    """``hpcbench doctor --job`` on one process."""
-    command = [sys.executable, "-m", "hpcbench", "doctor", *map(str, words)]
+def hpcbench(*words: object) -> subprocess.CompletedProcess[str]:
+    """A command on one process."""
+    command = [sys.executable, "-m", "hpcbench", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_ranks_that_do_not_know_each_other(tmp_path: Path) -> None:
-    done = doctor("--job", "--ranks", 4)
+TRAIN = ("train", "cosmoflow", "--preset", "smoke", "--train.max_epochs", "1", "--train.target", "null")
+
+
+@pytest.mark.parametrize("words", [("doctor", "--job", "--ranks", 4), (*TRAIN, "--check-job", "ranks=4")])
+def test_ranks_that_do_not_know_each_other(words: tuple[object, ...]) -> None:
+    done = hpcbench(*words)
     assert done.returncode == 2
     assert done.stderr == (
         "hpcbench: error: a process that no launcher started: 1 rank(s) instead of 4; the launcher's variables do not "
@@ -88,13 +92,17 @@ def test_ranks_that_do_not_know_each_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--job"], "doctor --job needs --ranks"),
-        (["--nodes", 2], "--nodes is for a look at a job; add --job"),
-        (["--local", "/x"], "--local is for a look at a job; add --job"),
+        (["doctor", "--job"], "doctor --job needs --ranks"),
+        (["doctor", "--nodes", 2], "--nodes is for a look at a job; add --job"),
+        (["doctor", "--local", "/x"], "--local is for a look at a job; add --job"),
+        ([*TRAIN, "--check-job", "ranks"], "--check-job ranks () must be a whole number; choose from 1 to"),
+        ([*TRAIN, "--check-job", "nodes=2"], "--check-job (nodes=2) lacks ranks=N, the number that the launcher was"),
+        ([*TRAIN, "--check-job", "ranks=1,gpu=1"], "--check-job (gpu=1) must be NAME=NUMBER, each name once; names:"),
+        ([*TRAIN, "--check-job", "ranks=1,local_gib=-1"], "--check-job local_gib (-1) must be at least 0"),
     ],
 )
 def test_bad_input_is_one_line(words: list[object], said: str) -> None:
-    done = doctor(*words)
+    done = hpcbench(*words)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert said in done.stderr
 
@@ -108,3 +116,33 @@ def test_two_ranks_look_and_one_tells(mpiexec: str, tmp_path: Path) -> None:
     done = subprocess.run([*command, "--cores", "100000"], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.count("cores instead of 100000, and 1 more ranks too few") == 1
+
+
+@pytest.mark.slow
+def test_a_training_that_is_not_as_asked_ends_before_it_begins(tmp_path: Path) -> None:
+    """The process that would train looks itself, in the folder that it would stage to, and leaves nothing."""
+    run, local = tmp_path / "run", tmp_path / "node" / "set"
+    words = (*TRAIN, "--data.root", tmp_path / "none", "--run-dir", run, "--staging.destination", local)
+    done = hpcbench(*words, "--check-job", "ranks=1,cores=100000,local_gib=1e9")
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert len(lines) == 2
+    assert "GiB free of the 1e+09 GiB that the dataset needs" in lines[0]
+    assert "cores instead of 100000; ask for more, or bind less" in lines[1]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_the_ranks_that_look_are_those_that_train(mpiexec: str, small_cosmos: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    command = [mpiexec, "-n", "2", sys.executable, "-m", "hpcbench", *TRAIN, "--data.root", str(small_cosmos)]
+    command += ["--run-dir", str(run), "--train.baselines", "false"]
+    done = subprocess.run([*command, "--check-job", "ranks=2,nodes=2"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.count("hpcbench: error: the ranks are on 1 node(s) instead of 2") == 1
+    assert not run.exists()
+    done = subprocess.run([*command, "--check-job", "ranks=2"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("the job is as asked: 2 ranks on 1 node(s), each with 1 core(s)") == 1
+    assert (run / "summary.json").exists()

@@ -52,10 +52,11 @@ def test_missing_ranks_are_counted() -> None:
     assert told == ["only 2 of 3 ranks met within 1 s; see that the launcher started all of them"] * 2
 
 
-def test_a_rank_alone_gives_up() -> None:
+@pytest.mark.parametrize("bound", ["timeout_s", "meeting_s"])
+def test_a_rank_alone_gives_up(bound: str) -> None:
     environ = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     with pytest.raises(InputError, match="only 1 of 2 ranks met within 1 s"):
-        connect(Launch(0, 2, 0, 2), timeout_s=1, environ=environ)
+        connect(Launch(0, 2, 0, 2), environ=environ, **{bound: 1})  # type: ignore[arg-type]
 
 
 def test_no_rank_0() -> None:

@@ -49,6 +49,7 @@ def test_batch_norm_groups_are_of_places_and_of_all_ranks_of_a_sample() -> None:
 
 
 @pytest.mark.parametrize("application", slow_except(["cosmoflow"], ["cosmoflow", "deepcam"]))
+@pytest.mark.slow
 def test_in_float32_a_split_rounds_as_another_memory_layout_does(application: str) -> None:
     found = run(4, application, "2x2", "float32")[0]["rounding"]
     assert found["loss"] < 1e-5

@@ -135,6 +135,7 @@ def test_ranks_that_were_started_here_leave_with_the_signals_code() -> None:
 
 
 @pytest.mark.parametrize("who", slow_except([1], [0, 1, -1]))
+@pytest.mark.slow
 def test_outside_the_loop_all_ranks_leave_with_the_code_of_the_one_that_got_a_signal(who: int) -> None:
     environs = [{**ENVIRON, **environ} for environ in rank_environments(3, os.environ)]
     command = [sys.executable, str(PROGRAM), "outside", str(who), "SIGTERM"]

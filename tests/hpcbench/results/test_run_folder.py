@@ -152,7 +152,7 @@ def test_default_path_is_new_each_time(tmp_path):
 
 
 def test_the_summary_has_the_keys_of_the_architecture():
-    block = re.search(r"`summary\.json`:\n\n```\n(.*?)```", ARCHITECTURE.read_text(), re.DOTALL)
+    block = re.search(r"`summary\.json`:\n\n```text\n(.*?)```", ARCHITECTURE.read_text(), re.DOTALL)
     assert block
     text = re.sub(r"\([^)]*\)|\{[^}]*\}", "", block[1])
     listed = {key.strip() for key in text.replace("\n", " ").split(",")} - {""}

@@ -24,14 +24,15 @@ from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
 from hpcbench.results.tables import runs_table
 from hpcbench.study.definition import Study
-from hpcbench.study.outcome import Outcome
 from hpcbench.study.plan import all_runs
 from hpcbench.study.rates import Rate
 from hpcbench.study.results import results_frame
+from hpcbench.study.run_status import RunStatus
 from hpcbench.train.checkpoint_io import load_newest
 from hpcbench.train.loop import Trainer
 from tests.hpcbench.measure.driven_logs import drive
 from tests.hpcbench.train.conftest import train_in_ranks
+from tests.params import slow_except
 
 Train = Callable[..., int]
 NEVER = ("--train.target", "1e-9")
@@ -122,6 +123,7 @@ def deepcam(root: Path, folder: Path, *settings: str) -> list[str]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_statistics_of_batch_norm_are_averaged_as_at_the_end_of_an_epoch(storms: Path, tmp_path: Path) -> None:
     """The mean over ranks of running means is the same whenever it is taken, so the evaluations agree, too."""
     names = {"one": (), "half": ("--train.evaluations_per_epoch", "2")}
@@ -179,7 +181,7 @@ INTERRUPTED_AFTER = {"within a part": 4, "before an evaluation": 17, "before the
 """Steps after which a signal ends the run."""
 
 
-@pytest.mark.parametrize("moment", INTERRUPTED_AFTER)
+@pytest.mark.parametrize("moment", slow_except(["within a part"], INTERRUPTED_AFTER))
 def test_a_resumed_run_has_the_rows_of_one_that_was_not_interrupted(
     moment: str, train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,7 +285,7 @@ def test_whole_and_partial_epochs_stand_beside_each_other_as_they_are() -> None:
     )  # fmt: skip
     first, second, third = all_runs(study, {})[:3]
     found = {
-        run.name: Outcome(
+        run.name: RunStatus(
             "reached", "", Summary("", "", "", "success", target=1.0, epochs=value, epochs_to_target=value)
         )
         for run, value in ((first, 3), (second, 2.25))
@@ -292,7 +294,7 @@ def test_whole_and_partial_epochs_stand_beside_each_other_as_they_are() -> None:
     assert table.loc[[first.name, second.name], "epochs_to_target"].tolist() == ["3", "2.25"]
     assert pd.isna(table.loc[third.name, "epochs"])
     assert [units.epochs(value) for value in (3, 2.25, 0.333, 1234, None)] == ["3", "2.25", "0.333", "1,234", "-"]
-    frame = pd.DataFrame([asdict(outcome.summary) | {"quality": 0.1} for outcome in found.values() if outcome.summary])
+    frame = pd.DataFrame([asdict(state.summary) | {"quality": 0.1} for state in found.values() if state.summary])
     cells = [line.split() for line in runs_table(frame).splitlines()[2:]]
     assert ["3" in cells[0], "2.25" in cells[1]] == [True, True]
 

@@ -137,6 +137,7 @@ def test_ranks_stop_at_one_step_and_continue_as_without_interruption(
 
 @pytest.mark.parametrize("ranks", slow_except([1], [1, 2]))
 @pytest.mark.parametrize("late", slow_except(["training"], ["training", "validation"]))
+@pytest.mark.slow
 def test_a_signal_while_a_sample_is_waited_for_stops_before_its_step(
     ranks: int, late: str, cosmos: Path, tmp_path: Path
 ) -> None:
@@ -203,6 +204,7 @@ def test_a_signal_before_the_first_step_ends_a_run_that_cannot_be_resumed(
     assert "resume with" not in found[0]["said"]
 
 
+@pytest.mark.slow
 def test_a_signal_in_an_evaluation_or_while_a_checkpoint_is_written_loses_nothing(
     cosmos: Path, train: Train, tmp_path: Path
 ) -> None:
@@ -317,6 +319,7 @@ def test_a_run_that_did_not_reach_its_target_has_nothing_left_to_do(
     assert RunFolder.open(folder).read_summary().epochs_to_target == 1
 
 
+@pytest.mark.slow
 def test_the_first_rank_knows_what_another_one_met(cosmos: Path, tmp_path: Path) -> None:
     """A damaged sample, a signal outside of the loop, and a death without a word."""
     copy = tmp_path / "copy"

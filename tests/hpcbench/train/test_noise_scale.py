@@ -64,7 +64,7 @@ def take_step(
     scale.before_update(StepInfo(step, step * sum(sizes), sum(sizes), 0.1))
 
 
-@pytest.mark.parametrize("sizes", [(4, 4), (1, 2, 5)])
+@pytest.mark.parametrize("sizes", [(4, 4), pytest.param((1, 2, 5), marks=pytest.mark.slow)])
 def test_the_estimate_is_the_known_noise_scale(alone: Group, sizes: Sequence[int]) -> None:
     model, generator = linear(), torch.Generator().manual_seed(1)
     scale = NoiseScale(model.parameters(), alone, every=1)
@@ -152,6 +152,7 @@ def test_averages_are_taken_before_the_ratio() -> None:
 COMMON = ("--train.max_epochs", "2", "--train.precision", "64-true", "--train.local_batch_size", "4")
 
 
+@pytest.mark.slow
 def test_ranks_and_micro_batches_give_the_same(train: Train, start: Callable[..., Any], tmp_path: Path) -> None:
     asked = (*COMMON, "--train.noise_scale_every", "1")
     assert train(tmp_path / "one", *asked, "--train.accumulation", "2") == 0

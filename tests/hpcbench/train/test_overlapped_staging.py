@@ -68,6 +68,7 @@ def test_data_that_arrive_under_the_first_epoch_train_the_same(
     assert sorted(keys, key=log.index) == list(keys)
 
 
+@pytest.mark.slow
 def test_deepcam_trains_on_arrays_that_arrive(tmp_path: Path, late: None) -> None:
     size = ("--data.height", "96", "--data.width", "144")
     few = ("--simulate.train_samples", "6", "--simulate.validation_samples", "2")
@@ -164,6 +165,7 @@ def test_two_nodes_train_on_what_arrives_as_on_what_has_arrived(
         assert sum(json.loads(line)["key"] == "opt_base_learning_rate" for line in log) == 1
 
 
+@pytest.mark.slow
 def test_a_staging_that_fails_while_others_compute_ends_all_ranks_with_one_message(
     cosmos: Path, tmp_path: Path
 ) -> None:

@@ -315,7 +315,9 @@ def equal(found: Any, wanted: list[Any]) -> bool:
     return all(torch.equal(*pair) for pair in both)
 
 
-@pytest.mark.parametrize(("asked", "factor"), [({}, 4), ({"prefetch": "1"}, 1), ({"prefetch": "7"}, 7)])
+@pytest.mark.parametrize(("asked", "factor"), [
+    ({}, 4), pytest.param({"prefetch": "1"}, 1, marks=pytest.mark.slow), ({"prefetch": "7"}, 7),
+])  # fmt: skip
 def test_each_reader_reads_so_many_batches_ahead(asked: dict[str, str], factor: int, cosmos: Path) -> None:
     both = [opened(cosmos, workers, **asked) for workers in (2, 0)]
     assert all(equal(each.load(BATCHES[:1]), opened(cosmos, 0).load(BATCHES[:1])) for each in both)

@@ -30,6 +30,7 @@ DOUBLE = ("--train.precision", "64-true", "--train.target", "1e-9", "--train.loc
 SLABS = ("--staging.slabs", "true", "--staging.transform", "tfrecord-to-npy")
 
 
+@pytest.mark.slow
 def test_ranks_of_two_nodes_train_on_their_rows_as_one_process_on_whole_samples(
     train: Train, start: Start, tmp_path: Path
 ) -> None:

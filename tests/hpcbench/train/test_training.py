@@ -108,6 +108,7 @@ def test_a_last_smaller_batch_counts_each_sample_once(train: Train, tmp_path: Pa
     assert list(steps(tmp_path / "run")["samples"]) == [7, 14, 21, 24]
 
 
+@pytest.mark.slow
 def test_worker_processes_change_nothing(train: Train, tmp_path: Path) -> None:
     for workers in ("0", "2"):
         assert train(tmp_path / workers, "--train.max_epochs", "1", "--data.workers", workers) == 0

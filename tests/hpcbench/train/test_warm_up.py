@@ -52,6 +52,7 @@ def test_a_run_is_the_same_to_the_bit_with_and_without(
     same(tmp_path / "without", tmp_path / "with")
 
 
+@pytest.mark.slow
 def test_statistics_of_batch_norm_are_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = tmp_path / "data"
     few = ["--simulate.train_samples", "8", "--simulate.validation_samples", "2"]
@@ -73,6 +74,7 @@ RANKS = {
 
 
 @pytest.mark.parametrize("ways", slow_except(["sharded"], RANKS))
+@pytest.mark.slow
 def test_ranks_whose_last_batches_differ_make_as_many_passes(ways: str, cosmos: Path, tmp_path: Path) -> None:
     """17 samples in batches of 4 on each of two ranks: the last has one sample on the first, and none on the other."""
     sizes = ("--train.local_batch_size", "4", "--samples", "17", "--train.eval_batch_size", "4")

@@ -43,7 +43,9 @@ def device(monkeypatch: pytest.MonkeyPatch) -> RecordingDevice:
 class Training:
     """An application's small model with an optimizer, in float32 or bf16, stepped whole."""
 
-    def __init__(self, app: str, optimizer: str, capture: bool, bf16: bool, clip: float) -> None:
+    def __init__(
+        self, app: str, optimizer: str, capture: bool, bf16: bool, clip: float, capturable: bool | None = None
+    ) -> None:
         application = find_application(app)
         sizes = {"data.height": 32, "data.width": 32} if app == "deepcam" else {"data.augment": False}
         config: Any = resolve(application, "smoke", overrides=sizes)
@@ -54,7 +56,8 @@ class Training:
             self.task.set_range(torch.zeros(16), torch.ones(16))
         chosen = OptimConfig(name=optimizer, lr=0.01, weight_decay=0.01)
         groups = self.task.parameter_groups(self.model)
-        self.optimizer = create_optimizer(chosen, groups, CPU, capture, parameter_kinds(self.model))
+        capturable = capture if capturable is None else capturable
+        self.optimizer = create_optimizer(chosen, groups, CPU, capturable, parameter_kinds(self.model))
         self.bf16 = bf16
         self.largest = clip
         self.step = WholeStep(self.gradients, self.optimizer, CPU, clip=self.clip if clip else None, capture=capture)
@@ -87,12 +90,14 @@ def batch(app: str, number: int, size: int) -> tuple[Tensor, Tensor]:
     pytest.param("cosmoflow", "sgd", False, 0.0, id="sgd"),
     pytest.param("cosmoflow", "sgd", True, 0.05, id="sgd, bf16, clipped"),
     pytest.param("cosmoflow", "adamw", False, 0.0, id="adamw"),
-    pytest.param("deepcam", "adamw", True, 0.1, id="batch norm, bf16, clipped"),
+    pytest.param("deepcam", "adamw", True, 0.1, id="batch norm, bf16, clipped", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_a_captured_whole_step_is_the_eager_one(
     app: str, optimizer: str, bf16: bool, clip: float, device: RecordingDevice
 ) -> None:
-    eager, captured = (Training(app, optimizer, capture, bf16, clip) for capture in (False, True))
+    # In bf16 the last digit of a weight decides how it is rounded, so there both have the optimizer that is captured.
+    eager = Training(app, optimizer, False, bf16, clip, capturable=bf16)
+    captured = Training(app, optimizer, True, bf16, clip)
     losses = []
     for number in range(STEPS):
         rate = 0.01 / (1 + number)  # which a captured number would not follow
@@ -142,7 +147,7 @@ def same_end(one: Path, other: Path) -> None:
                                        rtol=1e-3, atol=1e-5)  # fmt: skip
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("optimizer", ["sgd", pytest.param("adamw", marks=pytest.mark.slow)])
 def test_a_run_that_captures_its_step_trains_as_one_that_does_not(
     optimizer: str, train: Callable[..., int], tmp_path: Path, device: RecordingDevice
 ) -> None:

@@ -57,6 +57,11 @@ def percent(fraction: float | None) -> str:
     return f"{100 * fraction:.1f} %" if fraction is not None and math.isfinite(fraction) else MISSING
 
 
+def whole_percent(fraction: float) -> str:
+    """A share without decimals, for sentences: 72 %."""
+    return "under 1 %" if 0 < fraction < 0.005 else f"{100 * fraction:.0f} %"
+
+
 def interval(value: float, bounds: tuple[float, float]) -> str:
     """An estimate with its interval: 412 (300 to 640), infinity in words."""
     middle, low, high = ("unbounded" if number == math.inf else significant(number) for number in (value, *bounds))

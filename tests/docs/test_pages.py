@@ -22,6 +22,7 @@ NOT_RUN = {
     "hpcbench data split": "tests/hpcbench/cli/test_data.py cuts a universe",
     "hpcbench train cosmoflow --run-dir runs/mine --resume": "tests/hpcbench/train/test_interrupted.py",
     "hpcbench study report studies/strong --convergence ": "tests/hpcbench/study/scaling/test_joined.py",
+    "hpcbench study execute ": "in jobs alone; tests/slurm/test_convergence.py",
     "hpcbench check results/": "a folder of others' logs; tests/hpcbench/cli/test_check.py",
     "hpcbench doctor --job ": "in jobs alone; tests/hpcbench/measure/test_job_check.py",
 }

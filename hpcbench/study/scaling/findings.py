@@ -53,12 +53,12 @@ def _growth(rows: Sequence[Row]) -> str:
     before, after = shares(first), shares(last)
     if first is last:
         most = max(after, key=lambda phase: after[phase], default="")
-        part = f"; {words(most)} takes {_percent(after[most])} of a step" if most else ""
+        part = f"; {words(most)} takes {units.whole_percent(after[most])} of a step" if most else ""
         return f"{name}{units.significant(rate(last))} samples/s on {table.nodes_words(last.nodes)}{part}."
     gain = speed_up(last, first)
-    grows = f"grows {units.significant(gain)} times" if gain >= 1 else f"falls to {_percent(gain)}"
+    grows = f"grows {units.significant(gain)} times" if gain >= 1 else f"falls to {units.whole_percent(gain)}"
     text = f"{name}{'from' if name else 'From'} {first.nodes:,} to {table.nodes_words(last.nodes)} throughput {grows} "
-    text += f"(efficiency {_percent(efficiency(last, first))})"
+    text += f"(efficiency {units.whole_percent(efficiency(last, first))})"
     both = [phase for phase in STEP_PARTS if phase in before and phase in after]
     most = max(both, key=lambda phase: after[phase] - before[phase], default="")
     if not most:
@@ -66,8 +66,8 @@ def _growth(rows: Sequence[Row]) -> str:
     if after[most] - before[most] < 0.01:
         return f"{text}; the parts of a step keep their shares to 1 %."
     return (
-        f"{text}; {words(most)} takes {_percent(after[most])} of a step at {table.nodes_words(last.nodes)}, "
-        f"{_percent(before[most])} at {first.nodes:,}."
+        f"{text}; {words(most)} takes {units.whole_percent(after[most])} of a step at {table.nodes_words(last.nodes)}, "
+        f"{units.whole_percent(before[most])} at {first.nodes:,}."
     )
 
 
@@ -102,7 +102,7 @@ def _staging(rows: Sequence[Row]) -> list[str]:
     kept = after / before * first.nodes / last.nodes
     return [
         f"Staging brings {units.significant(before / 1e9)} GB/s to {table.nodes_words(first.nodes)} and "
-        f"{units.significant(after / 1e9)} GB/s to {last.nodes:,} (efficiency {_percent(kept)})."
+        f"{units.significant(after / 1e9)} GB/s to {last.nodes:,} (efficiency {units.whole_percent(kept)})."
     ]
 
 
@@ -112,7 +112,7 @@ def _instances(row: Row, timed: bool) -> list[str]:
         return []
     share, seconds = row.middle("together") or 0.0, row.middle("time_s" if timed else "span_s")
     text = f"On {table.nodes_words(row.nodes)} {counted(row, 'instances')} instances ran at the same time"
-    text += f", all of them for {_percent(share)} of their training"
+    text += f", all of them for {units.whole_percent(share)} of their training"
     if timed and seconds:
         speed = units.significant(row.middle("models_per_minute"))
         text += f"; {counted(row, 'models')} reached the target in {units.duration(seconds)}, {speed} models a minute"
@@ -186,11 +186,6 @@ def notes(content: Content) -> list[str]:
     if any(each.extrapolated for members in content.solutions.values() for each in members):
         found.append("* The batch lies outside of those of the convergence study: its epochs are extrapolated.")
     return [*found, *content.notes]
-
-
-def _percent(share: float) -> str:
-    """A share without decimals: 72 %."""
-    return "under 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
 
 
 def _fraction(value: float) -> str:

@@ -15,7 +15,7 @@ from hpcbench.results.report import Drawn, write_page
 from hpcbench.results.run_folder import write_atomic
 from hpcbench.study.scaling import instance_plots, phase_plots, plots, table
 from hpcbench.study.scaling.content import Content
-from hpcbench.study.scaling.findings import fastest_variant, findings, notes
+from hpcbench.study.scaling.findings import fastest_variant, findings, fit_words, notes
 from hpcbench.study.scaling.instance_table import instance_notes, instance_sheets, pruned_lines
 from hpcbench.study.scaling.proposal_forms import as_csv, as_latex, as_text
 from hpcbench.study.scaling.rows import Mode, by_variant, efficiency, rate, speed_up
@@ -145,7 +145,7 @@ def tiles(content: Content) -> list[dict[str, str]]:
     on = f"on {table.nodes_words(last.nodes)}" + (f", {last.variant}" if last.variant else "")
     return [
         {"label": "Throughput", "value": f"{units.significant(rate(last))}/s", "note": f"samples {on}"},
-        {"label": "Efficiency", "value": units.MISSING if first is last else _percent(efficiency(last, first)),
+        {"label": "Efficiency", "value": units.MISSING if first is last else units.whole_percent(efficiency(last, first)),
          "note": "needs two sizes" if first is last
          else f"a speed-up of {speed_up(last, first):,.2f} over {table.nodes_words(first.nodes)}"},
         {"label": "Repeats done", "value": f"{done} of {done + failed + left}",

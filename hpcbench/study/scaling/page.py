@@ -142,10 +142,11 @@ def tiles(content: Content) -> list[dict[str, str]]:
         *((len(row.runs), len(row.failed), row.left) for row in content.rows), strict=True))  # fmt: skip
     cost = sum(run.wall_s * row.nodes for row in content.rows for run in row.runs) / 3600
     sample = table.middle(last, "joules_per_sample")
+    kept = units.MISSING if first is last else units.whole_percent(efficiency(last, first))
     on = f"on {table.nodes_words(last.nodes)}" + (f", {last.variant}" if last.variant else "")
     return [
         {"label": "Throughput", "value": f"{units.significant(rate(last))}/s", "note": f"samples {on}"},
-        {"label": "Efficiency", "value": units.MISSING if first is last else units.whole_percent(efficiency(last, first)),
+        {"label": "Efficiency", "value": kept,
          "note": "needs two sizes" if first is last
          else f"a speed-up of {speed_up(last, first):,.2f} over {table.nodes_words(first.nodes)}"},
         {"label": "Repeats done", "value": f"{done} of {done + failed + left}",

@@ -83,14 +83,14 @@ def packed_interruption(path: Path, packed: PackedRuns, *, cancelled: bool) -> t
 
 
 def is_over(folder: Path) -> bool:
-    """Whether nothing more is to be made of a packed run: it ended, and no signal was the cause."""
+    """Whether nothing more is to be made of a packed run: it ended, and was not interrupted."""
     if (folder / CRASH).exists():
         return True
     path = RunFolder(folder).summary
     if not path.exists():
         return False
     summary = RunFolder(folder).read_summary()
-    return summary.cause not in ("signal", "preempted")
+    return summary.cause not in ("signal", *CONTINUED)
 
 
 def last_cause(folder: Path) -> str | None:

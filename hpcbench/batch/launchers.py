@@ -86,6 +86,28 @@ def binding(job: Job, site: Site) -> str:
     return "" if a_list and job.ranks_per_node != site.node.gpus else site.cpu_bind
 
 
+def srun_step(job: Job, site: Site, first_node: int) -> list[str]:
+    """On nodes that are named by their place in the allocation, so that no step waits for memory of another one."""
+    return [*srun(job, site), f"--relative={first_node}"]
+
+
+def jsrun_step(job: Job, site: Site, first_node: int) -> list[str]:
+    """On whole hosts, which are then no other step's."""
+    whole = {"--cpu_per_rs": "ALL_CPUS"} | ({"--gpu_per_rs": "ALL_GPUS"} if job.gpus_per_rank else {})
+    words = jsrun(job, site)
+    return [whole.get(before, word) for before, word in zip(["", *words], words, strict=False)]
+
+
+def flux_step(job: Job, site: Site, first_node: int) -> list[str]:
+    """On whole nodes, which are then no other step's."""
+    return [*flux(job, site), "--exclusive"]
+
+
 LAUNCHERS: dict[str, Launcher] = {
     "srun": srun, "pals": pals, "mpich": mpich, "openmpi": openmpi, "jsrun": jsrun, "flux": flux,
 }  # fmt: skip
+
+STEPS: dict[str, Callable[[Job, Site, int], list[str]]] = {"srun": srun_step, "jsrun": jsrun_step, "flux": flux_step}
+"""Of launchers that can share out the nodes of an allocation: what starts the ranks of ``job`` on nodes that no other
+step has, by the number of the first of them. Others find the nodes by themselves, and take all.
+"""

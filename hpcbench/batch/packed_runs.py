@@ -1,4 +1,4 @@
-"""Runs of a study that one job makes, side by side on its node: what the job's record says of them.
+"""Runs of a study that one job makes, side by side: what the job's record says of them.
 
 The record (``job.json``) is written before the job is submitted, so that the runs are known to belong to this job
 wherever the command that submits it is killed.
@@ -30,6 +30,12 @@ class PackedRuns:
     """Accelerators of each run."""
     keep: bool = False
     """Whether runs that are done keep their checkpoints and large files."""
+    launchers: tuple[tuple[str, ...], ...] = ()
+    """What starts the ranks of each of the runs side by side, on nodes of its own; unset: all share the job's node."""
+    cores: int = 0
+    """Of each process, where there are launchers."""
+    further_words: tuple[str, ...] = ()
+    """What every attempt of a run is asked beside ``words``."""
 
     def as_dict(self) -> dict[str, Any]:
         """As the record of the job has it."""
@@ -47,7 +53,9 @@ def packed_runs(folder: Path, record: str = "job.json") -> PackedRuns | None:
         if found is None:
             return None
         words = {str(name): tuple(map(str, each)) for name, each in found["words"].items()}
-        return PackedRuns(**{**found, "words": words})
+        launchers = tuple(tuple(map(str, each)) for each in found.get("launchers", ()))
+        further = tuple(map(str, found.get("further_words", ())))
+        return PackedRuns(**{**found, "words": words, "launchers": launchers, "further_words": further})
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:

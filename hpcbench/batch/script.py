@@ -16,7 +16,8 @@ What every script promises, on every scheduler (tests hold each to it):
    from its checkpoint. One that was cancelled is not.
 6. What was staged to a node is removed from it, the Python environment (``--bring-environment``) too.
 7. Its exit code is that of the training: 0 reached the target, 3 did not, 2 bad input, others as of every command.
-   A job of packed runs (``job.packed``) starts ``hpcbench study execute`` in place of the training, once.
+   A job of packed runs (``job.packed``) starts ``hpcbench study execute`` in place of the training, once; where these
+   have nodes of their own, it starts the ranks of each of them as a step of the job.
 8. No text of a user reaches the shell unquoted. In node-local path and environment ``$NAME`` is replaced, and nothing
    else.
 """
@@ -95,7 +96,8 @@ def programs(job: Job, site: Site) -> list[str]:
     inside = [word.replace("{image}", job.image) for word in site.container.split()] if job.image else []
     path = f"{job.local_path.rstrip('/')}/hpcbench-$job_id"
     alone = (job.stages and job.simulated_nodes is None) or job.bring_environment
-    launchers = {"launch": job} | ({"launch_per_node": once} if alone else {})
+    steps = job.packed is not None and job.packed.launchers
+    launchers = ({} if steps else {"launch": job}) | ({"launch_per_node": once} if alone else {})
     needed = job.ranks > 1 or site.scheduler != "local"
     return [
         *(f"{name}=({words(launcher(each, site)) if needed else ''})" for name, each in launchers.items()),
@@ -154,6 +156,9 @@ def training(job: Job, scheduler: Scheduler) -> list[str]:
     limit = "" if scheduler.WARNS else f"timeout --foreground --signal=USR1 --preserve-status {left_s} "
     title = 'echo "hpcbench: job $job_id, attempt $attempt, $(date)"'
     if job.packed is not None:
+        if job.packed.launchers:
+            stage = ' --local-path "$local_path"' if job.stages else ""
+            return [title, "status=0", f'{limit}"${{hpcbench[@]}}" study execute "$run"{stage} || status=$?']
         asked = f"--ranks 1 --nodes 1 --cores {job.cores_per_rank} --gpus {job.gpus_per_rank}"
         return [
             title,

@@ -36,8 +36,9 @@ Start what is missing of a study, and again what failed.
   hpcbench study resume studies/strong
   hpcbench study resume studies/mine
 
-Of a scaling study the folder of a failed run is kept as NAME.failed-1. A convergence study
-continues its runs from their checkpoints, and submits the next round of a search.
+Of a scaling study the folder of a failed run is kept as NAME.failed-1. Where an instance of a
+throughput study failed, its whole repeat is made again, and the folders of the others are kept as
+NAME.aside-1. A convergence study continues its runs from their checkpoints, and submits the next round of a search.
 """
 CANCEL = """\
 End the jobs of a study that wait or run. Its runs stay, and `resume` continues.
@@ -60,8 +61,9 @@ Copy what a repository should keep of a study: a few KB per run, without the mac
   hpcbench study collect studies/mine --out docs/studies/mine
 """
 EXECUTE = """\
-Make the runs that a job packs, side by side on its node, each on cores and accelerators of its
-own. The script of such a job calls it; SIGUSR1 or SIGTERM stops all runs with checkpoints.
+Make the runs that a job packs, side by side: each on cores and accelerators of its own, or, as
+an instance of a throughput study, on nodes of its own. The script of such a job calls it;
+SIGUSR1 or SIGTERM stops all runs with checkpoints.
 
   hpcbench study execute studies/mine/jobs/0001
 """
@@ -86,6 +88,7 @@ def add_folder(parser: Parser) -> None:
 def add_job_folder(parser: Parser) -> None:
     """The folder of a job."""
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder of a job: STUDY/jobs/NUMBER")
+    parser.add_argument("--local-path", metavar="DIR", help="node-local folder that the runs stage to")
 
 
 def add_resume_arguments(parser: Parser) -> None:
@@ -135,7 +138,7 @@ def execute(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Make the runs that a job packs."""
     from hpcbench.study.execute import execute as make_packed_runs
 
-    return make_packed_runs(args.folder)
+    return make_packed_runs(args.folder, args.local_path)
 
 
 def report(args: argparse.Namespace, overrides: dict[str, str]) -> int:

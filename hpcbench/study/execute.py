@@ -1,10 +1,11 @@
-"""What a job of packed runs executes: it makes the runs side by side on its node, each in a place of its own."""
+"""What a job of packed runs executes: it makes the runs side by side, each in a place of its own."""
 
 from __future__ import annotations
 
 import os
 import signal
 from collections.abc import Container, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hpcbench.batch.packed_runs import PackedRuns, packed_runs
@@ -15,7 +16,7 @@ from hpcbench.study.local_runs import GRACE_S, LocalLauncher, LocalRuns
 from hpcbench.study.places import Devices, Place, divided, find_devices, physical_cores
 from hpcbench.study.progress import say
 from hpcbench.study.run_status import RunStatus, Statuses, record_crash
-from hpcbench.study.runner import StudyRunner
+from hpcbench.study.runner import FAILURES_IN_A_ROW, StudyRunner
 from hpcbench.study.signals import Signals
 from hpcbench.study.study_jobs import runs_of_later_jobs
 from hpcbench.study.study_run import StudyRun
@@ -23,8 +24,10 @@ from staging.errors import InputError
 from staging.ranks.signals import warning_time
 
 
-def execute(job_folder: Path) -> int:
+def execute(job_folder: Path, local_path: str | None = None) -> int:
     """Make what is left of the runs of the job in this folder; 1 if one of them failed.
+
+    They stage to ``local_path`` on their nodes, where it is given.
 
     Raises ``Aborted`` (128+n) for signal n, after all runs have stopped, and ``InputError`` where they cannot be made,
     or nothing but failures come; then ``crash.json`` of the folder says so, and no other attempt follows.
@@ -38,12 +41,20 @@ def execute(job_folder: Path) -> int:
         take(lock, job_folder)
         (job_folder / CRASH).unlink(missing_ok=True)
         try:
-            return make_runs(folder, packed, runs_of_later_jobs(folder, job_folder.absolute()), lock)
+            others = runs_of_later_jobs(folder, job_folder.absolute())
+            return make_runs(folder, packed_to(packed, local_path), others, lock)
         except InputError as error:
             record_crash(job_folder, BAD_INPUT, str(error))
             raise
     finally:
         os.close(lock)
+
+
+def packed_to(packed: PackedRuns, local_path: str | None) -> PackedRuns:
+    """The runs, with the node-local folder that they stage to."""
+    if local_path is None:
+        return packed
+    return replace(packed, further_words=(*packed.further_words, f"--staging.destination={local_path}"))
 
 
 def make_runs(folder: StudyFolder, packed: PackedRuns, others: Container[str], lock: int) -> int:
@@ -54,7 +65,8 @@ def make_runs(folder: StudyFolder, packed: PackedRuns, others: Container[str], l
     places = places_of(packed)
     runs = [StudyRun(name, words) for name, words in packed.words.items() if name not in others]
     folder.logs.mkdir(exist_ok=True)
-    executor = LocalRuns(folder, LocalLauncher(lock), places, max(GRACE_S, warning_time()))
+    grace_s = max(GRACE_S, warning_time())
+    executor = LocalRuns(folder, LocalLauncher(lock), places, grace_s, packed.further_words)
 
     def due(statuses: Statuses) -> Sequence[StudyRun]:
         return [run for run in runs if not statuses[run.name].final]
@@ -62,13 +74,18 @@ def make_runs(folder: StudyFolder, packed: PackedRuns, others: Container[str], l
     def finished(name: str, state: RunStatus, seconds: float | None) -> None:
         say(f"hpcbench: {name}: {state.status}{f' ({state.reason})' if state.reason else ''}")
 
-    runner = StudyRunner(folder, executor, due, len(places), keep=packed.keep, finished=finished)
+    most = None if packed.launchers else FAILURES_IN_A_ROW  # nodes that fail do not end the runs on others
+    runner = StudyRunner(
+        folder, executor, due, len(places), keep=packed.keep, finished=finished, most_failures=most
+    )  # fmt: skip
     statuses = runner.run({run.name: folder.status(run.name) for run in runs}, Signals(signal.SIGUSR1))
     return DONE if all(state.final and state.status != "failed" for state in statuses.values()) else ABORTED
 
 
 def places_of(packed: PackedRuns) -> list[Place]:
     """A place for each run at once, of what the job has. Raises ``InputError`` where that is less than it asked for."""
+    if packed.launchers:
+        return [Place(packed.cores, launcher=words) for words in packed.launchers]
     devices = find_devices() if packed.gpus else Devices()
     needed = packed.side_by_side * packed.gpus
     if len(devices.ids) < needed:

@@ -1,4 +1,4 @@
-"""Runs of a study as jobs of a site: each in a job of its own, or several packed in one."""
+"""Runs of a study as jobs of a site: each in a job of its own, several packed in one, or instances on their nodes."""
 
 from __future__ import annotations
 
@@ -64,42 +64,63 @@ class JobRuns:
 
 
 @dataclass(kw_only=True)
-class SingleRunJobs(JobRuns):
-    """Each run is a job of its own, in its run folder. Here, without a scheduler, jobs end with the command."""
+class FromTheStart(JobRuns):
+    """Runs whose speed is measured: what failed is made again from its start, and a repeat as a whole.
 
-    make: Callable[[StudyRun, Path], Job]
+    An instance that is made alone, later than the others of its repeat, would tell nothing of how these share the
+    machine.
+    """
+
     groups: Mapping[str, str] = field(default_factory=dict)
-    """Runs of a group, by its name, are submitted together and count as one."""
+    """The repeat of each run. Its runs are submitted together and count as one."""
+    again: set[str] = field(default_factory=set)
+    """Runs that are made again, since one of their repeat has failed."""
     retried: tuple[Status, ...] = ("failed", "diverged", "interrupted")
 
-    def pack(self, due: Sequence[StudyRun]) -> list[tuple[StudyRun, ...]]:
-        """Each run alone."""
-        return [(run,) for run in due]
-
     def unit(self, name: str, state: RunStatus) -> str:
-        """The group of the run, or the run itself."""
+        """The repeat of the run, or the run itself."""
         return self.groups.get(name, name)
 
     def forgive(self, name: str) -> RunStatus:
         """The folder of the failed attempt is put aside when the next one is submitted."""
         return RunStatus("absent")
 
-    def start(self, part: Sequence[StudyRun]) -> dict[str, RunStatus]:
-        """Submit a run; what a failed attempt left is kept beside, and stays where the job is refused."""
-        (run,) = part
-        path = self.folder.run(run.name)
-        job = self.make(run, path)
-        now = self.look({run.name: RunStatus("absent")})[run.name]
-        if now.status not in ("absent", *self.retried):  # a scheduler that did not answer before
-            return {run.name: now}
-        aside = None if now.status == "absent" else set_aside(path)
+    def submit_part(self, part: Sequence[StudyRun], job: Job, title: str) -> dict[str, RunStatus]:
+        """Submit a job; what earlier attempts of its runs left is kept beside, and stays where the job is refused."""
+        found = self.look({run.name: RunStatus("absent") for run in part})
+        wanted = ("absent", *self.retried)
+        others = {name: now for name, now in found.items() if now.status not in wanted and name not in self.again}
+        if others or any(now.under_way for now in found.values()):  # a scheduler that did not answer before
+            return found
+        aside: dict[Path, Path] = {}
         try:
-            status, reason, handle = self.hand_over(job, run.name)
+            for name, now in found.items():
+                if now.status != "absent":
+                    path = self.folder.run(name)
+                    aside[path] = set_aside(path, "failed" if now.status in self.retried else "aside")
+            status, reason, handle = self.hand_over(job, title)
         except InputError:
-            if aside is not None:
-                aside.rename(path)
+            for path, other in aside.items():
+                other.rename(path)
             raise
-        return {run.name: RunStatus(status, reason, job=handle)}
+        self.again.difference_update(found)
+        return {run.name: RunStatus(status, reason, job=handle) for run in part}
+
+
+@dataclass(kw_only=True)
+class SingleRunJobs(FromTheStart):
+    """Each run is a job of its own, in its run folder. Here, without a scheduler, jobs end with the command."""
+
+    make: Callable[[StudyRun, Path], Job]
+
+    def pack(self, due: Sequence[StudyRun]) -> list[tuple[StudyRun, ...]]:
+        """Each run alone."""
+        return [(run,) for run in due]
+
+    def start(self, part: Sequence[StudyRun]) -> dict[str, RunStatus]:
+        """Submit a run."""
+        (run,) = part
+        return self.submit_part(part, self.make(run, self.folder.run(run.name)), run.name)
 
     def stop(self, under_way: Statuses, signals: Signals) -> None:
         """End what runs here; what is cut off leaves nothing, so that the same command goes on."""
@@ -157,18 +178,59 @@ class PackedJobs(JobRuns):
         return self.folder.log(name)
 
 
+@dataclass(kw_only=True)
+class InstanceJobs(FromTheStart):
+    """All instances of a repeat are steps of one job, so that they start together; its folder is ``STUDY/jobs/NUMBER``.
+
+    Its ``groups`` have every run.
+    """
+
+    make: Callable[[Sequence[StudyRun], Path], Job]
+
+    def pack(self, due: Sequence[StudyRun]) -> list[tuple[StudyRun, ...]]:
+        """The instances of each repeat."""
+        parts: dict[str, list[StudyRun]] = {}
+        for run in due:
+            parts.setdefault(self.groups[run.name], []).append(run)
+        return [tuple(part) for part in parts.values()]
+
+    def start(self, part: Sequence[StudyRun]) -> dict[str, RunStatus]:
+        """Submit the job of a repeat."""
+        path = new_job_folder(self.folder)
+        return self.submit_part(part, self.make(part, path), f"jobs/{path.name}")
+
+    def log(self, name: str) -> Path:
+        """What the run printed, where it has begun."""
+        return self.folder.log(name)
+
+
+def whole_repeats(statuses: Statuses, groups: Mapping[str, str], retried: Sequence[Status]) -> set[str]:
+    """The runs of repeats that are to be made again, since one of their runs has failed and none is under way."""
+    members: dict[str, list[str]] = {}
+    for name, group in groups.items():
+        members.setdefault(group, []).append(name)
+    return {
+        name
+        for names in members.values()
+        if len(names) > 1
+        and any(statuses[each].status in retried for each in names)
+        and not any(statuses[each].under_way or statuses[each].claimed for each in names)
+        for name in names
+    }
+
+
 def scheduler_pauses_s(jobs: int) -> tuple[float, float]:
     """Seconds between two questions to a scheduler about so many jobs, at first and at most."""
     return first_pause_s(jobs), LONGEST_S
 
 
-def set_aside(path: Path) -> Path:
-    """Rename the folder of a failed run to ``NAME.failed-K``; returns that.
+def set_aside(path: Path, why: str) -> Path:
+    """Rename the folder of a run to ``NAME.WHY-K``; returns that.
 
     Raises ``InputError`` where a job has taken it.
     """
     number = 1
-    while (aside := path.with_name(f"{path.name}.failed-{number}")).exists():
+    while (aside := path.with_name(f"{path.name}.{why}-{number}")).exists():
         number += 1
     try:
         move_aside(path, aside)

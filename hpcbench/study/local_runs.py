@@ -1,4 +1,4 @@
-"""Runs of a study as processes on this machine, each in a place of its own."""
+"""Runs of a study that this process starts and watches, each in a place of its own: here, or on nodes of its job."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class LocalLauncher:
 
     def start(self, arguments: Sequence[str], log: Path, place: Place) -> Process:
         """See ``Launcher``."""
-        command = [sys.executable, "-m", "hpcbench", *arguments]
+        command = [*place.launcher, sys.executable, "-m", "hpcbench", *arguments]
         with log.open("ab") as output, place.held():
             return LocalProcess(
                 subprocess.Popen(
@@ -85,6 +85,8 @@ class LocalLauncher:
 
 def own_environment(environ: Mapping[str, str], place: Place) -> dict[str, str]:
     """The environment without what a launcher told this process of ranks: a run of the study is a job of its own."""
+    if place.launcher:
+        return dict(environ)
     kept = {name: value for name, value in environ.items() if not name.startswith(FOREIGN)}
     kept = {name: value for name, value in kept.items() if name not in RANK_VARIABLES}
     threads = {"OMP_NUM_THREADS": str(place.threads)} if "OMP_NUM_THREADS" in kept else {}
@@ -99,6 +101,8 @@ class Running:
     process: Process
     place: Place
     resumed: bool
+    before: int | None
+    """When the summary was written that an earlier attempt left."""
 
 
 @dataclass
@@ -109,6 +113,8 @@ class LocalRuns:
     launcher: Launcher
     places: Sequence[Place]
     grace_s: float = GRACE_S
+    further_words: tuple[str, ...] = ()
+    """What every run is asked, whether it begins or continues."""
     running: dict[str, Running] = field(default_factory=dict)
     free: list[Place] = field(init=False)
     pauses_s: tuple[float, float] = (POLL_S, POLL_S)
@@ -144,8 +150,9 @@ class LocalRuns:
         """Start the process of a run."""
         run_dir = self.folder.run(run.name)
         arguments = run.resuming(run_dir) if resume else run.arguments(run_dir, place.threads)
-        process = self.launcher.start(arguments, self.folder.log(run.name), place)
-        self.running[run.name] = Running(run, process, place, resume)
+        before = self.summary_time(run.name)
+        process = self.launcher.start([*arguments, *self.further_words], self.folder.log(run.name), place)
+        self.running[run.name] = Running(run, process, place, resume, before)
 
     def look(self, under_way: Statuses) -> dict[str, RunStatus]:
         """The runs whose processes have ended, and how."""
@@ -165,10 +172,17 @@ class LocalRuns:
             return None
         self.free.append(ended.place)
         state = self.folder.status(name)
-        if state.final or code in STOPPED:
+        if state.final or code in STOPPED or self.summary_time(name) not in (None, ended.before):
             return state
         record_crash(self.folder.run(name), code, crash_reason(code, self.folder.log(name)))
         return self.folder.status(name)
+
+    def summary_time(self, name: str) -> int | None:
+        """When the summary of a run was written, in ns; ``None`` where there is none."""
+        try:
+            return (self.folder.run(name) / "summary.json").stat().st_mtime_ns
+        except FileNotFoundError:
+            return None
 
     def stop(self, under_way: Statuses, signals: Signals) -> None:
         """Ask what still runs to stop; a second signal, or too long a wait, ends it at once."""

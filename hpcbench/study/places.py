@@ -1,4 +1,4 @@
-"""The places of runs on one node: the cores and accelerators that each of the runs side by side has to itself."""
+"""The places of runs side by side: the cores and accelerators of a node, or the nodes, that each has to itself."""
 
 from __future__ import annotations
 
@@ -44,6 +44,8 @@ class Place:
     """Numbers of the processors, as the system counts them; empty: those of its parent."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that say which accelerators it sees."""
+    launcher: tuple[str, ...] = ()
+    """What starts its ranks on nodes of its own; unset: it is a process of this node, which starts them itself."""
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:

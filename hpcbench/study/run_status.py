@@ -81,7 +81,8 @@ def judge(summary: Summary) -> Status:
     if summary.status == "target_not_reached":
         return "missed"
     causes: dict[str | None, Status] = {
-        "diverged": "diverged", "signal": "interrupted", "preempted": "interrupted",
+        "diverged": "diverged", "signal": "interrupted", "preempted": "interrupted", "hang": "interrupted",
+        "rank_lost": "interrupted",
     }  # fmt: skip
     return causes.get(summary.cause, "failed")
 

@@ -87,6 +87,8 @@ class StudyRunner:
     keep: bool = False
     finished: Callable[[str, RunStatus, float | None], None] = lambda name, state, seconds: None
     """Called for each run that has ended, with the seconds it took, if this command started it."""
+    most_failures: int | None = FAILURES_IN_A_ROW
+    """In a row, before the study ends; unset: however many."""
     statuses: dict[str, RunStatus] = field(default_factory=dict)
     started: dict[str, float] = field(default_factory=dict)
     left_alone: set[str] = field(default_factory=set)
@@ -178,7 +180,7 @@ class StudyRunner:
         began = self.started.get(name)
         self.finished(name, state, None if began is None else time.monotonic() - began)
         self.failures = self.failures + 1 if state.status == "failed" else 0
-        if self.failures >= FAILURES_IN_A_ROW:
+        if self.most_failures is not None and self.failures >= self.most_failures:
             raise InputError(
                 f"{self.failures} runs in a row failed, the last with: {state.reason}; see {self.executor.log(name)}, "
                 f"mend it, then: hpcbench study resume {self.folder.path}"

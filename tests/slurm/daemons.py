@@ -43,7 +43,7 @@ SlurmdLogFile={scratch}/%n.log
 SwitchType=switch/none
 MpiDefault=none
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
+SelectTypeParameters=CR_Core_Memory
 SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=2,bf_interval=2
 PreemptType=preempt/partition_prio

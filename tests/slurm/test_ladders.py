@@ -9,9 +9,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from hpcbench.batch.packed_runs import packed_runs
+from hpcbench.results.attempts import Attempts
 from hpcbench.results.run_folder import RunFolder
 from tests.slurm.daemons import Slurm
-from tests.slurm.jobs import hpcbench, staged_files
+from tests.slurm.jobs import hpcbench, job_id, log, nodes_of, queue_state, rows, staged_files, wait_until
+from tests.slurm.keeper import kill_all
 
 pytestmark = [
     pytest.mark.slurm, pytest.mark.slow, pytest.mark.mpi, pytest.mark.usefixtures("mpiexec", "sites"),
@@ -49,11 +52,13 @@ APART = "instances that ran at the same time"
 def is_right(folder: Path, mode: str, ranks_per_node: int, batches: dict[int, int]) -> pd.DataFrame:
     """The points of the table are those of the runs, and the page has them; returns the table, a row per size.
 
-    Instances of seconds may begin too far apart on a busy machine, which makes their point no result.
+    Some of several instances of seconds may begin too late on a busy machine, which prunes them.
     """
     results = pd.read_csv(folder / "results.csv").sort_values("nodes")
     assert list(results.nodes) == list(NODES)
-    assert list(results.ranks) == [nodes * ranks_per_node for nodes in NODES]
+    for nodes, ranks in zip(NODES, results.ranks, strict=True):
+        most = nodes * ranks_per_node
+        assert most / 2 < ranks <= most if mode == "throughput" else ranks == most
     done = results[results.status == "done"]
     apart = results[results.status == "failed"]
     assert len(done) + len(apart) == len(NODES)
@@ -93,13 +98,52 @@ def test_a_ladder_of_jobs(
 
 
 def test_a_ladder_of_instances(slurm: Slurm, datasets: Path, tmp_path: Path) -> None:
-    """One, two and four trainings of a node each, side by side."""
+    """One, two and four trainings of a node each, as steps of one job, where nodes are shared out by memory, too."""
     folder = tmp_path / "study"
     words = ["--instance-nodes", 1, "--ranks-per-node", 1, "--cores-per-rank", 1]
-    submit_ladder(slurm, "throughput", "cosmoflow", datasets, folder, *words)
+    submitted = submit_ladder(slurm, "throughput", "cosmoflow", datasets, folder, *words)
+    assert "3 jobs for 7 instances, at most 7 node-hours" in submitted
+    assert sorted(path.name for path in (folder / "jobs").iterdir()) == ["0001", "0002", "0003"]
+    for path in (folder / "jobs").iterdir():
+        packed = packed_runs(path)
+        assert packed is not None
+        attempts = [Attempts.read(folder / "runs" / name).attempts for name in packed.words]
+        assert [len(each) for each in attempts] == [1] * len(packed.words)
+        last_start = max(each[0].started for each in attempts)
+        assert last_start < min(each[0].ended for each in attempts), "no instance waited for another one's node"
     results = is_right(folder, "throughput", 1, dict.fromkeys(NODES, 8))
     assert list(results.instances) == list(NODES)
     summaries = [RunFolder.open(path.parent).read_summary() for path in (folder / "runs").rglob("summary.json")]
     assert len(summaries) == 7
     assert {(each.nodes, each.world_size, each.steps) for each in summaries} == {(1, 1, STEPS)}
     assert staged_files(tmp_path / "local") == []
+
+
+def test_instances_that_are_warned_continue_and_a_failed_one_has_its_repeat_made_again(
+    slurm: Slurm, datasets: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "study"
+    runs = [folder / "runs" / f"n0002-r1-i{number:03}" for number in (1, 2)]
+    ladder = ["--site", "four-nodes", "--nodes", 2, "--instance-nodes", 1, "--ranks-per-node", 1]
+    ladder += ["--cores-per-rank", 1, "--repeats", 1, "--steps", 400, "--study-dir", folder]
+    settings = ["--data.root", datasets / "cosmoflow", "--data.validation_samples", 4, "--train.local_batch_size", 8]
+    study(slurm, "throughput", "cosmoflow", "--preset", "smoke", *ladder, *settings)
+    job = folder / "jobs" / "0001"
+    wait_until(lambda: all(rows(run) for run in runs), job)
+    slurm.run("scancel", "--signal=USR1", job_id(job))  # what --signal=USR1@SECONDS does: all steps, not the script
+    wait_until(lambda: all(f"{run.name}: interrupted (signal SIGUSR1)" in log(job) for run in runs), job)
+    wait_until(lambda: "attempt 2," in log(job), job)
+    before = [rows(run) for run in runs]
+    wait_until(lambda: all(rows(run) > had for run, had in zip(runs, before, strict=True)), job)
+    kill_all(SLURM_JOB_ID=job_id(job), SLURMD_NODENAME=nodes_of(slurm, job_id(job))[1], SLURM_PROCID="0")
+    wait_until(lambda: not queue_state(slurm, job_id(job)), job)
+    assert f"{runs[1].name}: failed" in log(job)
+    assert RunFolder.open(runs[0]).read_summary().steps == 400
+    assert "1 done, 0 running, 0 waiting, 1 failed" in study(slurm, "status", folder).stdout
+    assert staged_files(tmp_path / "local") == []
+    study(slurm, "resume", folder, "--wait")
+    assert "2 done" in study(slurm, "status", folder).stdout
+    assert sorted(path.name for path in (folder / "runs").iterdir()) == [
+        runs[0].name, f"{runs[0].name}.aside-1", runs[1].name, f"{runs[1].name}.failed-1",
+    ]  # fmt: skip
+    assert pd.read_csv(folder / "results.csv").ranks.tolist() == [2]

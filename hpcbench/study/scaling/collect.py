@@ -15,10 +15,11 @@ from hpcbench.results.attempts import Attempt, Attempts
 from hpcbench.results.run_folder import RunFolder, write_atomic
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.scaling.definition import Scaling
+from hpcbench.study.scaling.energy import accounted_energies
 from hpcbench.study.scaling.joined import keep_in_copy
 from hpcbench.study.scaling.ladder import all_runs
-from hpcbench.study.scaling.measured import accounted_energies, read_json
-from hpcbench.study.study_jobs import study_statuses
+from hpcbench.study.scaling.run_figures import read_json
+from hpcbench.study.study_jobs import packing_jobs, study_statuses
 from staging.errors import InputError
 from staging.formats.regular import read_text, refuse_special
 
@@ -50,7 +51,7 @@ def collect(study: Scaling, folder: StudyFolder, out: Path) -> int:
         if path.exists():
             copy(path, out / path.name, names)
     keep_in_copy(study, folder.path, target)
-    energies = accounted_energies([folder.run(name) for name in done])
+    energies = accounted_energies([folder.run(name) for name in done], packing_jobs(folder))
     for name in done:
         copy_run(folder.run(name), target.run(name), names, energies.get(folder.run(name)))
     return len(done)
@@ -78,7 +79,7 @@ def copy_run(source: Path, target: Path, names: Mapping[str, str], energy: JobEn
     for name in KEPT:
         if (source / name).exists():
             copy(source / name, target / name, names)
-    if energy is not None and energy.joules is None:
+    if energy is not None and not (target / FILE).exists():
         keep(energy, target)  # there the scheduler cannot be asked
     run, attempts = RunFolder(source), Attempts.read(source).attempts
     if len(attempts) > 1:  # when the run was not at work

@@ -1,14 +1,18 @@
-"""The batch job of a run of a scaling study."""
+"""The batch jobs of a scaling study: of one run, or of all instances of a repeat."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 from hpcbench.application import find_application
 from hpcbench.batch.job import Job, make_job
+from hpcbench.batch.launchers import STEPS
+from hpcbench.batch.packed_runs import PackedRuns
+from hpcbench.batch.script import asked_for
 from hpcbench.batch.site import Site
 from hpcbench.config.resolve import resolve
 from hpcbench.planning.job_fit import doctor_gib, settings_of_script, staging_nodes
@@ -44,6 +48,27 @@ def job_of(study: Scaling, site: Site, run: PlannedRun, folder: Path) -> Job:
     job = make_job(site, request, folder, command, study_run(study, run).words, title, stages)
     job = replace(job, simulated_nodes=nodes) if simulated and nodes > 1 else job
     return replace(job, local_gib=needed_gib(study, run, job))
+
+
+def shares_allocation(study: Scaling, site: Site) -> bool:
+    """Whether the instances of a repeat are steps of one job, so that they start together; else each is a job.
+
+    Inside a container the launcher of the site cannot be called.
+    """
+    steps = site.scheduler != "local" and site.launcher in STEPS
+    return study.mode == "throughput" and steps and not study.job_request(1).image
+
+
+def instances_job(study: Scaling, site: Site, group: Sequence[PlannedRun], folder: Path, keep: bool = False) -> Job:
+    """The job of all instances of a repeat, in ``STUDY/jobs/NUMBER``, each on nodes of its own."""
+    one = job_of(study, site, group[0], folder)
+    launchers = tuple(tuple(STEPS[site.launcher](one, site, number * one.nodes)) for number in range(len(group)))
+    packed = PackedRuns(
+        {run.name: study_run(study, run).words for run in group}, len(group), one.ranks, one.ranks * one.gpus_per_rank,
+        keep, launchers=launchers, cores=one.cores_per_rank, further_words=tuple(asked_for(one).split()),
+    )  # fmt: skip
+    title = f"{study.mode} scaling, {len(group)} instances of {study.application}, preset {study.preset},"
+    return replace(one, nodes=one.nodes * len(group), title=title, arguments=(), packed=packed)
 
 
 def needed_gib(study: Scaling, run: PlannedRun, job: Job) -> float:

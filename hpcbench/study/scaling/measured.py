@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,11 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hpcbench.batch.job_energy import FILE, JobEnergy, job_energies, read_kept
-from hpcbench.batch.submission import RECORD, read_job
+from hpcbench.batch.job_energy import JobEnergy
 from hpcbench.phase_names import STEP_PHASES
 from hpcbench.results.machine_use import no_counter
-from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.run_status import RunStatus, Status
@@ -31,20 +27,12 @@ from hpcbench.study.scaling.concurrency import (
     span_s,
 )
 from hpcbench.study.scaling.definition import Scaling
+from hpcbench.study.scaling.energy import accounted_energies, energy, joules_per_sample
 from hpcbench.study.scaling.ladder import PlannedRun, Point, groups, instances, points, variant_settings
 from hpcbench.study.scaling.rows import Measured, Row
+from hpcbench.study.scaling.run_figures import Figures, read_run
+from hpcbench.study.study_jobs import packing_jobs
 from staging.errors import DataError
-from staging.formats.regular import read_text
-
-Record = dict[str, Any]
-Figures = tuple[Summary, pd.DataFrame, Record | None]
-"""Of a run: its summary, its ranks, and its staging report where there is one."""
-TEXTS = ("node", "device_note")
-"""Columns of ``ranks.csv`` that are read and are no numbers."""
-NUMBERS = ("steps", "samples", "wall_s", "cpu_s", "threads", "energy_j", "gemm_flops", "device_busy_s",
-           "device_sampled_s", *(f"{name}_s" for name in STEP_PHASES))  # fmt: skip
-"""Columns that are numbers."""
-
 
 FAILED: tuple[Status, ...] = ("failed", "diverged")
 """Instances that left no figures, and that nobody continues."""
@@ -66,7 +54,8 @@ def read_rows(study: Scaling, folder: StudyFolder, standings: Mapping[str, RunSt
         members.setdefault(group[0].point, []).append(group)
     done = {folder.run(name): each.summary for name, each in standings.items()
             if each.done and each.summary is not None}  # fmt: skip
-    known = Known(done, accounted_energies([path for path, summary in done.items() if summary.energy_j is None]))
+    unread = [path for path, summary in done.items() if summary.energy_j is None]
+    known = Known(done, accounted_energies(unread, packing_jobs(folder)))
     return [read_row(study, folder, point, members[point], standings, known) for point in points(study)]
 
 
@@ -203,43 +192,6 @@ def time_of(clocks: Sequence[InstanceClock], summaries: Sequence[Summary]) -> fl
     return summaries[0].time_to_solution_s if summaries else None
 
 
-def read_run(path: Path, summary: Summary | None = None) -> Figures:
-    """Summary, ranks, and staging report where there is one. Raises ``DataError`` where nothing was measured."""
-    folder = RunFolder(path)
-    summary = summary or folder.read_summary()
-    ranks = read_ranks(folder.ranks)
-    if ranks.empty or not (ranks["steps"] > 0).all():
-        raise DataError(
-            folder.ranks, f"has no step after the warm-up ({summary.steps} steps in all)",
-            "give more --steps, or lower measure.warmup_steps",
-        )  # fmt: skip
-    return summary, ranks, read_json(folder.staging) if folder.staging.exists() else None
-
-
-def read_ranks(path: Path) -> pd.DataFrame:
-    """The table of ranks in the columns that a study uses, not-a-number where a cell is empty. Raises ``DataError``."""
-    try:
-        found = pd.read_csv(io.StringIO(read_text(path)), usecols=lambda name: name in (*TEXTS, *NUMBERS),
-                            dtype=dict.fromkeys(TEXTS, "object"))  # fmt: skip
-        numbers = {str(name): found[name].astype(float) for name in found if name not in TEXTS}
-    except OSError as error:
-        raise DataError(path, f"cannot be read ({error.strerror})", "the run may not have finished") from error
-    except ValueError as error:
-        raise DataError(path, f"is not a table ({error})", "the run may not have finished") from None
-    return found.assign(**numbers)
-
-
-def read_json(path: Path) -> Record:
-    """A JSON object. Raises ``DataError``."""
-    try:
-        found = json.loads(read_text(path))
-    except (OSError, ValueError) as error:
-        raise DataError(path, f"cannot be read ({error})", "restore it, or run it again") from None
-    if not isinstance(found, dict):
-        raise DataError(path, "is no record", "restore it, or run it again")
-    return found
-
-
 def step_seconds(each: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Seconds of a step by phase, the mean over ranks, with what is left of its wall time; ``each`` of every rank."""
     found = {name: float(values.mean()) for name, values in each.items()}
@@ -266,30 +218,6 @@ def of_one(summaries: Sequence[Summary], phase: str, counts: Sequence[int]) -> f
     return fmean(seconds / count for seconds, count in pairs) if pairs else None
 
 
-def energy(paths: Sequence[Path], runs: Sequence[Figures], known: Mapping[Path, JobEnergy]) -> tuple[float | None, str]:
-    """Joules of all instances and what they cover: what the runs read themselves, else the scheduler's of jobs."""
-    if share_nodes(runs):
-        return None, "not added up: instances had nodes in common, and each read these whole"
-    own = [summary.energy_j for summary, _, _ in runs if summary.energy_j is not None]
-    if len(own) == len(runs):
-        return sum(own), f"{runs[0][0].energy_source}: {runs[0][0].energy_note}"
-    note = next(summary.energy_note for summary, _, _ in runs if summary.energy_j is None)
-    known = dict(known) | accounted_energies([path for path in paths if path not in known])
-    accounted = [known[path] for path in paths if path in known]
-    joules = [found.joules for found in accounted if found.joules is not None]
-    if len(joules) == len(paths):
-        return sum(joules), "; ".join(dict.fromkeys(found.words for found in accounted))
-    why = next((found.words for found in accounted if found.joules is None), "")
-    return None, f"{note.rstrip('.')}; {why}" if why else note
-
-
-def accounted_energies(paths: Sequence[Path]) -> dict[Path, JobEnergy]:
-    """Energy of the jobs of runs by their scheduler's accounting, or by what is kept of that; of no job nothing."""
-    kept = {path: read_kept(path / FILE) for path in paths if (path / FILE).exists()}
-    jobs = {path: read_job(path) for path in paths if path not in kept and (path / RECORD).exists()}
-    return kept | dict(zip(jobs, job_energies(list(jobs.values())), strict=True))
-
-
 def accelerators_busy(runs: Sequence[Figures]) -> tuple[list[float], str]:
     """Busy share of the accelerator of every rank, or why it is not known; neither where processors train."""
     each = [ranks for summary, ranks, _ in runs if summary.device_type not in ("", "cpu")]
@@ -308,21 +236,3 @@ def all_peak_flops(ranks: pd.DataFrame) -> float | None:
     if "gemm_flops" not in ranks or ranks["gemm_flops"].isna().any():
         return None
     return float(ranks["gemm_flops"].sum())
-
-
-def share_nodes(runs: Sequence[Figures]) -> bool:
-    """Whether several of the runs had ranks on the same node."""
-    nodes = [node for _, ranks, _ in runs for node in ranks["node"].unique()]
-    return len(nodes) > len(set(nodes))
-
-
-def joules_per_sample(runs: Sequence[Figures]) -> float | None:
-    """Energy of the warm steps over their samples, where every node was read."""
-    joules, samples = 0.0, 0
-    for summary, ranks, _ in runs:
-        known = ranks["energy_j"].dropna()
-        readers = 1 if summary.simulated_nodes is not None else ranks["node"].nunique()
-        if summary.energy_j is None or len(known) < readers or share_nodes(runs):
-            return None
-        joules, samples = joules + float(known.sum()), samples + int(ranks["samples"].iloc[0])
-    return joules / samples

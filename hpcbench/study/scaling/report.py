@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hpcbench.application import find_application
 from hpcbench.batch.site import find_site
 from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import RunConfig
@@ -27,6 +28,11 @@ from hpcbench.study.scaling.solution import Solution, solutions
 from hpcbench.study.scaling.trainings import trainings
 from hpcbench.study.study_jobs import study_statuses
 from staging.errors import InputError
+
+LEAST_MODELS = {"cosmoflow": 10, "deepcam": 5}
+"""Instances that must reach the target for a published throughput, by the rules' name of the benchmark (MLPerf HPC
+training rules, section on the number of runs).
+"""
 
 
 @dataclass(frozen=True)
@@ -78,15 +84,13 @@ def content(
         title=first.title, mode=study.mode, application=study.application, preset=study.preset, site=site.title,
         simulated=site.scheduler == "local", rows=rows, fits=fits(study, rows), solutions=found,
         proposal=proposal(rows, lengths, campaign), commands=study.commands, machine=machine(first),
-        notes=notes(study, summaries), steps=study.steps,
+        notes=[*notes(study, summaries), *too_few_models(study, rows)], steps=study.steps,
         warmup_steps=next(iter(configs.values())).measure.warmup_steps,
     )  # fmt: skip
 
 
 def config_of(study: Scaling, row: Row) -> RunConfig:
     """What the runs of a variant are configured with, but for what depends on the size."""
-    from hpcbench.application import find_application
-
     settings = {**study.settings, **row.settings}
     return resolve(find_application(study.application), study.preset, [Path(name) for name in study.files], settings)
 
@@ -130,6 +134,18 @@ def machine(first: Summary) -> str:
         f"{first.device}, {first.ranks_per_node} rank(s) a node of {first.threads} compute thread(s), "
         f"{first.precision}, hpcbench {__version__}"
     )
+
+
+def too_few_models(study: Scaling, rows: Sequence[Row]) -> list[str]:
+    """The sizes of a throughput study with fewer models than the rules publish."""
+    least = LEAST_MODELS.get(find_application(study.application).benchmark)
+    if study.mode != "throughput" or study.steps is not None or least is None:
+        return []
+    few = sorted({row.nodes for row in rows for run in row.runs if run.models < least})
+    if not few:
+        return []
+    sizes = ", ".join(f"{nodes:,}" for nodes in few)
+    return [f"MLPerf HPC publishes a throughput of at least {least} models; there are fewer on {sizes} nodes."]
 
 
 def notes(study: Scaling, summaries: Sequence[Summary]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,13 +16,20 @@ from hpcbench.results import units
 from hpcbench.results.tables import table
 from hpcbench.results.units import counted
 from hpcbench.study.folder import StudyFolder, held, nothing_began
-from hpcbench.study.job_runs import HERE_S, SingleRunJobs, scheduler_pauses_s
+from hpcbench.study.job_runs import (
+    HERE_S,
+    FromTheStart,
+    InstanceJobs,
+    SingleRunJobs,
+    scheduler_pauses_s,
+    whole_repeats,
+)
 from hpcbench.study.progress import WORDS, say
 from hpcbench.study.run_status import RunStatus, Statuses
 from hpcbench.study.runner import ExecutionOptions, StudyRunner
 from hpcbench.study.scaling.definition import Scaling, grow
 from hpcbench.study.scaling.fits import fit_page
-from hpcbench.study.scaling.jobs import job_of, study_run
+from hpcbench.study.scaling.jobs import instances_job, job_of, shares_allocation, study_run
 from hpcbench.study.scaling.joined import read_convergence, with_convergence
 from hpcbench.study.scaling.ladder import (
     all_runs,
@@ -31,6 +38,7 @@ from hpcbench.study.scaling.ladder import (
     local_batch_size,
     places,
     points,
+    run_nodes,
 )
 from hpcbench.study.scaling.request import check_data, check_points
 from hpcbench.study.study_jobs import cancel_jobs, study_statuses
@@ -91,24 +99,35 @@ def make_runs(
     planned = {run.name: run for run in all_runs(study)}
     grouped = {run.name: group[0].name for group in groups(study) for run in group}
 
+    statuses = study_statuses(folder, list(planned))
+    again = whole_repeats(statuses, grouped, FromTheStart.retried) if options.retry else set()
+
     def make(run: StudyRun, path: Path) -> Job:
         return job_of(study, site, planned[run.name], path)
 
+    def make_instances(part: Sequence[StudyRun], path: Path) -> Job:
+        return instances_job(study, site, [planned[run.name] for run in part], path, options.keep)
+
     def due(statuses: Statuses) -> list[StudyRun]:
-        return [study_run(study, run) for name, run in planned.items() if statuses[name].status == "absent"]
+        missing = {name for name in planned if statuses[name].status == "absent"} | again
+        return [study_run(study, run) for name, run in planned.items() if name in missing]
 
     def finished(name: str, state: RunStatus, seconds: float | None) -> None:
         speak(progress_line(runner.statuses, name, state, seconds))
 
-    executor = SingleRunJobs(
-        folder=folder, site=site, pauses_s=pauses_s or (HERE_S if here else scheduler_pauses_s(len(planned))),
-        speak=speak, make=make, groups=grouped,
-    )  # fmt: skip
+    executor: FromTheStart
+    pauses = pauses_s or (HERE_S if here else scheduler_pauses_s(len(planned)))
+    if shares_allocation(study, site):
+        executor = InstanceJobs(folder=folder, site=site, pauses_s=pauses, speak=speak, make=make_instances,
+                                groups=grouped, again=again)  # fmt: skip
+    else:
+        executor = SingleRunJobs(folder=folder, site=site, pauses_s=pauses, speak=speak, make=make, groups=grouped,
+                                 again=again)  # fmt: skip
     at_once = options.at_once or (1 if here else site.most_jobs)
     runner = StudyRunner(
         folder, executor, due, at_once, options.wait or here, options.retry, options.keep, finished
     )  # fmt: skip
-    return runner.run(study_statuses(folder, list(planned)))
+    return runner.run(statuses)
 
 
 def progress_line(statuses: Statuses, name: str, state: RunStatus, seconds: float | None) -> str:
@@ -211,13 +230,17 @@ def headline(study: Scaling, site: Site) -> str:
 
 def cost(study: Scaling, site: Site) -> str:
     """Node-hours at most, by the time limit of the jobs; here, where nothing limits them, what is simulated."""
-    jobs = [(run, job_of(study, site, run, Path(run.name))) for run in all_runs(study)]
+    runs = all_runs(study)
+    first = job_of(study, site, runs[0], Path(runs[0].name))
     if site.scheduler == "local":
-        cores = counted(jobs[0][1].cores_per_rank, "core")
-        return f"{counted(len(jobs), 'run')} on this machine; its nodes are simulated: {cores} for each of their ranks"
-    hours = sum(job.node_hours for _, job in jobs)
+        cores = counted(first.cores_per_rank, "core")
+        return f"{counted(len(runs), 'run')} on this machine; its nodes are simulated: {cores} for each of their ranks"
+    hours = sum(run_nodes(study, run) for run in runs) * first.time_s / 3600
     total = f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"
-    return f"{counted(len(jobs), 'job')}, at most {total} node-hours ({jobs[0][1].time_s / 3600:.3g} h each)"
+    together = shares_allocation(study, site)
+    jobs = counted(len(groups(study)) if together else len(runs), "job")
+    of = f" for {counted(len(runs), 'instance')}" if together else ""
+    return f"{jobs}{of}, at most {total} node-hours ({first.time_s / 3600:.3g} h each)"
 
 
 def is_to_start_again(state: RunStatus) -> bool:
@@ -246,8 +269,9 @@ def status(study: Scaling, folder: StudyFolder) -> str:
     again = (
         [f"start them again: hpcbench study resume {folder.path}"] if any(map(is_to_start_again, runs.values())) else []
     )
-    at_work = [folder.run(name) for name, each in runs.items() if each.status == "running"]
-    hours = total_words([folder.run(name) for name in runs], at_work)
+    jobs = dict.fromkeys(each.job.folder for each in runs.values() if each.job is not None)
+    at_work = [each.job.folder for each in runs.values() if each.status == "running" and each.job is not None]
+    hours = total_words(jobs, at_work, "job")
     told = [hours, *told] if hours else told
     return "\n".join([table(headers, rows, right=words), "", counts(runs), *told, *again])
 

@@ -93,8 +93,8 @@ def test_a_dry_run_shows_the_plan_and_leaves_nothing(
     assert max(map(len, shown.splitlines())) <= 100
     table = [line.split() for line in shown.partition("\n-----")[2].splitlines()[1:3]]
     assert [(int(row[0]), int(row[5])) for row in table] == list(zip((1, 2), batches, strict=True))
-    jobs = 6 if mode == "throughput" else 4
-    assert f"{jobs} jobs, at most {hours} node-hours (0.5 h each)" in shown
+    jobs = "4 jobs for 6 instances" if mode == "throughput" else "4 jobs"
+    assert f"{jobs}, at most {hours} node-hours (0.5 h each)" in shown
     assert not (tmp_path / "new").exists()
     assert not cluster.notes()
 

@@ -15,6 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcbench.batch.packed_runs import PackedRuns, packed_runs
 from hpcbench.measure.phases import Phases
 from hpcbench.measure.step_times import StepTimes
 from hpcbench.phase_names import PHASES, STEP_PHASES
@@ -304,6 +305,24 @@ def test_energy_by_the_scheduler_s_accounting_is_of_whole_jobs(tmp_path: Path) -
     assert found.energy_words.startswith("Slurm's accounting (sacct)")
     (paths[1] / "job-energy.json").unlink()
     assert read_repeat(paths, timed=False).joules is None
+
+
+def test_instances_of_a_job_share_the_energy_of_it(tmp_path: Path) -> None:
+    """An equal part each, so that all of them together have what the job took; pruned ones have had their part, too."""
+    study = replace(STUDY, mode="throughput", instance_nodes=1, nodes=(2,), global_batch_size=None, repeats=1)
+    folder = StudyFolder(tmp_path)
+    job = folder.jobs / "0001"
+    job.mkdir(parents=True)
+    packed = PackedRuns({run.name: ("cosmoflow",) for run in all_runs(study)}, 2, launchers=(("srun",), ("srun",)))
+    record = {"job_id": "17", "mark": "m", "scheduler": "slurm", "submitted": "2026-01-01T00:00:00+00:00"}
+    (job / "job.json").write_text(json.dumps({**record, "packed_runs": packed.as_dict()}))
+    assert packed_runs(job) == packed, "as it was written"
+    (job / "job-energy.json").write_text(json.dumps({"joules": 700.0}))
+    for run in all_runs(study):
+        write_planned(study, run, folder.run(run.name))
+    (row,) = rows_of(study, folder)
+    assert row.runs[0].joules == 700.0
+    assert row.runs[0].energy_words.endswith("an equal part of its job for each of 2 instances")
 
 
 def test_why_accounting_has_no_energy_is_said_beside_why_counters_have_none(tmp_path: Path) -> None:

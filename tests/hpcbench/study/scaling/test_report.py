@@ -14,7 +14,7 @@ from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.ladder import all_runs
 from hpcbench.study.scaling.proposal import Campaign
-from hpcbench.study.scaling.report import Extras, report
+from hpcbench.study.scaling.report import Extras, report, too_few_models
 from hpcbench.study.scaling.rows import Measured, Row, by_variant
 from hpcbench.study.scaling.solution import Solution
 from hpcbench.study.scaling.trainings import CONVERGENCE, MEASURED, Training, trainings
@@ -106,3 +106,17 @@ def test_numbers_are_plain(tmp_path: Path) -> None:
     lines = reported(replace(STUDY, vary={}), tmp_path, Extras())
     assert not any(np.isnan(float(line["node_hours"])) for line in lines)
     assert [line["variant"] for line in lines] == ["", ""]
+
+
+def test_fewer_models_than_the_rules_publish_are_said() -> None:
+    """Of CosmoFlow 10, of DeepCAM 5 (training rules, number of runs)."""
+    study = replace(STUDY, mode="throughput", instance_nodes=1, global_batch_size=None, steps=None)
+    rows = [row(nodes, "", 64, models=nodes) for nodes in (4, 5, 9, 10, 20)]
+    least = "MLPerf HPC publishes a throughput of at least"
+    assert too_few_models(study, rows) == [f"{least} 10 models; there are fewer on 4, 5, 9 nodes."]
+    assert too_few_models(replace(study, application="deepcam"), rows) == [
+        f"{least} 5 models; there are fewer on 4 nodes."
+    ]
+    assert too_few_models(study, rows[3:]) == []
+    assert too_few_models(replace(study, steps=20), rows) == [], "nothing is trained to a target"
+    assert too_few_models(replace(STUDY, steps=None), rows) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -12,15 +13,16 @@ from typing import Any
 import pytest
 
 from hpcbench.batch.job import Job
+from hpcbench.batch.packed_runs import packed_runs
 from hpcbench.batch.site import PROFILES, Site, read_site
 from hpcbench.exits import Aborted
 from hpcbench.study.folder import StudyFolder
-from hpcbench.study.run_status import RunStatus
+from hpcbench.study.run_status import RunStatus, record_crash
 from hpcbench.study.runner import ExecutionOptions
 from hpcbench.study.scaling import study as studies
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.jobs import job_of
-from hpcbench.study.scaling.ladder import all_runs
+from hpcbench.study.scaling.ladder import PlannedRun, all_runs, groups
 from hpcbench.study.scaling.study import make_runs, status
 from hpcbench.study.study_jobs import study_statuses
 from staging.errors import InputError
@@ -69,7 +71,11 @@ sbatch*|qsub*|bsub*|"flux batch")
         if [ "$state" = ended ]; then
             attempt=$(grep -cx "submit ${folder##*/}" notes)
             end="ends/${folder##*/}.$attempt"
-            [ -e "jobs/$n/state" ] || { cp -r "$end/." "$folder/"; echo "end ${folder##*/}" >> notes; }
+            if [ ! -e "jobs/$n/state" ]; then
+                cp -r "$end/." "$folder/"
+                [ ! -e "$end.runs" ] || cp -r "$end.runs/." "$folder/../../runs/"
+                echo "end ${folder##*/}" >> notes
+            fi
             cp "$end.state" "jobs/$n/state"
             state=$(cat "jobs/$n/state")
         fi
@@ -115,13 +121,32 @@ class Cluster:
         for run in all_runs(study):
             first = failing.get(run.name.replace("-", "_"))
             for attempt in (1, 2):
-                end = self.folder / "ends" / f"{run.name}.{attempt}"
+                end = self.ends(run, attempt)
                 if first is None or attempt == 2:
                     write_planned(study, run, end)
                 else:
                     end.mkdir(exist_ok=True)
                     (end / self.log).write_text(f"starting\n{WHY}\nsrun: tasks 1-3: Killed\n")
                 end.with_name(f"{end.name}.state").write_text("done" if first is None or attempt == 2 else first)
+
+    def will_pack(self, study: Scaling) -> None:
+        """After ``will``: each job makes a repeat, and one more those again of which a run fails."""
+        failing = [group for group in groups(study) if any((self.ends(run, 1) / self.log).exists() for run in group)]
+        first = [(group, 1) for group in groups(study)]
+        for number, (group, attempt) in enumerate([*first, *((group, 2) for group in failing)], start=1):
+            job = self.folder / "ends" / f"{number:04}.1"
+            job.mkdir()
+            job.with_name(f"{job.name}.state").write_text("done")
+            for run in group:
+                left = job.with_name(f"{job.name}.runs") / run.name
+                shutil.copytree(self.ends(run, attempt), left)
+                if (left / self.log).exists():
+                    (left / self.log).unlink()
+                    record_crash(left, 1, WHY)
+
+    def ends(self, run: PlannedRun, attempt: int) -> Path:
+        """What an attempt of a run leaves."""
+        return self.folder / "ends" / f"{run.name}.{attempt}"
 
     def limit(self, jobs: int) -> None:
         """Refuse more jobs than so many."""
@@ -226,7 +251,9 @@ def test_no_more_groups_are_queued_than_asked_for(cluster: Cluster, folder: Stud
     assert len(cluster.notes("end")) == 4
 
 
+@pytest.mark.parametrize("cluster", ["pbs"], indirect=True)
 def test_instances_of_a_repeat_are_submitted_together(cluster: Cluster, folder: StudyFolder) -> None:
+    """Where the launcher cannot share out an allocation, each is a job."""
     cluster.will(MANY)
     bring(MANY, cluster, folder, at_once=1)
     for number in range(3):
@@ -235,16 +262,60 @@ def test_instances_of_a_repeat_are_submitted_together(cluster: Cluster, folder: 
         assert {line.rpartition(" ")[2] for line in four} == {f"n0002-r{number + 1}-i{i:03}" for i in (1, 2)}
 
 
+@pytest.mark.parametrize("cluster", ["pbs"], indirect=True)
 def test_a_queue_that_is_full_ends_the_command_and_the_next_goes_on(cluster: Cluster, folder: StudyFolder) -> None:
     cluster.will(MANY)
     cluster.limit(3)
-    with pytest.raises(InputError, match="sbatch refused the job: sbatch: error: Batch job submission failed: too"):
+    with pytest.raises(InputError, match="qsub refused the job: sbatch: error: Batch job submission failed: too"):
         bring(MANY, cluster, folder, wait=False)
     assert look(folder, "n0002-r2-i002").status == "absent"
     cluster.limit(1000)
     bring(MANY, cluster, folder, wait=False, at_once=2)
     assert cluster.notes("submit")[-1] == "n0002-r2-i002", "the other instance of a group has room"
     assert len(cluster.notes("submit")) == 4
+
+
+@pytest.mark.parametrize("cluster", ["pbs"], indirect=True)
+def test_a_repeat_whose_instance_failed_is_made_again_as_a_whole(cluster: Cluster, folder: StudyFolder) -> None:
+    cluster.will(MANY, n0002_r2_i002="failed")
+    bring(MANY, cluster, folder)
+    assert states(bring(MANY, cluster, folder)) == {"done", "failed"}, "nothing is made again unasked"
+    before = cluster.notes("submit")
+    assert states(bring(MANY, cluster, folder, retry=True)) == {"done"}
+    assert sorted(cluster.notes("submit")[len(before) :]) == ["n0002-r2-i001", "n0002-r2-i002"]
+    kept = {path.name for path in folder.runs.iterdir()} - {run.name for run in all_runs(MANY)}
+    assert kept == {"n0002-r2-i001.aside-1", "n0002-r2-i002.failed-1"}
+    assert states(bring(MANY, cluster, folder, retry=True)) == {"done"}
+    assert len(cluster.notes("submit")) == len(before) + 2, "once"
+
+
+@pytest.mark.parametrize("cluster", ["slurm", "flux"], indirect=True)
+def test_instances_of_a_repeat_are_steps_of_one_job(cluster: Cluster, folder: StudyFolder) -> None:
+    cluster.will(MANY, n0002_r2_i002="failed")
+    cluster.will_pack(MANY)
+    lines: list[str] = []
+    assert states(bring(MANY, cluster, folder, lines, at_once=1)) == {"done", "failed"}
+    assert [line.partition(" ")[0] for line in cluster.notes()] == ["submit", "end"] * 3, "one job after the other"
+    assert lines[0].startswith("jobs/0001: job ")
+    assert lines[0].endswith(", 2 runs, 2 nodes, at most 2 node-hours")
+    script = (folder.jobs / "0002" / "job.sh").read_text()
+    assert 'study execute "$run" || status=$?' in script
+    assert "launch=(" not in script
+    packed = packed_runs(folder.jobs / "0002")
+    assert packed is not None
+    assert list(packed.words) == ["n0002-r2-i001", "n0002-r2-i002"]
+    nodes = {"slurm": ["--relative=0", "--relative=1"], "flux": ["--exclusive", "--exclusive"]}[cluster.site.scheduler]
+    assert [words[-1] for words in packed.launchers] == nodes
+    assert all("--nodes=1" in words for words in packed.launchers)
+    assert packed.further_words == ("--check-job", "ranks=1,nodes=1,cores=4,gpus=0")
+    assert states(bring(MANY, cluster, folder)) == {"done", "failed"}, "nothing is made again unasked"
+    assert len(cluster.notes("submit")) == 3
+    assert states(bring(MANY, cluster, folder, retry=True)) == {"done"}
+    again = packed_runs(folder.jobs / "0004")
+    assert again is not None
+    assert again.words == packed.words, "the repeat as a whole"
+    kept = {path.name for path in folder.runs.iterdir()} - {run.name for run in all_runs(MANY)}
+    assert kept == {"n0002-r2-i001.aside-1", "n0002-r2-i002.failed-1"}
 
 
 def test_nothing_but_failures_end_a_study(cluster: Cluster, folder: StudyFolder) -> None:

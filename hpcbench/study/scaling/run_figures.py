@@ -1,0 +1,62 @@
+"""What the folder of one run of a scaling study has measured: its summary, its ranks and its staging report."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from hpcbench.phase_names import STEP_PHASES
+from hpcbench.results.run_folder import RunFolder
+from hpcbench.results.summary import Summary
+from staging.errors import DataError
+from staging.formats.regular import read_text
+
+Record = dict[str, Any]
+Figures = tuple[Summary, pd.DataFrame, Record | None]
+"""Of a run: its summary, its ranks, and its staging report where there is one."""
+TEXTS = ("node", "device_note")
+"""Columns of ``ranks.csv`` that are read and are no numbers."""
+NUMBERS = ("steps", "samples", "wall_s", "cpu_s", "threads", "energy_j", "gemm_flops", "device_busy_s",
+           "device_sampled_s", *(f"{name}_s" for name in STEP_PHASES))  # fmt: skip
+"""Columns that are numbers."""
+
+
+def read_run(path: Path, summary: Summary | None = None) -> Figures:
+    """Summary, ranks, and staging report where there is one. Raises ``DataError`` where nothing was measured."""
+    folder = RunFolder(path)
+    summary = summary or folder.read_summary()
+    ranks = read_ranks(folder.ranks)
+    if ranks.empty or not (ranks["steps"] > 0).all():
+        raise DataError(
+            folder.ranks, f"has no step after the warm-up ({summary.steps} steps in all)",
+            "give more --steps, or lower measure.warmup_steps",
+        )  # fmt: skip
+    return summary, ranks, read_json(folder.staging) if folder.staging.exists() else None
+
+
+def read_ranks(path: Path) -> pd.DataFrame:
+    """The table of ranks in the columns that a study uses, not-a-number where a cell is empty. Raises ``DataError``."""
+    try:
+        found = pd.read_csv(io.StringIO(read_text(path)), usecols=lambda name: name in (*TEXTS, *NUMBERS),
+                            dtype=dict.fromkeys(TEXTS, "object"))  # fmt: skip
+        numbers = {str(name): found[name].astype(float) for name in found if name not in TEXTS}
+    except OSError as error:
+        raise DataError(path, f"cannot be read ({error.strerror})", "the run may not have finished") from error
+    except ValueError as error:
+        raise DataError(path, f"is not a table ({error})", "the run may not have finished") from None
+    return found.assign(**numbers)
+
+
+def read_json(path: Path) -> Record:
+    """A JSON object. Raises ``DataError``."""
+    try:
+        found = json.loads(read_text(path))
+    except (OSError, ValueError) as error:
+        raise DataError(path, f"cannot be read ({error})", "restore it, or run it again") from None
+    if not isinstance(found, dict):
+        raise DataError(path, "is no record", "restore it, or run it again")
+    return found

@@ -314,7 +314,7 @@ def test_instances_of_a_job_share_the_energy_of_it(tmp_path: Path) -> None:
     job = folder.jobs / "0001"
     job.mkdir(parents=True)
     packed = PackedRuns({run.name: ("cosmoflow",) for run in all_runs(study)}, 2, launchers=(("srun",), ("srun",)))
-    record = {"job_id": "17", "mark": "m", "scheduler": "slurm", "submitted": "2026-01-01T00:00:00+00:00"}
+    record = {"job_id": "17", "mark": "m", "scheduler": "slurm", "site": "s", "submitted": "2026-01-01T00:00:00+00:00"}
     (job / "job.json").write_text(json.dumps({**record, "packed_runs": packed.as_dict()}))
     assert packed_runs(job) == packed, "as it was written"
     (job / "job-energy.json").write_text(json.dumps({"joules": 700.0}))

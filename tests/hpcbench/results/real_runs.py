@@ -21,18 +21,20 @@ SETTINGS = [
 ]  # fmt: skip
 PROBE = ["--measure.probe", "true"]
 ENDING = """
-import os, signal, sys
+import os, signal, sys, threading
 from hpcbench.cli.main import main
 from hpcbench.train.loop import Trainer
 step, number = int(sys.argv[1]), getattr(signal, sys.argv[2])
 def finish_step(self, samples, finish=Trainer.finish_step):
     finish(self, samples)
     if self.state.step == step:
+        for writer in threading.enumerate():
+            writer.name != "checkpoint" or writer.join()
         os.kill(os.getpid(), number)
 Trainer.finish_step = finish_step
 sys.exit(main(sys.argv[3:]))
 """
-"""A training that gets a signal after an optimizer step."""
+"""A training that gets a signal after an optimizer step, when the checkpoint before it is on the disk."""
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.params import slow_except
-
 PROGRAMS = Path(__file__).parent / "programs"
+MORE = [("2", 2, 1), ("4", 4, 2), ("2x2", 4, 2)]
+"""Meshes that show nothing new: twice the ranks, or half of them."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("data", [1, 2])
-@pytest.mark.parametrize(("spatial", "size"), [("2", 2), ("4", 4), ("2x2", 4)])
+@pytest.mark.parametrize(
+    ("spatial", "size", "data"),
+    [("2", 2, 2), ("4", 4, 1), ("2x2", 4, 1), *(pytest.param(*mesh, marks=pytest.mark.long) for mesh in MORE)],
+)
 @pytest.mark.parametrize(("application", "kernel"), [("cosmoflow", 3), ("deepcam", 0)])
 def test_split_models_train_as_whole_ones(application: str, kernel: int, spatial: str, size: int, data: int) -> None:
     """With dropout in the head of one, and batch norm in the other; clipped SGD, and LAMB that clips."""
@@ -48,7 +50,7 @@ def test_batch_norm_groups_are_of_places_and_of_all_ranks_of_a_sample() -> None:
     check(run(4, "deepcam", "2", "group"))
 
 
-@pytest.mark.parametrize("application", slow_except(["cosmoflow"], ["cosmoflow", "deepcam"]))
+@pytest.mark.parametrize("application", ["cosmoflow", "deepcam"])
 @pytest.mark.slow
 def test_in_float32_a_split_rounds_as_another_memory_layout_does(application: str) -> None:
     found = run(4, application, "2x2", "float32")[0]["rounding"]

@@ -16,10 +16,15 @@ from tests.hpcbench.batch.waiting_slurm import SLOW_S, Queue, killed
 
 STUDIES = {
     "strong": "--nodes 1,2 --repeats 1 --steps 9 --no-stage --train.local_batch_size 2",
+    "throughput": "--nodes 2 --instance-nodes 1 --repeats 1 --steps 9 --no-stage --train.local_batch_size 2",
     "convergence": "--batch-sizes 2,4,8 --optimizers sgd --seeds 1 --runs-per-job 2",
 }
-"""Two runs in a job each, and three in two jobs."""
-RUNS = {"strong": ["n0001-r1", "n0002-r1"], "convergence": [f"b{batch}-sgd-x1-seed1" for batch in (2, 4, 8)]}
+"""Two runs in a job each, two instances in one, and three runs in two jobs."""
+RUNS = {
+    "strong": ["n0001-r1", "n0002-r1"],
+    "throughput": ["n0002-r1-i001", "n0002-r1-i002"],
+    "convergence": [f"b{batch}-sgd-x1-seed1" for batch in (2, 4, 8)],
+}
 
 
 @pytest.fixture
@@ -43,7 +48,7 @@ def submitted(queue: Queue, folder: Path) -> Counter[str]:
     found: Counter[str] = Counter()
     for path in (Path(job) for job in queue.folders() if job.startswith(f"{folder}/")):
         packed = packed_runs(path)
-        found.update([path.name] if packed is None else packed.words)
+        found.update([path.name] if packed is None else [*packed.words])
     return found
 
 

@@ -1,0 +1,89 @@
+"""Which documented commands tests type, on what machine, in what order, and what they leave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.documented_commands import Command, every
+
+COMMANDS = every()
+NOT_RUN = {
+    "pip ": "changes the environment of the tests",
+    "python -m pip ": "changes the environment of the tests",
+    "python -m pytest": "runs this test",
+    "python -m staging": "tests/staging/cli runs it",
+    "hpcbench demo": "tests/hpcbench/cli/test_demo.py runs it with --preset smoke",
+    "hpcbench data split": "tests/hpcbench/cli/test_data.py cuts a universe",
+    "hpcbench train cosmoflow --run-dir runs/mine --resume": "tests/hpcbench/train/test_interrupted.py",
+    "hpcbench study report studies/strong --convergence ": "tests/hpcbench/study/scaling/test_joined.py",
+    "hpcbench study execute ": "in jobs alone; tests/slurm/test_convergence.py",
+    "hpcbench check results/": "a folder of others' logs; tests/hpcbench/cli/test_check.py",
+    "hpcbench doctor --job ": "in jobs alone; tests/hpcbench/measure/test_job_check.py",
+}
+"""Beginnings of commands that are not run here, and why."""
+ONLY_NAMED = {
+    "apps/cosmoflow/README.md": ["hpcbench train cosmoflow --preset laptop"],
+    "apps/deepcam/README.md": ["hpcbench train deepcam --preset laptop"],
+    "docs/schedules.md": ["hpcbench train deepcam --preset mlperf-2048"],
+    "docs/running-on-a-supercomputer.md": ["hpcbench doctor --job"],
+}
+"""Commands in sentences that leave the dataset, or the job around them, to their reader."""
+ELSEWHERE = {
+    "docs/your-own-model.md": "tests/docs/test_your_own_model.py",
+    "docs/installing.md": "tests/docs/test_installing.py",
+    "bundle --help": "tests/hpcbench/bundle",
+    "app --help": "tests/hpcbench/cli/test_app.py",
+    "environment --help": "tests/hpcbench/test_environment_copy.py",
+}
+"""Sources whose commands other tests run, since they install packages."""
+ON_A_CLUSTER = (
+    "docs/running-on-a-supercomputer.md", "docs/scaling.md", "docs/staging.md", "stage --help", "submit --help",
+    "jobs --help", "doctor --help",
+)  # fmt: skip
+"""Sources whose commands are typed where there is a scheduler; of all others only those that submit jobs."""
+BEFORE = {"jobs --help": "submit --help", "report --help": "train --help", "check --help": "train --help"}
+"""Sources that begin where another one ends: its first command is typed before."""
+LEAVES = {
+    "README.md": ["runs/*/report.html", "runs/*/summary.json", "runs/*/mllog.txt", "runs/*/steps.csv",
+                  "runs/*/epochs.csv", "runs/*/config.yaml", "runs/*/system.json", "runs/*/environment.json",
+                  "runs/comparison.html", "studies/strong/scaling.html", "mine/pyproject.toml"],
+    "docs/convergence.md": ["studies/cosmoflow/study.json", "studies/cosmoflow/runs/*-x*-seed*",
+                            "studies/cosmoflow/results.csv", "studies/cosmoflow/table.txt",
+                            "studies/cosmoflow/study.html", "studies/cosmoflow/*.png"],
+    "docs/critical_batch_size.md": ["docs/studies/published/critical_batch_size.png"],
+    "docs/scaling.md": [f"studies/{name}/{file}" for name in ("strong", "deepcam-strong") for file in (
+                        "table.txt", "results.csv", "*.svg", "scaling.html", "proposal.*")]
+                       + ["docs/studies/deepcam-strong/study.json"],
+    "docs/running-on-a-supercomputer.md": ["runs/*/job.sh", "runs/*/job.json", "runs/*/job-*.log", "runs/*/report.html",
+                                           "studies/cosmoflow/scaling.html"],
+    "report --help": ["comparison.html", "runs/*/figures/*.png"],
+}  # fmt: skip
+"""Files that a page says its commands leave."""
+
+
+def to_run(source: str) -> list[Command]:
+    """The commands of a source that are run here."""
+    return [each for each in COMMANDS[source]
+            if not f"{each} ".startswith(tuple(NOT_RUN)) and str(each) not in ONLY_NAMED.get(source, [])]  # fmt: skip
+
+
+def submits(command: Command) -> bool:
+    """Whether a command is for a machine with a scheduler."""
+    return "--site" in command.words
+
+
+def needs_scheduler(source: str, command: Command) -> bool:
+    """Whether a command is for a machine with a scheduler, or for a study that another one of the source has there."""
+    studies = {each.words[each.words.index("--study-dir") + 1] for each in COMMANDS[source]
+               if submits(each) and "--study-dir" in each.words}  # fmt: skip
+    return submits(command) or not studies.isdisjoint(command.words)
+
+
+HERE = [source for source in COMMANDS if to_run(source) and source not in (*ELSEWHERE, *ON_A_CLUSTER)]
+CLUSTER = [source for source in COMMANDS if source in ON_A_CLUSTER
+           or (source not in ELSEWHERE and any(map(submits, to_run(source))))]  # fmt: skip
+
+
+def check_files(source: str) -> None:
+    """What the source promises lies in the current folder."""
+    assert [pattern for pattern in LEAVES.get(source, []) if not any(Path().glob(pattern))] == []

@@ -46,9 +46,6 @@ def submit_ladder(slurm: Slurm, mode: str, application: str, data: Path, folder:
     return str(submitted.stdout)
 
 
-APART = "instances that ran at the same time"
-
-
 def is_right(folder: Path, mode: str, ranks_per_node: int, batches: dict[int, int]) -> pd.DataFrame:
     """The points of the table are those of the runs, and the page has them; returns the table, a row per size.
 
@@ -59,13 +56,9 @@ def is_right(folder: Path, mode: str, ranks_per_node: int, batches: dict[int, in
     for nodes, ranks in zip(NODES, results.ranks, strict=True):
         most = nodes * ranks_per_node
         assert most / 2 < ranks <= most if mode == "throughput" else ranks == most
-    done = results[results.status == "done"]
-    apart = results[results.status == "failed"]
-    assert len(done) + len(apart) == len(NODES)
-    assert (apart.instances > 1).all()
-    assert apart.reason.str.contains(APART).all()
-    assert list(done.global_batch_size) == [batches[nodes] for nodes in done.nodes]
-    assert (done.samples_per_s > 0).all()
+    assert set(results.status) == {"done"}
+    assert list(results.global_batch_size) == [batches[nodes] for nodes in results.nodes]
+    assert (results.samples_per_s > 0).all()
     page = (folder / "scaling.html").read_text()
     assert "four nodes on one machine" in page
     assert "simulated" not in page
@@ -112,7 +105,7 @@ def test_a_ladder_of_instances(slurm: Slurm, datasets: Path, tmp_path: Path) -> 
         last_start = max(each[0].started for each in attempts)
         assert last_start < min(each[0].ended for each in attempts), "no instance waited for another one's node"
     results = is_right(folder, "throughput", 1, dict.fromkeys(NODES, 8))
-    assert list(results.instances) == list(NODES)
+    assert list(results.instances) == list(results.ranks), "a rank each"
     summaries = [RunFolder.open(path.parent).read_summary() for path in (folder / "runs").rglob("summary.json")]
     assert len(summaries) == 7
     assert {(each.nodes, each.world_size, each.steps) for each in summaries} == {(1, 1, STEPS)}

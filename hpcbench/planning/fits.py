@@ -78,10 +78,10 @@ def what_fits(staged: StagedBytes, room: Room, others: Sequence[Room]) -> list[s
     return [*found, "--no-stage, which reads the dataset where it lies"]
 
 
-def judge_memory(need: int, room: Room, local_batch: int, smaller: int | None) -> Finding:
+def judge_memory(need: int, room: Room, local_batch: int, smaller: int | None, others: Sequence[str] = ()) -> Finding:
     """Whether a rank's memory fits ``room``; ``smaller`` is the largest local batch that would, 0 where none does.
 
-    ``smaller`` is ``None`` where it was not looked for.
+    ``smaller`` is ``None`` where it was not looked for; ``others`` are further options that help.
     """
     counted = f"{size(need)} for a rank (a count that is low by up to 26 %)"
     if room.limit is None:
@@ -91,7 +91,7 @@ def judge_memory(need: int, room: Room, local_batch: int, smaller: int | None) -
     if need <= NEAR * room.limit:
         return Finding("ok", f"{counted}, of {limit}", short)
     fits = [f"--train.local_batch_size {smaller}"] if smaller else []
-    fits += ["more ranks for a sample (--parallel.spatial), --parallel.activation_checkpointing or "
+    fits += [*others, "more ranks for a sample (--parallel.spatial), --parallel.activation_checkpointing or "
              "--parallel.shard_states (see hpcbench plan)"]  # fmt: skip
     if need <= room.limit:
         return Finding("warn", f"{counted}, close to {limit}; less memory: {'; '.join(fits)}", short)

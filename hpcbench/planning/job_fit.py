@@ -87,7 +87,7 @@ def job_fit(application: Application, config: RunConfig, job: Job, site: Site) -
     dataset = staged.dataset if staged is not None else dataset_size(application, config)
     known = dataset is not None and dataset.basis != "preset"
     too_large = judge_batch(batch, dataset.train_samples if dataset is not None and known else None)
-    staging = staging_finding(config, job, site.machine, staged)
+    staging = staging_finding(config, job, site, staged)
     refused = "refuse" in (staging.level, too_large.level if too_large is not None else "")
     # A count takes seconds, and a job that is refused needs none.
     memory = Finding("ok", "not counted") if refused else memory_finding(application, config, job, site, staged)
@@ -150,31 +150,31 @@ def storage_path(config: RunConfig, job: Job) -> str:
     return job.local_path if job.stages else config.staging.destination
 
 
-def staging_finding(config: RunConfig, job: Job, machine: Machine | None, staged: StagedBytes | None) -> Finding:
+def staging_finding(config: RunConfig, job: Job, site: Site, staged: StagedBytes | None) -> Finding:
     """Whether what is staged fits the node-local storage."""
     if not (job.stages or config.staging.destination):
         return Finding("ok", "none; the dataset is read where it lies", "none")
     if staged is None:
         return Finding("ok", "unknown, since nothing tells the size of the dataset")
-    path = storage_path(config, job)
+    path, machine = storage_path(config, job), site.machine
     own = machine.storage_at(path) if machine is not None else None
-    others = [room_of(each, machine, job) for each in (machine.storage if machine is not None else ()) if each != own]
-    return judge_staging(staged, room_of(own, machine, job) if own is not None else Room(path, None), others)
+    others = [room_of(each, site, job) for each in (machine.storage if machine is not None else ()) if each != own]
+    return judge_staging(staged, room_of(own, site, job) if own is not None else Room(path, None), others)
 
 
-def room_of(storage: Storage, machine: Machine | None, job: Job) -> Room:
+def room_of(storage: Storage, site: Site, job: Job) -> Room:
     """What a job may put on a storage: of memory at most what the job has of its node's."""
     limits = [] if storage.gb is None else [int(storage.gb * 1e9)]
-    memory = node_memory(machine, job)
+    memory = node_memory(site, job)
     if storage.in_memory and memory is not None:
         limits.append(memory)
     words = storage.path + (" (memory of the node)" if storage.in_memory else "")
     return Room(words, min(limits, default=None))
 
 
-def node_memory(machine: Machine | None, job: Job) -> int | None:
+def node_memory(site: Site, job: Job) -> int | None:
     """Bytes of memory that the job has of a node."""
-    known = [each for each in (job.memory_gib, machine.memory_gib if machine is not None else None) if each is not None]
+    known = [each for each in (job.memory_gib, site.node.memory_gib) if each is not None]
     return min(known) * GIB if known else None
 
 
@@ -187,19 +187,20 @@ def memory_finding(
     need = rank_memory(application, config, job.nodes, job.ranks_per_node)
     if need is None:
         return Finding("ok", f"unknown, since {application.name} has no module `shapes`")
-    room = rank_room(job, site.machine, staged)
+    room = rank_room(job, site, staged)
     local = config.train.local_batch_size
     too_much = room.limit is not None and need > room.limit
     smaller = largest_batch(application, config, job, room.limit) if too_much and room.limit is not None else None
     return judge_memory(need, room, local, smaller)
 
 
-def rank_room(job: Job, machine: Machine | None, staged: StagedBytes | None) -> Room:
+def rank_room(job: Job, site: Site, staged: StagedBytes | None) -> Room:
     """What a rank has: its accelerators, or a share of the memory that staging leaves."""
+    machine = site.machine
     if job.gpus_per_rank:
         each = machine.accelerator_memory_gib if machine is not None else None
         return Room("an accelerator", None if each is None else int(each * GIB))
-    memory = node_memory(machine, job)
+    memory = node_memory(site, job)
     storage = machine.storage_at(job.local_path) if machine is not None and job.stages else None
     taken = staged.per_node if staged is not None and storage is not None and storage.in_memory else 0
     where = "a rank's share of its node's memory"

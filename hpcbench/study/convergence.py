@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,12 +16,15 @@ from hpcbench.batch.site import Site, find_site
 from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import RunConfig
 from hpcbench.exits import DONE, Aborted
+from hpcbench.planning.dataset_size import dataset_size
+from hpcbench.results.tables import WIDTH
 from hpcbench.results.units import counted
 from hpcbench.study.definition import Study, grow
 from hpcbench.study.estimate import Speed, calibrate, speed_of_runs
 from hpcbench.study.folder import StudyFolder, held, nothing_began
 from hpcbench.study.job_runs import PackedJobs, scheduler_pauses_s
 from hpcbench.study.local_runs import Launcher, LocalLauncher, LocalRuns
+from hpcbench.study.packed_fit import check_memory, fit_lines
 from hpcbench.study.packing import packed_job, packing_of, unbound
 from hpcbench.study.places import Devices, Place, find_devices, local_places
 from hpcbench.study.plan import (
@@ -91,6 +95,7 @@ def executor_of(study: Study, folder: StudyFolder, options: ExecutionOptions, lo
     site = find_site(study.site)
     if site.scheduler != "local":
         packing = packing_of(study, site)
+        check_memory(study, site, packing)
 
         def make(runs: Sequence[StudyRun], path: Path) -> Job:
             return packed_job(study, site, packing, runs, path, options.keep)
@@ -106,23 +111,33 @@ def executor_of(study: Study, folder: StudyFolder, options: ExecutionOptions, lo
 
 
 def check_data(study: Study) -> tuple[int, int]:
-    """Training and validation samples. Raises ``InputError`` where there is no dataset, or one that is too small."""
+    """Training and validation samples. Raises ``InputError`` where there is no dataset, or one that is too small.
+
+    One that is not on this machine is left to the jobs of a site; its size is what the settings say.
+    """
     from hpcbench.train.build import open_data
 
-    config = shared_config(study)
-    training, validation = open_data(find_application(study.application), config)
+    config, application = shared_config(study), find_application(study.application)
+    root, site = config.data.root, find_site(study.site)
+    elsewhere = dataset_size(application, config) if site.scheduler != "local" and not Path(root).exists() else None
+    if root and elsewhere is not None:
+        training, validation = elsewhere.train_samples, elsewhere.validation_samples
+        if elsewhere.basis == "preset":  # a guess, for which nothing is refused
+            return training, validation
+    else:
+        training, validation = map(len, open_data(application, config))
     largest = max(*study.batch_sizes, *(each.batch for each in study.borrow), 0)
-    if largest > len(training):
+    if largest > training:
         raise InputError(
-            f"--batch-sizes: {largest} is more than the {len(training)} training samples; lower it or use more samples"
+            f"--batch-sizes: {largest} is more than the {training} training samples; lower it or use more samples"
         )
-    evaluations, steps = config.train.evaluations_per_epoch, -(-len(training) // largest)
+    evaluations, steps = config.train.evaluations_per_epoch, -(-training // largest)
     if evaluations > steps:
         raise InputError(
             f"train.evaluations_per_epoch ({evaluations}) is more than the {steps} optimizer steps of an epoch at "
             f"batch {largest}; lower it or --batch-sizes, or use more samples"
         )
-    return len(training), len(validation)
+    return training, validation
 
 
 def shared_config(study: Study) -> RunConfig:
@@ -140,7 +155,8 @@ def show_plan(
     if not todo:
         say("nothing is left to run")
     elif isinstance(executor, PackedJobs):
-        say(cost(study, executor.site, statuses))
+        site = find_site(study.site)
+        say("\n".join([cost(study, executor.site, statuses), "", *fit_lines(study, site, packing_of(study, site))]))
     elif isinstance(executor, LocalRuns) and options.estimate:
         places = executor.places
         speed = speed_of_runs(statuses, folder) or first_speed(study, executor.launcher, places, samples)
@@ -166,11 +182,12 @@ def cost(study: Study, site: Site, statuses: Statuses) -> str:
     one = packed_job(study, site, packing, [study_run(study, run) for run in planned[:1]], Path("jobs/0001"), False)
     gpus = f" and {counted(packing.gpus, 'GPU')}" if packing.gpus else ""
     share = f"{packing.side_by_side} side by side on a node, {counted(packing.cores, 'core')}{gpus} each"
-    return (
+    words = (
         f"{site.title}: {counted(jobs, 'job')} of at most {counted(packing.runs_per_job, 'run')} ({share}), at most "
         f"{jobs * one.node_hours:.3g} node-hours an attempt ({one.time_s / 3600:.3g} h each)"
         + (f"; {counted(waiting, 'run')} under way" if waiting else "")
     )
+    return textwrap.fill(words, WIDTH, subsequent_indent="  ")
 
 
 def make_runs(

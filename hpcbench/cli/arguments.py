@@ -210,8 +210,8 @@ def resolve_arguments(
 
 MAY_CHANGE = (
     "train.max_epochs", "train.max_steps", "train.target", "train.checkpoint_every", "train.keep_checkpoints",
-    "train.baselines", "train.local_batch_size", "train.accumulation", "data.root", "data.workers", "data.prefetch",
-    "measure.", "parallel.", "staging.",
+    "train.baselines", "train.page", "train.local_batch_size", "train.accumulation", "data.root", "data.workers",
+    "data.prefetch", "measure.", "parallel.", "staging.",
 )  # fmt: skip
 """Settings that a resumed run may change; every other one decides what is computed.
 

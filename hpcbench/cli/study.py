@@ -38,7 +38,8 @@ Start what is missing of a study, and again what failed.
 
 Of a scaling study the folder of a failed run is kept as NAME.failed-1. Where an instance of a
 throughput study failed, its whole repeat is made again, and the folders of the others are kept as
-NAME.aside-1. A convergence study continues its runs from their checkpoints, and submits the next round of a search.
+NAME.aside-1. A convergence study continues its runs from their checkpoints, and submits the next
+round of a search.
 """
 CANCEL = """\
 End the jobs of a study that wait or run. Its runs stay, and `resume` continues.

@@ -69,7 +69,8 @@ def add_arguments(parser: Parser) -> None:
     running.add_argument("--dry-run", action="store_true", help="show the plan and stop")
     running.add_argument("--no-estimate", action="store_true", help="start without measuring how long it takes")
     running.add_argument("--retry", action="store_true", help="make again what failed")
-    running.add_argument("--keep", action="store_true", help="keep checkpoints, per-step tables and pages of the runs")
+    running.add_argument("--keep", action="store_true", help="keep checkpoints and per-step tables, of which `hpcbench "
+                         "report` draws the page of a run")  # fmt: skip
     jobs = parser.add_argument_group("each job")
     jobs.add_argument("--site", default="local", metavar="NAME|FILE",
                       help="`hpcbench sites` lists them (default: local, processes of this machine)")  # fmt: skip

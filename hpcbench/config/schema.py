@@ -185,6 +185,8 @@ class TrainConfig:
     """How many of the newest checkpoints stay."""
     baselines: bool = True
     """Compute the application's baselines after training, outside the scored time; they read the whole dataset."""
+    page: bool = True
+    """Draw the report page after training; without it `hpcbench report` draws it from the folder of the run."""
 
 
 @dataclass

@@ -196,7 +196,7 @@ def study_run(study: Study, run: PlannedRun) -> StudyRun:
     """What ``hpcbench train`` is asked for."""
     point = run.point
     ranks, local = geometry(study, point)
-    settings = {"train.baselines": "false", "train.keep_checkpoints": "1", **study.settings}
+    settings = {"train.baselines": "false", "train.page": "false", "train.keep_checkpoints": "1", **study.settings}
     settings |= study.own_settings.get(point.optimizer, {})
     if point.source in study.recipes:
         settings |= study.recipes[point.source]

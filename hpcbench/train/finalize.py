@@ -249,7 +249,9 @@ def save_arrays(run: RunContext, scores: Tensor, examples: dict[str, Tensor]) ->
 
 
 def draw(run: RunContext) -> Drawings | None:
-    """The plots of the page; a run is complete without them, so a failure is said and not fatal."""
+    """The plots of the page, where one is wanted; a run is complete without, so a failure is said and not fatal."""
+    if not run.config.train.page:
+        return None
     try:
         # What draws it (matplotlib, pandas) may be missing on a machine that only trains.
         from hpcbench.results.records import read_run

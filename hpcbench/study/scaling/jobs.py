@@ -120,4 +120,4 @@ def run_settings(study: Scaling, run: PlannedRun) -> dict[str, str]:
     }
     if study.steps is not None:
         own |= {"train.max_steps": str(study.steps), "train.target": "null"}
-    return {**study.settings, **variant_settings(run.point.variant), **own}
+    return {"train.page": "false", **study.settings, **variant_settings(run.point.variant), **own}

@@ -266,7 +266,7 @@ def test_the_cause_of_an_end_decides_whatever_the_words(study: Study, folder: St
     summary.status, summary.reason = "aborted", "the loss is inf at step 3, after signal SIGINT"
     known: dict[Cause, Status] = {
         "diverged": "diverged", "signal": "interrupted", "preempted": "interrupted", "full_disk": "failed",
-        "rank_lost": "failed", "hang": "failed",
+        "rank_lost": "interrupted", "hang": "interrupted", "error": "failed",
     }  # fmt: skip
     for cause, status in known.items():
         summary.cause = cause

@@ -10,6 +10,7 @@ import pytest
 import torch
 import yaml
 
+from hpcbench.cli.main import main
 from hpcbench.data.files import SPLITS
 from hpcbench.measure.compliance import check_log
 from hpcbench.results.run_folder import RunFolder
@@ -90,6 +91,15 @@ def test_phases_add_up_to_the_wall_time_and_little_is_unexplained(train: Train, 
 def test_a_target_that_is_not_reached_has_its_own_exit_code(train: Train, tmp_path: Path) -> None:
     assert train(tmp_path / "run", "--train.max_epochs", "1", "--train.target", "1e-9") == 3
     assert RunFolder.open(tmp_path / "run").read_summary().status == "target_not_reached"
+
+
+def test_a_run_without_a_page_has_all_that_one_is_drawn_from(train: Train, tmp_path: Path) -> None:
+    """Runs of a study have none: drawing takes longer than a short training."""
+    assert train("run", "--train.page", "false", "--train.max_epochs", "1", "--train.target", "null") == 0
+    page = tmp_path / "run" / "report.html"
+    assert not page.exists()
+    assert main(["report", str(tmp_path / "run")]) == 0
+    assert page.exists()
 
 
 def test_accumulated_batches_equal_one_batch_dropout_included(train: Train, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_a_target_that_is_not_reached_has_its_own_exit_code(train: Train, tmp_pa
 
 def test_a_run_without_a_page_has_all_that_one_is_drawn_from(train: Train, tmp_path: Path) -> None:
     """Runs of a study have none: drawing takes longer than a short training."""
-    assert train("run", "--train.page", "false", "--train.max_epochs", "1", "--train.target", "null") == 0
+    assert train(tmp_path / "run", "--train.page", "false", "--train.max_epochs", "1", "--train.target", "null") == 0
     page = tmp_path / "run" / "report.html"
     assert not page.exists()
     assert main(["report", str(tmp_path / "run")]) == 0

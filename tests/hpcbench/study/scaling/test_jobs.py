@@ -45,7 +45,8 @@ def test_the_words_hold_what_decides_the_point() -> None:
     assert study_run(study, run).words == (
         "cosmoflow", "--preset", "smoke", "--config", "own.yaml", "--train.page=false", "--data.root=/set",
         "--optim.lr=0.1", "--parallel.overlap=false", "--train.seed=10001", "--train.local_batch_size=2",
-        "--train.accumulation=1", "--measure.probe=true", "--train.baselines=false", "--train.max_steps=60", "--train.target=null",
+        "--train.accumulation=1", "--measure.probe=true", "--train.baselines=false", "--train.max_steps=60",
+        "--train.target=null",
     )  # fmt: skip
 
 

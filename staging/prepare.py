@@ -16,7 +16,7 @@ from staging.landing.plain import ExceptPlain, landed_names
 from staging.landing.sinks import SinkMaker
 from staging.landing.transforms import holds_files, sink_maker
 from staging.ledger.claim import refuse_nesting, refuse_strangers
-from staging.ledger.manifest import load_records, manifest_path
+from staging.ledger.manifest import has_manifest, load_records
 from staging.moving.counters import Counters
 from staging.options import StageOptions
 from staging.phase_timer import PhaseTimer
@@ -27,6 +27,7 @@ from staging.source.listing import Listing, Selection
 from staging.source.page_cache import drop_cache
 from staging.source.sources import Source, TreeSource
 from staging.storage.destination import expand
+from staging.storage.destination_folder import DestinationFolder
 from staging.storage.space import bytes_in_blocks, check_space
 
 HDF5 = (".h5", ".hdf5")
@@ -252,7 +253,7 @@ def missing(plan: Plan, world: World, destination: Path) -> tuple[NDArray[np.boo
     entries = plan.lands_on(place.node)
 
     def look() -> NDArray[np.uint8] | None:
-        if place.local_rank != 0 or not manifest_path(destination).is_file():
+        if place.local_rank != 0 or not has_manifest(destination):
             return None
         records = load_records(destination)
         # what a re-shuffle or another draw left here goes to its home first, and is removed here at the end
@@ -264,7 +265,8 @@ def missing(plan: Plan, world: World, destination: Path) -> tuple[NDArray[np.boo
                 f"remove it with `hpcbench stage --clean {destination}`, or choose another destination",
             )
         present = np.zeros(number, bool)
-        present[entries] = records.complete(plan.listing, entries, destination)
+        with DestinationFolder(destination) as folder:
+            present[entries] = records.complete(plan.listing, entries, folder)
         return np.packbits(present)
 
     found = world.all_gather((place.node, together(world, look)))

@@ -40,6 +40,7 @@ from staging.ranks.world import Place, World
 from staging.report import RankReport, StagingReport
 from staging.source.page_cache import IoCounters, cache_state
 from staging.storage.destination import storage
+from staging.storage.destination_folder import DestinationFolder
 from staging.storage.space import filesystem_type
 
 TIMELINE_POINTS = 400
@@ -225,16 +226,23 @@ class Staging:
 
     def move(self, landings: Landings) -> None:
         """Move what this rank has a part in."""
-        prepared, options = self.prepared, self.options
+        prepared = self.prepared
         place, plan = self.world.place, prepared.plan
         present = plan.lands_on(place.node)
         self.counters.files_present = int(np.count_nonzero(~prepared.wanted[present])) if place.local_rank == 0 else 0
         if prepared.is_idle:
             return
-        make_writer = partial(
-            PieceWriter, prepared.listing, prepared.wanted, prepared.make_sink, prepared.destination, landings,
-            prepared.options.source,
-        )  # fmt: skip
+        with DestinationFolder(prepared.destination) as folder:
+            make_writer = partial(
+                PieceWriter, prepared.listing, prepared.wanted, prepared.make_sink, folder, landings,
+                prepared.options.source,
+            )  # fmt: skip
+            self.move_to(make_writer)
+
+    def move_to(self, make_writer: Callable[[], PieceWriter]) -> None:
+        """Move the streams of this rank into writers."""
+        prepared, options = self.prepared, self.options
+        place, plan = self.world.place, prepared.plan
         if options.path == "direct":
             mine = np.flatnonzero(prepared.wanted & (plan.lane == place.local_rank))
             stream = Stream(prepared.listing, prepared.in_turn(mine), prepared.piece_bytes)

@@ -7,7 +7,6 @@ framing in them, as DALI's ``tfrecord2idx`` writes it. Both CRC32C values of eve
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from crc32c import crc32c
 
@@ -16,6 +15,7 @@ from staging.formats.compression import MAGIC
 from staging.formats.tfrecord import AGAIN, FOOTER, HEADER, MASK_DELTA, masked_crc32c
 from staging.landing.sinks import Landed, Sink, SinkMaker
 from staging.landing.transform.options import Options, refuse_unknown
+from staging.storage.destination_folder import DestinationFolder
 
 SUFFIX = ".idx"
 LINE_BYTES = 24  # of a record in an index, in the middle
@@ -117,7 +117,7 @@ class _IndexSinkMaker:
     def __init__(self, inner: SinkMaker) -> None:
         self._inner = inner
 
-    def __call__(self, destination: Path, name: str, size: int, mtime_ns: int) -> Sink:
+    def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int) -> Sink:
         return _IndexSink(self._inner, destination, name, size, mtime_ns)
 
     def space(self, name: str, size: int) -> int:
@@ -126,7 +126,7 @@ class _IndexSinkMaker:
 
 
 class _IndexSink:
-    def __init__(self, inner: SinkMaker, destination: Path, name: str, size: int, mtime_ns: int) -> None:
+    def __init__(self, inner: SinkMaker, destination: DestinationFolder, name: str, size: int, mtime_ns: int) -> None:
         self._inner, self._destination, self._name, self._mtime_ns = inner, destination, name, mtime_ns
         self._scanner = RecordScanner(name)
         self._sinks = [inner(destination, name, size, mtime_ns)]

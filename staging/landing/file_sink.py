@@ -6,15 +6,18 @@ import errno
 import itertools
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from crc32c import crc32c
 
 from staging.atomic import TEMPORARY_SUFFIX, is_temporary
 from staging.errors import DataError
-from staging.landing.sinks import Landed
+from staging.landing.sinks import Landed, kept
 from staging.source.listing import UNKNOWN
+from staging.storage.destination_folder import BOOKKEEPING, DestinationFolder
 
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 BLOCK = 4096
 NAME_KEPT = 55  # characters: a temporary name stays under the 255 bytes of a file name, at four bytes a character
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -24,13 +27,20 @@ LARGER = "free space there, or set the destination to a larger place"
 class FileSink:
     """One file below the destination. Nothing is seen under its name before ``close``; errors leave nothing behind."""
 
-    __slots__ = ("_checksum", "_crc", "_descriptor", "_mtime_ns", "_name", "_path", "_said", "_size", "_temporary")
+    __slots__ = (
+        "_checksum", "_crc", "_descriptor", "_destination", "_mtime_ns", "_name", "_said", "_size", "_temporary",
+    )  # fmt: skip
 
-    def __init__(self, path: str, temporary: str, name: str, size: int, mtime_ns: int, checksum: bool) -> None:
-        self._path, self._temporary = path, temporary
+    def __init__(
+        self, destination: DestinationFolder, temporary: str, name: str, size: int, mtime_ns: int, checksum: bool
+    ) -> None:
+        self._destination, self._temporary = destination, temporary
         self._name, self._said, self._mtime_ns = name, size, mtime_ns
         self._checksum, self._crc, self._size = checksum, 0, 0
-        self._descriptor = _create(temporary, path)
+        try:
+            self._descriptor = destination.open(temporary, NEW, make=True)
+        except OSError as error:
+            raise landing_error(destination / name, error) from error
 
     def write(self, data: memoryview) -> None:
         """Append ``data``. Raises ``DataError`` for a full disk and for whatever else the system refuses."""
@@ -42,25 +52,27 @@ class FileSink:
                 written += os.write(self._descriptor, data[written:])
         except OSError as error:
             self.abandon()
-            raise landing_error(self._path, error) from error
+            raise landing_error(self._destination / self._name, error) from error
         self._size += len(data)
 
     def close(self) -> list[Landed]:
         """Set the time and rename. Raises ``DataError`` where other than the said bytes came, or the rename fails."""
         try:
             if self._said not in (self._size, UNKNOWN):
-                raise DataError(self._path, f"got {self._size} of its {self._said} bytes", "stage again")
+                problem = f"got {self._size} of its {self._said} bytes"
+                raise DataError(self._destination / self._name, problem, "stage again")
             os.utime(self._descriptor, ns=(self._mtime_ns, self._mtime_ns))
+            kept_ns = os.fstat(self._descriptor).st_mtime_ns
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
-            os.rename(self._temporary, self._path)  # noqa: PTH104  # this runs once a file: strings cost half of Path
+            self._destination.rename(self._temporary, self._name)
             self._temporary = ""
         except OSError as error:
-            raise landing_error(self._path, error) from error
+            raise landing_error(self._destination / self._name, error) from error
         finally:
             self.abandon()
         crc = self._crc if self._checksum else UNKNOWN
-        return [Landed(self._name, self._size, crc, self._name, self._mtime_ns)]
+        return [Landed(self._name, self._size, crc, self._name, self._mtime_ns, kept(self._mtime_ns, kept_ns))]
 
     def abandon(self) -> None:
         """Remove the temporary file if there is still one."""
@@ -68,7 +80,8 @@ class FileSink:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
         if self._temporary:
-            Path(self._temporary).unlink(missing_ok=True)
+            with suppress(OSError, DataError):  # what went wrong before says more
+                self._destination.unlink(self._temporary)
             self._temporary = ""
 
 
@@ -83,39 +96,40 @@ class FileSinkMaker:
         self._token = secrets.token_hex(4)  # tells processes apart, and the count the files of this one
         self._numbers = itertools.count()
 
-    def __call__(self, destination: Path, name: str, size: int, mtime_ns: int) -> FileSink:
+    def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int) -> FileSink:
         """A file ``name`` of ``size`` bytes (``UNKNOWN``: as many as come) with the time ``mtime_ns``."""
-        path, temporary = self._paths(destination, name)
-        return FileSink(path, temporary, name, size, mtime_ns, self._checksum)
+        folder, slash, base = _parts(name)
+        return FileSink(destination, f"{folder}{slash}{self._temporary(base)}", name, size, mtime_ns, self._checksum)
 
-    def write_whole(self, destination: Path, name: str, data: memoryview, mtime_ns: int) -> Landed:
+    def write_whole(self, destination: DestinationFolder, name: str, data: memoryview, mtime_ns: int) -> Landed:
         """Land a file that is there in one piece, as a sink does; raises as it does."""
-        path, temporary = self._paths(destination, name)
-        checksum = crc32c(data) if self._checksum else UNKNOWN
-        descriptor = _create(temporary, path)
+        folder, _, base = _parts(name)
+        temporary, checksum = self._temporary(base), crc32c(data) if self._checksum else UNKNOWN
         # In a line, without an object for each file: a set of many small ones lands in a tenth less time.
         try:
-            try:
-                written = os.write(descriptor, data)
-                while written < len(data):
-                    written += os.write(descriptor, data[written:])
-                os.utime(descriptor, ns=(mtime_ns, mtime_ns))
-            finally:
-                os.close(descriptor)
-            os.rename(temporary, path)  # noqa: PTH104
-        except BaseException as error:
-            Path(temporary).unlink(missing_ok=True)
-            if isinstance(error, OSError):
-                raise landing_error(path, error) from error
-            raise
-        return Landed(name, len(data), checksum, name, mtime_ns)
+            with destination.reach(folder, make=True) as above:
+                descriptor = os.open(temporary, NEW, 0o666, dir_fd=above)
+                try:
+                    try:
+                        written = os.write(descriptor, data)
+                        while written < len(data):
+                            written += os.write(descriptor, data[written:])
+                        os.utime(descriptor, ns=(mtime_ns, mtime_ns))
+                        kept_ns = os.fstat(descriptor).st_mtime_ns
+                    finally:
+                        os.close(descriptor)
+                    os.rename(temporary, base, src_dir_fd=above, dst_dir_fd=above)
+                except BaseException:
+                    with suppress(OSError):
+                        os.unlink(temporary, dir_fd=above)
+                    raise
+        except OSError as error:
+            raise landing_error(destination / name, error) from error
+        return Landed(name, len(data), checksum, name, mtime_ns, kept(mtime_ns, kept_ns))
 
-    def _paths(self, destination: Path, name: str) -> tuple[str, str]:
-        """Where a file is to lie, and where until it is complete."""
-        refuse_outside(name)
-        path = f"{destination}/{name}"
-        folder, _, base = path.rpartition("/")
-        return path, f"{folder}/.{base[:NAME_KEPT]}.{self._token}{next(self._numbers):06x}{TEMPORARY_SUFFIX}"
+    def _temporary(self, base: str) -> str:
+        """The name of a file until it is complete, beside its own."""
+        return f".{base[:NAME_KEPT]}.{self._token}{next(self._numbers):06x}{TEMPORARY_SUFFIX}"
 
     def space(self, name: str, size: int) -> int:
         """The size in whole blocks of 4 KiB, as most filesystems take it."""
@@ -139,23 +153,19 @@ def refuse_outside(name: str, source: object = "") -> None:
         problem = "has an empty part"
     elif is_temporary(parts[-1]):
         problem = "is the name of an unfinished file"
+    elif parts[0] == BOOKKEEPING:
+        problem = "lies in staging's own bookkeeping"
     if problem:
         raise DataError(source or "destination", f"the file name '{name}' {problem}", "rename it, or leave it out")
 
 
-def landing_error(path: str, error: OSError) -> DataError:
+def _parts(name: str) -> tuple[str, str, str]:
+    """Folder, slash and base of a name that may land."""
+    refuse_outside(name)
+    return name.rpartition("/")
+
+
+def landing_error(path: Path, error: OSError) -> DataError:
     """What the user is told when the system refuses to write ``path``."""
     change = LARGER if error.errno in FULL else "check the destination and its permissions"
     return DataError(path, f"cannot be written ({error.strerror or error})", change)
-
-
-def _create(temporary: str, path: str) -> int:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    try:
-        try:
-            return os.open(temporary, flags, 0o666)
-        except FileNotFoundError:
-            Path(temporary).parent.mkdir(parents=True, exist_ok=True)
-            return os.open(temporary, flags, 0o666)
-    except OSError as error:
-        raise landing_error(path, error) from error

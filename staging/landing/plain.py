@@ -5,10 +5,10 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 from staging.landing.sinks import Sink, SinkMaker
 from staging.landing.transforms import find_transform
+from staging.storage.destination_folder import DestinationFolder
 
 
 class ExceptPlain:
@@ -19,7 +19,7 @@ class ExceptPlain:
         self._plain = plain
         self._match = matcher(patterns)
 
-    def __call__(self, destination: Path, name: str, size: int, mtime_ns: int) -> Sink:
+    def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int) -> Sink:
         """A sink for the entry ``name``."""
         return self._of(name)(destination, name, size, mtime_ns)
 

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
+
+from staging.storage.destination_folder import DestinationFolder
+
+UNSET = -1
+
+
+def kept(mtime_ns: int, kept_ns: int) -> int:
+    """``Landed.kept_ns`` of a file with the time ``mtime_ns``, for which the destination says ``kept_ns``."""
+    return UNSET if kept_ns == mtime_ns else kept_ns
 
 
 @dataclass(frozen=True)
@@ -21,6 +29,13 @@ class Landed:
     """Relative name of the entry that it came from; many files may come from one archive."""
     mtime_ns: int
     """Modification time of the source."""
+    kept_ns: int = UNSET
+    """The time that the destination keeps for the file, where it is coarser than ``mtime_ns``."""
+
+    @property
+    def landed_ns(self) -> int:
+        """The modification time of the file as it lies at the destination."""
+        return self.mtime_ns if self.kept_ns == UNSET else self.kept_ns
 
 
 class Sink(Protocol):
@@ -39,7 +54,7 @@ class Sink(Protocol):
 class SinkMaker(Protocol):
     """Opens a sink for each entry that lands below ``destination``."""
 
-    def __call__(self, destination: Path, name: str, size: int, mtime_ns: int) -> Sink:
+    def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int) -> Sink:
         """A sink for the entry ``name`` of ``size`` bytes."""
 
     def space(self, name: str, size: int) -> int:

@@ -18,6 +18,7 @@ from staging.landing.file_sink import refuse_outside
 from staging.landing.sinks import Landed, Sink, SinkMaker
 from staging.landing.transform.options import Options, positive, refuse_unknown
 from staging.landing.transform.streaming import DecompressSink
+from staging.storage.destination_folder import DestinationFolder
 
 KINDS = {".tar": "", ".tar.gz": "gzip", ".tgz": "gzip", ".tar.xz": "xz", ".tar.bz2": "bzip2"}
 EXPANSION = 6
@@ -59,7 +60,7 @@ class TarSinkMaker:
         self._owners: dict[tuple[Path, str], str] = {}
         self._lock = threading.Lock()
 
-    def __call__(self, destination: Path, name: str, size: int, mtime_ns: int) -> Sink:
+    def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int) -> Sink:
         """A sink for the archive or the file ``name``."""
         kind = archive_kind(name)
         if kind is None:
@@ -71,10 +72,10 @@ class TarSinkMaker:
         """What ``inner`` needs for the size, times the expansion for a compressed archive."""
         return self.inner.space(name, size * self._expansion if archive_kind(name) else size)
 
-    def own(self, destination: Path, name: str, archive: str) -> None:
+    def own(self, destination: DestinationFolder, name: str, archive: str) -> None:
         """Note that ``archive`` holds ``name``; ``DataError`` where another archive of this process does, too."""
         with self._lock:
-            other = self._owners.setdefault((destination, name), archive)
+            other = self._owners.setdefault((destination.path, name), archive)
         if other != archive:
             raise DataError(archive, f"member '{name}' is also in {other}", "pack them with different names")
 
@@ -82,7 +83,7 @@ class TarSinkMaker:
 class TarSink:
     """Extracts one plain archive. Members land one by one; ``abandon`` removes those that did."""
 
-    def __init__(self, maker: TarSinkMaker, destination: Path, archive: str, mtime_ns: int) -> None:
+    def __init__(self, maker: TarSinkMaker, destination: DestinationFolder, archive: str, mtime_ns: int) -> None:
         self._maker, self._destination = maker, destination
         self._archive, self._mtime_ns = archive, mtime_ns
         self._folder = archive[: archive.rfind("/") + 1]
@@ -106,7 +107,7 @@ class TarSink:
         if self._sink is not None:
             self._sink.abandon()
         for landed in self._landed:
-            (self._destination / landed.name).unlink(missing_ok=True)
+            self._destination.unlink(landed.name, missing_ok=True)
         self._landed = []
 
     def begin(self, name: str, size: int) -> None:

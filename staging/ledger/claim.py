@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from staging.errors import DataError
-from staging.ledger.manifest import BOOKKEEPING
 from staging.ranks.world import Place
+from staging.storage.destination_folder import BOOKKEEPING, open_book
 
 NAME = "lock"
 WRITTEN_S = 0.2
@@ -95,7 +95,7 @@ def lock(destination: Path, node: str, job: str) -> Claim:
     """Take the lock of ``destination`` without waiting; ``DataError`` that names who holds it."""
     path = destination / BOOKKEEPING / NAME
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        descriptor = open_book(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise DataError(path, f"cannot be written ({error.strerror})", "choose another destination") from None
     try:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,9 +15,11 @@ from staging.atomic import is_temporary
 from staging.errors import DataError
 from staging.ledger.claim import NAME as LOCK
 from staging.ledger.claim import lock
-from staging.ledger.manifest import BOOKKEEPING, is_inside, load_records
-from staging.ledger.records import has_size
+from staging.ledger.manifest import NAME as MANIFEST
+from staging.ledger.manifest import has_manifest, is_inside, load_records
+from staging.ledger.records import is_as_landed
 from staging.ranks.world import this_node
+from staging.storage.destination_folder import BOOKKEEPING, DestinationFolder
 
 PROBE = "probe."
 """What a probe writes into the bookkeeping begins so."""
@@ -29,7 +34,7 @@ class Cleaned:
     bytes: int = 0
     """Of these files."""
     left: list[str] = field(default_factory=list)
-    """Names below the destination that stayed: of another size than the manifest's, or not in it."""
+    """Names below the destination that stayed: of another size or time than the manifest's, or not in it."""
 
 
 def clean(destination: Path) -> Cleaned:
@@ -43,12 +48,10 @@ def clean(destination: Path) -> Cleaned:
         load_records(destination)
     with lock(destination, this_node(), f"clean {secrets.token_hex(4)}"):
         cleaned = Cleaned()
-        try:
-            if not is_probed_only(destination):
-                _remove_staged(destination, cleaned)
+        if not is_probed_only(destination):
+            _remove_staged(destination, cleaned)
+        with refusals(destination / BOOKKEEPING):
             shutil.rmtree(destination / BOOKKEEPING)
-        except OSError as error:
-            raise DataError(error.filename, f"cannot be removed ({error.strerror})", "check its permissions") from None
     cleaned.left.sort()
     return cleaned
 
@@ -62,7 +65,10 @@ def is_probed_only(destination: Path) -> bool:
         names = [path.name for path in bookkeeping.iterdir()]
     except OSError as error:
         raise DataError(bookkeeping, f"cannot be listed ({error.strerror})", "check its permissions") from None
-    return all(name == LOCK or name.startswith(PROBE) or is_temporary(name) for name in names)
+    if MANIFEST in names and has_manifest(destination):
+        return False
+    before = (LOCK, MANIFEST)
+    return all(name in before or name.startswith(PROBE) or is_temporary(name) for name in names)
 
 
 def remove_unfinished(destination: Path) -> int:
@@ -71,46 +77,69 @@ def remove_unfinished(destination: Path) -> int:
     For who holds the claim. Links are not followed, and the bookkeeping is not looked at.
     """
     removed = 0
-    for where, folders, names in os.walk(destination):
-        if where == str(destination):
-            folders[:] = [name for name in folders if name != BOOKKEEPING]
-        for name in names:
-            path = Path(where) / name
-            if is_temporary(name) and path.is_file() and not path.is_symlink():
-                try:
-                    path.unlink()
-                except OSError as error:
-                    raise DataError(path, f"cannot be removed ({error.strerror})", "check its permissions") from None
-                removed += 1
+    with DestinationFolder(destination) as folder:
+        for where, folders, names, descriptor in folder.walk():
+            if not where:
+                folders[:] = [name for name in folders if name != BOOKKEEPING]
+            for name in names:
+                if is_temporary(name) and is_file(descriptor, name):
+                    with refusals(destination / where / name):
+                        os.unlink(name, dir_fd=descriptor)
+                    removed += 1
     return removed
 
 
+@contextmanager
+def refusals(path: Path) -> Iterator[None]:
+    """Raise ``DataError`` with the path where the system refuses to remove it."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(path, f"cannot be removed ({error.strerror})", "check its permissions") from None
+
+
+def is_file(folder: int, name: str) -> bool:
+    """Whether a name in an open folder is a file, and no link."""
+    try:
+        return stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
+
+
 def _remove_staged(destination: Path, cleaned: Cleaned) -> None:
-    for file in load_records(destination):
-        path = destination / file.name
-        if is_inside(destination, file.name) and has_size(path, file.size):
-            _remove(path, file.size, cleaned)
-    _sweep(destination, cleaned)
+    with DestinationFolder(destination) as folder:
+        for file in load_records(destination):
+            if is_inside(destination, file.name) and is_as_landed(folder.status(file.name), file.size, file.landed_ns):
+                with refusals(destination / file.name):
+                    folder.unlink(file.name)
+                cleaned.files += 1
+                cleaned.bytes += file.size
+        _sweep(folder, cleaned)
 
 
-def _sweep(destination: Path, cleaned: Cleaned) -> None:
+def _sweep(destination: DestinationFolder, cleaned: Cleaned) -> None:
     """Remove unfinished files and empty folders; note the rest as left."""
-    for where, folders, names in os.walk(destination, topdown=False):
-        folder = Path(where)
-        if folder.is_relative_to(destination / BOOKKEEPING):
+    for where, folders, names, descriptor in destination.walk(topdown=False):
+        if where.partition("/")[0] == BOOKKEEPING:
             continue
-        links = [name for name in folders if (folder / name).is_symlink()]
+        # Folders below have been seen: those that were empty are gone.
+        links = [name for name in folders if _is_link(descriptor, name)]
         for name in [*names, *links]:
-            path = folder / name
-            if is_temporary(name) and path.is_file() and not path.is_symlink():
-                _remove(path, path.stat().st_size, cleaned)
+            if is_temporary(name) and is_file(descriptor, name):
+                cleaned.bytes += os.stat(name, dir_fd=descriptor).st_size
+                cleaned.files += 1
+                with refusals(destination / where / name):
+                    os.unlink(name, dir_fd=descriptor)
             else:
-                cleaned.left.append(str(path.relative_to(destination)))
-        if folder != destination and not any(folder.iterdir()):
-            folder.rmdir()
+                cleaned.left.append(f"{where}/{name}" if where else name)
+        if where and not os.listdir(descriptor):  # noqa: PTH208  # of an open folder
+            above, _, base = where.rpartition("/")
+            with destination.reach(above) as folder, refusals(destination / where):
+                os.rmdir(base, dir_fd=folder)
 
 
-def _remove(path: Path, size: int, cleaned: Cleaned) -> None:
-    path.unlink()
-    cleaned.files += 1
-    cleaned.bytes += size
+def _is_link(folder: int, name: str) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from staging.ledger.lines import append_lines, read_lines, start_file
-from staging.ledger.manifest import BOOKKEEPING
 from staging.ranks.world import Place
+from staging.storage.destination_folder import BOOKKEEPING
 
 NAME = "journal.jsonl"
 DONE = "done"

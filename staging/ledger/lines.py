@@ -9,7 +9,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from staging.atomic import sync_folder
 from staging.errors import DataError
+from staging.storage.destination_folder import open_book
 
 BLOCK_BYTES = 1 << 20
 SCHEMA = 1
@@ -18,20 +20,31 @@ SCHEMA = 1
 def start_file(path: Path, header: dict[str, Any]) -> dict[str, Any]:
     """The header of the file at ``path``; where there is none yet, ``header`` with the schema in front becomes it.
 
-    Processes that call this at once agree on one header. Raises ``DataError`` where the file can't be written, or
-    has another schema.
+    Processes that call this at once agree on one header, which the disk has when this returns. Raises ``DataError``
+    where the file can't be written, or has another schema.
     """
     try:
-        with path.open("ab") as file:
+        with os.fdopen(open_book(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             found = _header(path)
             if found is None:
                 found = {"schema": SCHEMA, **header}
                 newline = b"\n" if file.tell() else b""
                 file.write(newline + json.dumps(found).encode())
+                file.flush()
+                os.fsync(file.fileno())
+                sync_folder(path.parent)
     except OSError as error:
         raise _unwritable(path, error) from None
     return _checked(path, found)
+
+
+def is_begun(path: Path) -> bool:
+    """Whether the file at ``path`` says anything: one whose process was killed before its header was written does not.
+
+    Raises ``OSError``.
+    """
+    return _header(path) is not None or any(True for _ in read_lines(path))
 
 
 def read_header(path: Path) -> dict[str, Any]:
@@ -53,7 +66,7 @@ def append_lines(path: Path, lines: Iterable[str], *, durable: bool = False) -> 
     """
     data = "".join(f"\n{line}" for line in lines).encode()
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = open_book(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             # A short write may have torn a line, and others may have written since: all lines are written again.
             while data and os.write(descriptor, data) < len(data):

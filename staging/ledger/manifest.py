@@ -13,12 +13,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from staging.errors import DataError
-from staging.landing.sinks import Landed
-from staging.ledger.lines import append_lines, read_header, start_file
+from staging.landing.sinks import UNSET, Landed
+from staging.ledger.lines import append_lines, is_begun, read_header, start_file
 from staging.ledger.records import Records
+from staging.storage.destination_folder import BOOKKEEPING
 
-BOOKKEEPING = ".staging"
-"""Folder below a destination that holds all that staging writes down about it."""
 NAME = "manifest.jsonl"
 PARENTS = 3
 """So many folders above a dataset's one may be the destination that it was staged to."""
@@ -72,10 +71,22 @@ def manifest_path(destination: Path) -> Path:
     return destination / BOOKKEEPING / NAME
 
 
+def has_manifest(destination: Path) -> bool:
+    """Whether staging has written down anything of ``destination``. Raises ``DataError`` where that can't be read.
+
+    A manifest without header and records is none: a staging was killed before it put anything there.
+    """
+    path = manifest_path(destination)
+    try:
+        return not (destination / BOOKKEEPING).is_symlink() and path.is_file() and is_begun(path)
+    except OSError as error:
+        raise DataError(path, f"cannot be read ({error.strerror})", "check its permissions") from None
+
+
 def load_records(destination: Path) -> Records:
     """What staging put below ``destination``; ``DataError`` where there is no manifest that can be read."""
     path = manifest_path(destination)
-    if (destination / BOOKKEEPING).is_symlink() or not _is_there(path):
+    if not has_manifest(destination):
         raise DataError(destination, f"has no staging manifest ({BOOKKEEPING}/{NAME})", "name a folder that was staged")
     read_header(path)
     return Records.read(path)
@@ -128,7 +139,8 @@ def _line(file: Landed, files_of_source: int) -> str:
     source = name if file.source == file.name else _QUOTE(file.source)
     line = f'"name": {name}, "size": {file.size}, "crc32c": {file.checksum}, "source": {source}'
     of = "" if files_of_source == 1 else f', "of": {files_of_source}'
-    return f'{{{line}, "mtime_ns": {file.mtime_ns}{of}}}'
+    kept = "" if file.kept_ns == UNSET else f', "kept_ns": {file.kept_ns}'
+    return f'{{{line}, "mtime_ns": {file.mtime_ns}{of}{kept}}}'
 
 
 def _refuse_other(destination: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:

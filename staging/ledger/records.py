@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import stat
+import os
 from array import array
 from collections.abc import Iterator
-from os import lstat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from staging.landing.sinks import Landed
+from staging.landing.sinks import Landed, kept
 from staging.ledger.lines import read_lines
 from staging.source.listing import Listing
+from staging.storage.destination_folder import DestinationFolder, is_file_of
 
 
 class Records:
@@ -25,7 +25,8 @@ class Records:
         """Names, and where each stands in ``sources``; in the order in which they came."""
         self.sources: list[str] = []
         """The entry that each file came from."""
-        self._numbers = array("q")  # four per file: bytes, CRC32C, time, and how many files its source has
+        self._numbers = array("q")
+        """Five per file: bytes, CRC32C, time of the source, how many files that has, time at the destination."""
 
     @classmethod
     def read(cls, path: Path) -> Records:
@@ -49,13 +50,15 @@ class Records:
 
     def size(self, name: str) -> int:
         """Bytes of the file called ``name``."""
-        return self._numbers[4 * self.position[name]]
+        return self._numbers[5 * self.position[name]]
 
-    def complete(self, listing: Listing, entries: NDArray[np.int64], destination: Path) -> NDArray[np.bool_]:
+    def complete(
+        self, listing: Listing, entries: NDArray[np.int64], destination: DestinationFolder
+    ) -> NDArray[np.bool_]:
         """Which of ``entries`` need not be moved again: one truth value for each.
 
         An entry is complete when every file that came from it is named with the entry's modification time, and lies
-        below ``destination`` with its size.
+        below ``destination`` with its size and the time that it landed with.
         """
         order = {listing.names[int(entry)]: at for at, entry in enumerate(entries)}
         mtimes_ns = listing.mtimes_ns[entries]
@@ -65,16 +68,16 @@ class Records:
             at = order.get(self.sources[position])
             if at is None:
                 continue
-            size, _, mtime_ns, files_of_source = self._numbers[4 * position : 4 * position + 4]
+            size, _, mtime_ns, files_of_source, kept_ns = self._numbers[5 * position : 5 * position + 5]
             if mtime_ns == mtimes_ns[at]:
                 promised[at] = files_of_source
-                found[at] += has_size(destination / name, size)
+                found[at] += is_as_landed(destination.status(name), size, kept_ns)
         whole: NDArray[np.bool_] = (found == promised) & (found > 0)
         return whole
 
     def _landed(self, name: str, position: int) -> Landed:
-        size, checksum, mtime_ns, _ = self._numbers[4 * position : 4 * position + 4]
-        return Landed(name, size, checksum, self.sources[position], mtime_ns)
+        size, checksum, mtime_ns, _, kept_ns = self._numbers[5 * position : 5 * position + 5]
+        return Landed(name, size, checksum, self.sources[position], mtime_ns, kept(mtime_ns, kept_ns))
 
     def _add(self, item: dict[str, Any]) -> None:
         if item.get("removed") is True and isinstance(item.get("name"), str):
@@ -82,7 +85,10 @@ class Records:
             return
         try:
             name, source = item["name"], item["source"]
-            numbers = array("q", (item["size"], item["crc32c"], item["mtime_ns"], item.get("of", 1)))
+            time_ns = item["mtime_ns"]
+            numbers = array(
+                "q", (item["size"], item["crc32c"], time_ns, item.get("of", 1), item.get("kept_ns", time_ns))
+            )
         except (KeyError, TypeError, OverflowError):
             return
         if not isinstance(name, str) or not isinstance(source, str):
@@ -95,13 +101,17 @@ class Records:
             self._numbers += numbers
         else:
             self.sources[position] = source
-            self._numbers[4 * position : 4 * position + 4] = numbers
+            self._numbers[5 * position : 5 * position + 5] = numbers
+
+
+def is_as_landed(status: os.stat_result | None, size: int, kept_ns: int) -> bool:
+    """Whether this is a file, and no link, of the size and the time that it landed with."""
+    return is_file_of(status, size) and status is not None and status.st_mtime_ns == kept_ns
 
 
 def has_size(path: Path, size: int) -> bool:
     """Whether ``path`` is a file, and no link, of ``size`` bytes."""
     try:
-        status = lstat(path)
+        return is_file_of(os.lstat(path), size)
     except OSError:
         return False
-    return stat.S_ISREG(status.st_mode) and status.st_size == size

@@ -27,12 +27,12 @@ from numpy.typing import NDArray
 
 from staging.errors import DataError
 from staging.landing.file_sink import FileSinkMaker
-from staging.landing.sinks import Landed
+from staging.landing.sinks import Landed, kept
 from staging.ledger.batch import sync_filesystem
 from staging.ledger.claim import claim
 from staging.ledger.journal import Journal
 from staging.ledger.lines import read_header
-from staging.ledger.manifest import BOOKKEEPING, Manifest, is_inside, load_records, manifest_path
+from staging.ledger.manifest import Manifest, is_inside, load_records, manifest_path
 from staging.moving.counters import Counters
 from staging.moving.exchange import Lane, move_by_exchange
 from staging.moving.writing import PieceWriter
@@ -43,6 +43,7 @@ from staging.ranks.collective_errors import together
 from staging.ranks.world import Place, World
 from staging.source.listing import Listing, Names
 from staging.source.sources import TreeSource
+from staging.storage.destination_folder import BOOKKEEPING, DestinationFolder
 from staging.storage.space import bytes_in_blocks, check_space
 
 ARRIVING = "arriving"
@@ -202,13 +203,13 @@ def move(options: StageOptions, moves: Moves, world: World, destination: Path) -
     ranks = {each.node: each.rank for each in places if each.local_rank == place.local_rank}
     entries = np.flatnonzero(plan.lane == place.local_rank)
     lane = Lane(world, plan, [ranks[node] for node in range(plan.nodes)], entries, options.piece_bytes)
-    arriving = destination / BOOKKEEPING / ARRIVING
     every = np.ones(len(plan.listing), np.bool_)
-    make_writer = partial(PieceWriter, plan.listing, every, FileSinkMaker(False), arriving, lambda landed: None)
     source = TreeSource(destination, plan.listing, retries=options.retries)
-    return move_by_exchange(
-        lane, source, make_writer, options.threads, options.queue_pieces, checked=options.verify != "none"
-    )
+    with DestinationFolder(destination) as folder, folder.below(f"{BOOKKEEPING}/{ARRIVING}", make=True) as arriving:
+        make_writer = partial(PieceWriter, plan.listing, every, FileSinkMaker(False), arriving, lambda landed: None)
+        return move_by_exchange(
+            lane, source, make_writer, options.threads, options.queue_pieces, checked=options.verify != "none"
+        )
 
 
 def settle(destination: Path, files: list[Landed], place: Place) -> None:
@@ -216,17 +217,22 @@ def settle(destination: Path, files: list[Landed], place: Place) -> None:
     if place.local_rank != 0 or not files:
         return
     sync_filesystem(destination)
-    Manifest(destination).append(files)
-    arriving = destination / BOOKKEEPING / ARRIVING
-    for file in files:
-        path = destination / file.name
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            (arriving / file.name).rename(path)
-        except OSError as error:
-            raise DataError(path, f"cannot be put in place ({error.strerror})", "stage again") from None
-    shutil.rmtree(arriving, ignore_errors=True)
+    with DestinationFolder(destination) as folder, folder.below(f"{BOOKKEEPING}/{ARRIVING}") as arriving:
+        Manifest(destination).append([as_kept(file, arriving) for file in files])
+        for file in files:
+            try:
+                folder.rename(file.name, file.name, arriving)
+            except OSError as error:
+                problem = f"cannot be put in place ({error.strerror})"
+                raise DataError(destination / file.name, problem, "stage again") from None
+    shutil.rmtree(destination / BOOKKEEPING / ARRIVING, ignore_errors=True)
     sync_filesystem(destination)
+
+
+def as_kept(file: Landed, folder: DestinationFolder) -> Landed:
+    """The record of a file with the time that its new node keeps it with."""
+    status = folder.status(file.name)
+    return file if status is None else replace(file, kept_ns=kept(file.mtime_ns, status.st_mtime_ns))
 
 
 def remove(destination: Path, files: Iterable[Landed], place: Place) -> None:
@@ -234,13 +240,14 @@ def remove(destination: Path, files: Iterable[Landed], place: Place) -> None:
     names = [file.name for file in files]
     if place.local_rank != 0 or not names:
         return
-    for name in names:
-        path = destination / name
-        try:
-            if is_inside(destination, name):
-                path.unlink(missing_ok=True)
-        except OSError as error:
-            raise DataError(path, f"cannot be removed ({error.strerror})", "check its permissions") from None
+    with DestinationFolder(destination) as folder:
+        for name in names:
+            try:
+                if is_inside(destination, name):
+                    folder.unlink(name, missing_ok=True)
+            except OSError as error:
+                problem = f"cannot be removed ({error.strerror})"
+                raise DataError(destination / name, problem, "check its permissions") from None
     Manifest(destination).remove(names)
 
 

@@ -15,6 +15,7 @@ from staging.landing.sinks import Landed, Sink, SinkMaker
 from staging.moving.counters import Counters
 from staging.moving.streams import Fragment, Piece
 from staging.source.listing import UNKNOWN, Listing
+from staging.storage.destination_folder import DestinationFolder
 
 Commit = Callable[[list[Landed]], None]
 
@@ -31,7 +32,7 @@ class PieceWriter:
         listing: Listing,
         wanted: NDArray[np.bool_],
         make: SinkMaker,
-        destination: Path,
+        destination: DestinationFolder,
         commit: Commit,
         root: Path = Path(),
     ) -> None:

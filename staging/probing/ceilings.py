@@ -10,7 +10,7 @@ from typing import Any
 
 from staging.atomic import replacing
 from staging.errors import DataError
-from staging.ledger.manifest import BOOKKEEPING
+from staging.storage.destination_folder import BOOKKEEPING
 
 SCHEMA = 1
 NAME = "probe.json"

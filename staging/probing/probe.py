@@ -15,7 +15,6 @@ from typing import Any
 
 from staging.errors import DataError, InputError
 from staging.ledger.claim import claim
-from staging.ledger.manifest import BOOKKEEPING
 from staging.options import StageOptions
 from staging.prepare import own_destination, refuse_absent, settled
 from staging.probing.ceilings import Ceilings, Rate, write_ceilings
@@ -28,6 +27,7 @@ from staging.ranks.world import Place, World
 from staging.source.page_cache import IoCounters, cache_state
 from staging.source.sources import Source
 from staging.storage.destination import storage
+from staging.storage.destination_folder import BOOKKEEPING
 from staging.storage.space import filesystem_type
 
 THREADS = (1, 2, 4, 8)

@@ -20,6 +20,7 @@ from staging.probing.probe_source import at_once
 from staging.ranks.collective_errors import together
 from staging.ranks.world import Place, World
 from staging.source.listing import UNKNOWN
+from staging.storage.destination_folder import DestinationFolder
 from staging.storage.space import free_bytes
 
 TRIAL = 16 << 20
@@ -53,11 +54,12 @@ def create_rate(folder: Path, threads: int, size: int, seconds: float, place: Pl
     def work(number: int) -> int:
         start, made = time.perf_counter(), 0
         while made < SMALL_FILES and (time.perf_counter() - start < seconds or not made):
-            make.write_whole(folder, f"{place.rank}.{number}/{made}", data, 0)
+            make.write_whole(opened, f"{place.rank}.{number}/{made}", data, 0)
             made += 1
         return made
 
-    total, took = at_once(threads, work)
+    with DestinationFolder(folder) as opened:
+        total, took = at_once(threads, work)
     return total / took
 
 
@@ -102,7 +104,7 @@ def _write(folder: Path, options: StageOptions, world: World, size: int) -> tupl
     names = [f"{world.place.rank}.{number}.large" for number in range(options.threads)]
 
     def work(number: int) -> int:
-        sink = make(folder, names[number], UNKNOWN, 0)
+        sink = make(opened, names[number], UNKNOWN, 0)
         for at in range(0, size, len(block)):
             sink.write(block[: size - at])
         sink.close()
@@ -114,7 +116,8 @@ def _write(folder: Path, options: StageOptions, world: World, size: int) -> tupl
         return time.perf_counter() - start
 
     world.barrier()
-    total, written_s = together(world, lambda: at_once(options.threads, work))
+    with DestinationFolder(folder) as opened:
+        total, written_s = together(world, lambda: at_once(options.threads, work))
     flushed_s = written_s + together(world, flush)
     for name in names:
         (folder / name).unlink()

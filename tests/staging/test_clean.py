@@ -1,6 +1,7 @@
 """Cleaning removes what the manifest owns and nothing else, whatever the manifest says."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from staging.ledger.claim import lock
 from staging.ledger.clean import Cleaned, clean
 from staging.ledger.lines import append_lines
 from staging.ledger.manifest import Manifest, is_inside
+from staging.storage.destination_folder import DestinationFolder
 
 
 def stage(destination: Path, *names: str) -> Manifest:
@@ -18,6 +20,7 @@ def stage(destination: Path, *names: str) -> Manifest:
     for name in names:
         (destination / name).parent.mkdir(parents=True, exist_ok=True)
         (destination / name).write_bytes(b"abc")
+        os.utime(destination / name, ns=(0, 0))
     manifest.append([Landed(name, 3, -1, name, 0) for name in names])
     return manifest
 
@@ -167,10 +170,10 @@ def test_a_staging_that_is_going_on_is_not_cleaned_away(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stage(tmp_path, "a")
 
-    def refuse(path: Path) -> None:
-        raise PermissionError(1, "Operation not permitted", str(path))
+    def refuse(folder: DestinationFolder, name: str) -> None:
+        raise PermissionError(1, "Operation not permitted", name)
 
-    monkeypatch.setattr("staging.ledger.clean.Path.unlink", refuse)
+    monkeypatch.setattr(DestinationFolder, "unlink", refuse)
     with pytest.raises(DataError) as error:
         clean(tmp_path)
     assert str(error.value) == f"{tmp_path}/a: cannot be removed (Operation not permitted); check its permissions"

@@ -13,6 +13,7 @@ from staging.errors import DataError
 from staging.formats.tfrecord import masked_crc32c, write_records
 from staging.landing.dali_index import RecordScanner, index_text, scan_records
 from staging.landing.transforms import sink_maker
+from tests.staging.opened import opened
 
 TIME = 1_500_000_000_000_000_000
 
@@ -23,7 +24,7 @@ def tfrecord(folder: Path, payloads: list[bytes]) -> bytes:
 
 
 def land(folder: Path, transform: str, name: str, data: bytes, piece: int = 10_000) -> list[tuple[str, str]]:
-    sink = sink_maker(transform)(folder, name, len(data), TIME)
+    sink = sink_maker(transform)(opened(folder), name, len(data), TIME)
     try:
         for start in range(0, len(data), piece):
             sink.write(memoryview(data)[start : start + piece])

@@ -21,9 +21,10 @@ from staging.errors import DataError
 from staging.landing.sinks import Landed
 from staging.ledger.batch import Batch
 from staging.ledger.lines import append_lines, read_lines, start_file
-from staging.ledger.manifest import Manifest, load_records, manifest_path, staged_names
+from staging.ledger.manifest import Manifest, has_manifest, load_records, manifest_path, staged_names
 from staging.ledger.records import Records
 from staging.source.listing import Listing, Names
+from tests.staging.opened import opened
 
 IDENTITY = {"source": "/data/set", "placement": "shard", "seed": 0}
 FORK = multiprocessing.get_context("fork")
@@ -150,7 +151,12 @@ def test_a_destination_without_a_manifest_or_with_one_without_header(tmp_path: P
     with pytest.raises(DataError, match=r"has no staging manifest \(.staging/manifest.jsonl\); name a folder that"):
         load_records(tmp_path)
     manifest_path(tmp_path).parent.mkdir()
-    manifest_path(tmp_path).write_text('{"schema"')
+    for left in ("", '{"schema"'):  # by a kill before the header was written
+        manifest_path(tmp_path).write_text(left)
+        assert not has_manifest(tmp_path)
+        with pytest.raises(DataError, match="has no staging manifest"):
+            load_records(tmp_path)
+    manifest_path(tmp_path).write_text('{"schema"\n{"name": "a", "size": 3}')
     with pytest.raises(DataError, match="has no header, so the staging was killed as it began; stage again"):
         load_records(tmp_path)
 
@@ -264,13 +270,15 @@ def listing(names: list[str], mtimes_ns: list[int]) -> Listing:
 
 def test_complete_is_what_is_named_with_its_time_and_lies_there_whole(tmp_path: Path) -> None:
     manifest = Manifest.open(tmp_path, IDENTITY)
-    names = ["absent", "changed", "good", "short", "unnamed"]
+    names = ["absent", "changed", "good", "short", "touched", "unnamed"]
     for name in names[1:]:
         (tmp_path / name).write_bytes(b"ab" if name == "short" else b"abc")
+        os.utime(tmp_path / name, ns=(7, 8 if name == "touched" else 7))
     manifest.append([landed(name) for name in names[:-1]])
-    entries = listing(names, [7, 8, 7, 7, 7])
-    assert manifest.records().complete(entries, np.arange(5), tmp_path).tolist() == [False, False, True, False, False]
-    assert manifest.records().complete(entries, np.array([4, 2]), tmp_path).tolist() == [False, True]
+    entries = listing(names, [7, 8, 7, 7, 7, 7])
+    found = manifest.records().complete(entries, np.arange(6), opened(tmp_path))
+    assert [name for name, is_complete in zip(names, found, strict=True) if is_complete] == ["good"]
+    assert manifest.records().complete(entries, np.array([5, 2]), opened(tmp_path)).tolist() == [False, True]
 
 
 def test_an_archive_is_complete_when_all_its_members_are(tmp_path: Path) -> None:
@@ -278,12 +286,13 @@ def test_an_archive_is_complete_when_all_its_members_are(tmp_path: Path) -> None
     members = [landed(name, source="one.tar") for name in ("a", "b")]
     for member in members:
         (tmp_path / member.name).write_bytes(b"abc")
+        os.utime(tmp_path / member.name, ns=(7, 7))
     manifest.append([*members, landed("c", source="two.tar")])
     entries = listing(["one.tar", "two.tar"], [7, 7])
-    assert manifest.records().complete(entries, np.arange(2), tmp_path).tolist() == [True, False]
+    assert manifest.records().complete(entries, np.arange(2), opened(tmp_path)).tolist() == [True, False]
     whole = manifest.path.read_bytes()
     manifest.path.write_bytes(whole[: whole.index(b'{"name": "b"') + 20])  # a kill tore the line of the second member
-    assert manifest.records().complete(entries, np.arange(2), tmp_path).tolist() == [False, False]
+    assert manifest.records().complete(entries, np.arange(2), opened(tmp_path)).tolist() == [False, False]
 
 
 def test_names_of_a_staged_folder(tmp_path: Path) -> None:

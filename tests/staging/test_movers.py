@@ -25,6 +25,7 @@ from staging.moving.writing import PieceWriter
 from staging.planning.plan import EVERY_NODE, Plan
 from staging.source.listing import UNKNOWN, Listing, Names
 from staging.source.sources import TreeSource
+from tests.staging.opened import opened
 from tests.staging.thread_world import ThreadWorld, run_ranks
 
 
@@ -117,7 +118,7 @@ def test_a_thread_more_reads_for_few_large_files(sizes: list[int], threads: int,
 def writer(case: Case, out: Path, landed: list[Landed], wanted: Any = None) -> PieceWriter:
     """A writer that wants all, or what it is told."""
     wanted = np.ones(len(case.listing), bool) if wanted is None else wanted
-    return PieceWriter(case.listing, wanted, Maker(), out, landed.extend)
+    return PieceWriter(case.listing, wanted, Maker(), opened(out), landed.extend)
 
 
 @given(st.data())

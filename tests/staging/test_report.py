@@ -20,6 +20,7 @@ from staging.ranks.world import Alone
 from staging.report import RankReport, StagingReport
 from staging.source.sources import FileReader
 from staging.stage import stage
+from staging.storage.destination_folder import DestinationFolder
 from tests.staging.thread_world import ThreadWorld, run_ranks
 
 GB = 10**9
@@ -172,8 +173,8 @@ def test_one_nodes_slow_writer_is_named_and_not_the_exchange(tmp_path: Path, mon
         (tmp_path / "source" / str(number)).write_bytes(np.random.default_rng(number).bytes(50_000))
     real = FileSinkMaker.write_whole
 
-    def write(self: FileSinkMaker, destination: Path, *words: Any) -> Landed:
-        time.sleep(0.03 if destination.name == "node0" else 0)
+    def write(self: FileSinkMaker, destination: DestinationFolder, *words: Any) -> Landed:
+        time.sleep(0.03 if destination.path.name == "node0" else 0)
         return real(self, destination, *words)
 
     monkeypatch.setattr(FileSinkMaker, "write_whole", write)

@@ -20,12 +20,13 @@ from staging.cli import add_arguments, options_of
 from staging.errors import InputError
 from staging.landing.sinks import Landed
 from staging.ledger.journal import Journal
-from staging.ledger.manifest import BOOKKEEPING, Manifest, load_records
+from staging.ledger.manifest import Manifest, load_records
 from staging.ledger.verify import reread
 from staging.moving.reshuffle import ReshuffleReport, reshuffle
 from staging.options import StageOptions
 from staging.ranks.world import Alone
 from staging.stage import stage
+from staging.storage.destination_folder import BOOKKEEPING
 from tests.staging.test_stage import contents, stage_all
 from tests.staging.thread_world import run_ranks
 

@@ -15,6 +15,7 @@ from staging.errors import DataError
 from staging.landing.sinks import Landed
 from staging.landing.transforms import sink_maker
 from tests.staging import transforming
+from tests.staging.opened import opened
 from tests.staging.transforming import TIME, files
 
 MODES = {".tar": "w", ".tar.gz": "w:gz", ".tgz": "w:gz", ".tar.xz": "w:xz", ".tar.bz2": "w:bz2"}
@@ -160,10 +161,10 @@ def test_a_member_in_two_archives_of_a_folder(tmp_path: Path) -> None:
     make = sink_maker("untar")
     data = packed(CONTENTS)
     for name in ("t/a.tar", "u/b.tar", "t/a.tar"):  # an archive that is tried again is no clash
-        sink = make(tmp_path, name, len(data), TIME)
+        sink = make(opened(tmp_path), name, len(data), TIME)
         sink.write(memoryview(data))
         sink.close()
-    sink = make(tmp_path, "t/b.tar", len(data), TIME)
+    sink = make(opened(tmp_path), "t/b.tar", len(data), TIME)
     with pytest.raises(DataError) as error:
         sink.write(memoryview(data))
     sink.abandon()
@@ -243,7 +244,7 @@ def test_an_archive_much_larger_than_a_piece_is_never_held(tmp_path: Path) -> No
     import tracemalloc
 
     piece = memoryview(bytes(1 << 20))
-    sink = sink_maker("untar")(tmp_path, "a.tar", 1 << 30, TIME)
+    sink = sink_maker("untar")(opened(tmp_path), "a.tar", 1 << 30, TIME)
     member = tarfile.TarInfo("a")
     member.size = 64 << 20
     sink.write(memoryview(member.tobuf()))

@@ -16,6 +16,8 @@ from staging.landing.file_sink import FileSinkMaker
 from staging.landing.sinks import Landed
 from staging.landing.transform import gunzip as gunzip_module
 from staging.landing.transforms import find_transform
+from staging.storage.destination_folder import DestinationFolder
+from tests.staging.opened import opened
 from tests.staging.transforming import PLAIN, TIME, files, land, problem
 
 
@@ -99,7 +101,7 @@ def test_a_gzip_of_a_large_content_is_not_held(tmp_path: Path, monkeypatch: pyte
     sizes: list[int] = []
     real = FileSinkMaker()
 
-    def counting(destination: Path, name: str, size: int, mtime_ns: int) -> Any:
+    def counting(destination: DestinationFolder, name: str, size: int, mtime_ns: int) -> Any:
         sink = real(destination, name, size, mtime_ns)
         write = sink.write
 
@@ -115,7 +117,7 @@ def test_a_gzip_of_a_large_content_is_not_held(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(gunzip_module, "PLAIN_BYTES", 1 << 20)
     counting.space = real.space  # type: ignore[attr-defined]
     data = gzip.compress(bytes(50 << 20))
-    sink = find_transform("gunzip").sinks(counting)(tmp_path, "a.gz", len(data), TIME)  # type: ignore[arg-type]
+    sink = find_transform("gunzip").sinks(counting)(opened(tmp_path), "a.gz", len(data), TIME)  # type: ignore[arg-type]
     sink.write(memoryview(data))
     assert sink.close()[0].size == 50 << 20
     assert max(sizes) <= 1032 << 14

@@ -13,6 +13,7 @@ from tfrecord.writer import TFRecordWriter
 from staging.errors import DataError
 from staging.landing.sinks import Landed
 from staging.landing.transforms import sink_maker
+from tests.staging.opened import opened
 
 TIME = 1_500_000_000_000_000_000
 PLAIN = bytes(range(256)) * 300
@@ -22,7 +23,7 @@ LABEL = np.array([0.5, -0.25, 1, -1], np.float32)
 
 def land(folder: Path, transform: str, name: str, data: bytes, piece: int | None = None) -> list[Landed]:
     """Send ``data`` through ``transform`` below ``folder``, in pieces whose buffer is used again."""
-    sink = sink_maker(transform)(folder, name, len(data), TIME)
+    sink = sink_maker(transform)(opened(folder), name, len(data), TIME)
     try:
         size = piece or max(len(data), 1)
         for start in range(0, len(data), size):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 
 from staging.errors import DataError
 from staging.formats.compression import MAGIC, TooLargeError, gunzip
@@ -12,6 +11,7 @@ from staging.landing.transform.options import Options, positive, refuse_unknown
 from staging.landing.transform.streaming import DecompressSink
 from staging.landing.transform.whole import Output, WholeSink, WholeSinkMaker, WholeTransform
 from staging.source.listing import UNKNOWN
+from staging.storage.destination_folder import DestinationFolder
 
 WHOLE_BYTES = 64 << 20
 """Compressed size above which a file is decompressed in pieces, by zlib."""
@@ -66,12 +66,12 @@ def refuse_plain(name: str, data: memoryview) -> None:
 
 
 class _GunzipSinkMaker(WholeSinkMaker):
-    def __call__(self, destination: Path, name: str, size: int, mtime_ns: int) -> Sink:
+    def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int) -> Sink:
         if 0 <= size <= WHOLE_BYTES:
             return _GunzipSink(self, destination, name, size, mtime_ns)
         return self.in_pieces(destination, name, mtime_ns)
 
-    def in_pieces(self, destination: Path, name: str, mtime_ns: int) -> Sink:
+    def in_pieces(self, destination: DestinationFolder, name: str, mtime_ns: int) -> Sink:
         return DecompressSink("gzip", name, self.inner(destination, without_gz(name), UNKNOWN, mtime_ns))
 
 

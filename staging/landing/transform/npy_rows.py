@@ -8,13 +8,13 @@ from __future__ import annotations
 import fnmatch
 import math
 from dataclasses import replace
-from pathlib import Path
 
 from staging.errors import DataError, InputError
 from staging.formats.npy import npy_header, parse_header
 from staging.landing.sinks import Landed, Sink, SinkMaker
 from staging.landing.transform.options import Options, refuse_unknown
 from staging.source.listing import UNKNOWN
+from staging.storage.destination_folder import DestinationFolder
 
 NAME = "npy-rows"
 MOST_HEADER_BYTES = 1 << 16
@@ -59,7 +59,7 @@ class _RowsSinkMaker:
     def __init__(self, transform: NpyRows, inner: SinkMaker) -> None:
         self.transform, self.inner = transform, inner
 
-    def __call__(self, destination: Path, name: str, size: int, mtime_ns: int) -> Sink:
+    def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int) -> Sink:
         if not self.transform.takes(name):
             return self.inner(destination, name, size, mtime_ns)
         return _RowsSink(self.transform, self.inner, destination, name, mtime_ns)
@@ -73,7 +73,9 @@ class _RowsSinkMaker:
 class _RowsSink:
     """Reads the header, then passes on the bytes of the rows that are kept; the others are counted."""
 
-    def __init__(self, rows: NpyRows, inner: SinkMaker, destination: Path, name: str, mtime_ns: int) -> None:
+    def __init__(
+        self, rows: NpyRows, inner: SinkMaker, destination: DestinationFolder, name: str, mtime_ns: int
+    ) -> None:
         self._rows, self._inner, self._destination = rows, inner, destination
         self._name, self._mtime_ns = name, mtime_ns
         self._head = bytearray()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from staging.errors import DataError
 from staging.landing.file_sink import refuse_outside
 from staging.landing.sinks import Landed, Sink, SinkMaker
+from staging.storage.destination_folder import DestinationFolder
 
 HELD_BYTES = 1 << 30
 """The largest file that is held in memory, in each stream."""
@@ -46,7 +46,7 @@ class WholeSinkMaker:
         self.transform = transform
         self.inner = inner
 
-    def __call__(self, destination: Path, name: str, size: int, mtime_ns: int) -> Sink:
+    def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int) -> Sink:
         """A sink that holds ``size`` bytes; ``DataError`` where these are too many."""
         if size > HELD_BYTES:
             raise _too_large(name, size)
@@ -61,7 +61,9 @@ class WholeSinkMaker:
 class WholeSink:
     """Converts as soon as the last byte has come, without a copy where all come at once; ``close`` renames."""
 
-    def __init__(self, maker: WholeSinkMaker, destination: Path, name: str, size: int, mtime_ns: int) -> None:
+    def __init__(
+        self, maker: WholeSinkMaker, destination: DestinationFolder, name: str, size: int, mtime_ns: int
+    ) -> None:
         self._maker, self._destination = maker, destination
         self._name, self._size, self._mtime_ns = name, size, mtime_ns
         self._held = bytearray()

@@ -1,0 +1,161 @@
+"""The destination of a node, held open, so that nothing is read or written through a link below it.
+
+Each folder on the way to a name is opened from the one above it (``openat`` with ``O_NOFOLLOW``): whatever becomes of
+the tree meanwhile, a name can't lead out of the destination.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from staging.errors import DataError
+
+BOOKKEEPING = ".staging"
+"""Folder below a destination that holds all that staging writes down about it."""
+KEPT = 512
+"""Folders that are held open at most; others are opened each time."""
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+LINKED = (errno.ELOOP, errno.ENOTDIR)
+"""What the system says of a link, or of a file, in the place of a folder."""
+
+
+class DestinationFolder:
+    """The folder ``path``, which may be a link itself; names below it are relative, with ``/`` between their parts.
+
+    Used by many threads; a context manager. Raises ``DataError`` where it can't be opened. All methods raise
+    ``DataError`` where a link or a file stands in the place of a folder, and else ``OSError``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        try:
+            self._folders = {"": os.open(path, FOLDER)}
+        except OSError as error:
+            raise DataError(path, f"cannot be opened ({error.strerror})", "choose another destination") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of all folders; again does nothing."""
+        with self._lock:
+            while self._folders:
+                os.close(self._folders.popitem()[1])
+
+    def __truediv__(self, name: str) -> Path:
+        """The path of a name, to tell people of it."""
+        return self.path / name
+
+    @contextmanager
+    def reach(self, folder: str, *, make: bool = False) -> Iterator[int]:
+        """The descriptor of a folder below (empty: this one), while entered; ``make`` makes what is missing."""
+        found = self._folders.get(folder)
+        if found is not None:
+            yield found
+            return
+        opened = self._walk(folder, make)
+        with self._lock:
+            kept = len(self._folders) < KEPT and self._folders.setdefault(folder, opened) == opened
+        try:
+            yield opened
+        finally:
+            if not kept:
+                os.close(opened)
+
+    def open(self, name: str, flags: int, *, make: bool = False) -> int:
+        """Open a file, which must be no link; ``make`` makes the folders above it."""
+        folder, _, base = name.rpartition("/")
+        with self.reach(folder, make=make) as descriptor:
+            return os.open(base, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=descriptor)
+
+    def status(self, name: str) -> os.stat_result | None:
+        """What lies under a name, a link as itself; ``None`` where nothing does, or no folder leads to it."""
+        folder, _, base = name.rpartition("/")
+        try:
+            with self.reach(folder) as descriptor:
+                return os.stat(base, dir_fd=descriptor, follow_symlinks=False)
+        except (OSError, DataError):
+            return None
+
+    def unlink(self, name: str, *, missing_ok: bool = False) -> None:
+        """Remove a file, or a link itself."""
+        folder, _, base = name.rpartition("/")
+        with suppress(*((FileNotFoundError,) if missing_ok else ())), self.reach(folder) as descriptor:
+            os.unlink(base, dir_fd=descriptor)
+
+    def rename(self, old: str, new: str, source: DestinationFolder | None = None) -> None:
+        """Give ``old`` (of this folder, or of ``source``) the name ``new``, which may be taken; folders are made."""
+        before, _, base = old.rpartition("/")
+        after, _, target = new.rpartition("/")
+        with (source or self).reach(before) as start, self.reach(after, make=True) as end:
+            os.rename(base, target, src_dir_fd=start, dst_dir_fd=end)
+
+    def below(self, name: str, *, make: bool = False) -> DestinationFolder:
+        """A folder below as a destination of its own."""
+        made = object.__new__(DestinationFolder)
+        made.path, made._lock, made._folders = self.path / name, threading.Lock(), {"": self._walk(name, make)}
+        return made
+
+    def walk(self, *, topdown: bool = True) -> Iterator[tuple[str, list[str], list[str], int]]:
+        """As ``os.fwalk``, from here, with the relative name of each folder (empty: this one). Follows no link."""
+        with self.reach("") as root:
+            for where, folders, names, descriptor in os.fwalk(".", topdown, dir_fd=root):
+                yield where[2:], folders, names, descriptor
+
+    def _walk(self, name: str, make: bool) -> int:
+        """A new descriptor of a folder below."""
+        descriptor, parts = os.dup(self._folders[""]), name.split("/") if name else []
+        for number, part in enumerate(parts):
+            try:
+                following = _open_folder(part, descriptor, make)
+            except OSError as error:
+                if error.errno in LINKED:
+                    raise self._in_the_way("/".join(parts[: number + 1])) from None
+                raise
+            finally:
+                os.close(descriptor)
+            descriptor = following
+        return descriptor
+
+    def _in_the_way(self, name: str) -> DataError:
+        problem = "is a link or a file where a folder is to be; links are not followed"
+        return DataError(self.path / name, problem, "remove it, or choose another destination")
+
+
+def _open_folder(name: str, above: int, make: bool) -> int:
+    try:
+        return os.open(name, FOLDER | os.O_NOFOLLOW, dir_fd=above)
+    except FileNotFoundError:
+        if not make:
+            raise
+        with suppress(FileExistsError):  # another thread was faster
+            os.mkdir(name, dir_fd=above)
+        return os.open(name, FOLDER | os.O_NOFOLLOW, dir_fd=above)
+
+
+def is_file_of(status: os.stat_result | None, size: int) -> bool:
+    """Whether this is a file, and no link, of ``size`` bytes."""
+    return status is not None and stat.S_ISREG(status.st_mode) and status.st_size == size
+
+
+def open_book(path: Path, flags: int) -> int:
+    """Open a file of a destination's bookkeeping; neither it nor the folder it is in may be a link."""
+    folder = os.open(path.parent, FOLDER | os.O_NOFOLLOW)
+    try:
+        return os.open(path.name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder)
+    finally:
+        os.close(folder)

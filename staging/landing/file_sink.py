@@ -105,24 +105,13 @@ class FileSinkMaker:
         """Land a file that is there in one piece, as a sink does; raises as it does."""
         folder, _, base = _parts(name)
         temporary, checksum = self._temporary(base), crc32c(data) if self._checksum else UNKNOWN
-        # In a line, without an object for each file: a set of many small ones lands in a tenth less time.
         try:
-            with destination.reach(folder, make=True) as above:
-                descriptor = os.open(temporary, NEW, 0o666, dir_fd=above)
-                try:
-                    try:
-                        written = os.write(descriptor, data)
-                        while written < len(data):
-                            written += os.write(descriptor, data[written:])
-                        os.utime(descriptor, ns=(mtime_ns, mtime_ns))
-                        kept_ns = os.fstat(descriptor).st_mtime_ns
-                    finally:
-                        os.close(descriptor)
-                    os.rename(temporary, base, src_dir_fd=above, dst_dir_fd=above)
-                except BaseException:
-                    with suppress(OSError):
-                        os.unlink(temporary, dir_fd=above)
-                    raise
+            above = destination.held(folder)
+            if above is not None:
+                kept_ns = _write_whole(above, temporary, base, data, mtime_ns)
+            else:
+                with destination.reach(folder, make=True) as above:
+                    kept_ns = _write_whole(above, temporary, base, data, mtime_ns)
         except OSError as error:
             raise landing_error(destination / name, error) from error
         return Landed(name, len(data), checksum, name, mtime_ns, kept(mtime_ns, kept_ns))
@@ -157,6 +146,29 @@ def refuse_outside(name: str, source: object = "") -> None:
         problem = "lies in staging's own bookkeeping"
     if problem:
         raise DataError(source or "destination", f"the file name '{name}' {problem}", "rename it, or leave it out")
+
+
+def _write_whole(above: int, temporary: str, base: str, data: memoryview, mtime_ns: int) -> int:
+    """Write a file into an open folder, and give it its name; the time that it is kept with.
+
+    In a line, without an object for each file: a set of many small ones lands in a tenth less time.
+    """
+    descriptor = os.open(temporary, NEW, 0o666, dir_fd=above)
+    try:
+        try:
+            written = os.write(descriptor, data)
+            while written < len(data):
+                written += os.write(descriptor, data[written:])
+            os.utime(descriptor, ns=(mtime_ns, mtime_ns))
+            kept_ns = os.fstat(descriptor).st_mtime_ns
+        finally:
+            os.close(descriptor)
+        os.rename(temporary, base, src_dir_fd=above, dst_dir_fd=above)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=above)
+        raise
+    return kept_ns
 
 
 def _parts(name: str) -> tuple[str, str, str]:

@@ -60,6 +60,10 @@ class DestinationFolder:
         """The path of a name, to tell people of it."""
         return self.path / name
 
+    def held(self, folder: str) -> int | None:
+        """The descriptor of a folder below that is open already, and stays so until ``close``."""
+        return self._folders.get(folder)
+
     @contextmanager
     def reach(self, folder: str, *, make: bool = False) -> Iterator[int]:
         """The descriptor of a folder below (empty: this one), while entered; ``make`` makes what is missing."""

@@ -45,7 +45,7 @@ Bring a dataset from a shared filesystem to storage of each node's own, and meas
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("source", nargs="?", type=Path, metavar="SRC", help="folder, or one HDF5 file")
+    parser.add_argument("source", nargs="?", metavar="SRC", help="folder, or one HDF5 file")
     parser.add_argument(
         "destination", nargs="?", metavar="DST", help="folder on each node; {node}, {rank} and $VARIABLES are filled in"
     )
@@ -117,7 +117,7 @@ def add_modes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report", type=Path, metavar="FILE", help="write all figures as JSON, of a plan, a probe or a staging"
     )
-    parser.add_argument("--clean", type=Path, metavar="DST", help="remove what staging put into DST, and nothing else")
+    parser.add_argument("--clean", metavar="DST", help="remove what staging put into DST, and nothing else")
 
 
 def run(args: argparse.Namespace, on_report: Callable[[dict[str, Any]], None] = lambda _: None) -> int:
@@ -143,7 +143,7 @@ def dispatch(args: argparse.Namespace, on_report: Callable[[dict[str, Any]], Non
     launched = world = said_once(mpi_world)
     if args.simulated_nodes is not None:
         world = together(world, partial(simulated, world, args.simulated_nodes))
-    if "{rank}" in (args.destination or str(args.clean)):
+    if "{rank}" in (args.destination or args.clean or ""):
         world = one_node_per_rank(world)
     with watch(launched, node=world.place.node_name) as watcher:
         together(world, lambda: refuse_report(args.report, world.place.rank))
@@ -160,6 +160,9 @@ def check(args: argparse.Namespace) -> None:
     """Raise ``InputError`` for words that are missing or too many."""
     if args.clean is None and (args.source is None or args.destination is None):
         raise InputError("stage needs SRC and DST; see --help")
+    if args.source == "" or args.clean == "":
+        what = "SRC" if args.source == "" else "the folder of --clean"
+        raise InputError(f"{what} is empty: perhaps a variable that is not set; write . for the current folder")
     if args.clean is not None and args.source is not None:
         raise InputError(f"--clean takes one folder and no SRC or DST ({args.source})")
     if args.clean is not None and args.report is not None:
@@ -201,7 +204,7 @@ def options_of(args: argparse.Namespace) -> StageOptions:
     from staging.options import StageOptions
 
     return StageOptions(
-        source=args.source, destination=args.destination, placement=args.placement, path=args.path,
+        source=Path(args.source), destination=args.destination, placement=args.placement, path=args.path,
         transform=args.transform, plain=tuple(args.plain), threads=args.threads, piece_bytes=args.piece_bytes,
         verify=args.verify, include=tuple(args.include), exclude=tuple(args.exclude), first=args.first,
         index=args.index, seed=args.seed, cold=args.cold,
@@ -276,7 +279,7 @@ def plan_only(args: argparse.Namespace, world: World) -> int:
     return 0
 
 
-def clean(template: Path, world: World) -> int:
+def clean(template: str, world: World) -> int:
     """Remove a staged dataset from every node."""
     from staging.ledger.clean import Cleaned
     from staging.ledger.clean import clean as remove
@@ -287,7 +290,7 @@ def clean(template: Path, world: World) -> int:
     place = world.place
 
     def remove_here() -> tuple[Path, Cleaned] | None:
-        destination = expand(str(template), place.node_name, place.rank, os.environ)
+        destination = expand(template, place.node_name, place.rank, os.environ)
         return (destination, remove(destination)) if place.local_rank == 0 else None
 
     for found in world.all_gather(together(world, remove_here)):

@@ -32,7 +32,7 @@ def opened(path: Path) -> Iterator[io.FileIO]:
     Raises ``DataError`` where it is missing, not a regular file, or cannot be read, also while it is open.
     """
     try:
-        with _open(path) as file:
+        with open_regular(path) as file:
             yield file
     except OSError as error:
         raise DataError(path, f"cannot be read ({error.strerror})", "check the path and its permissions") from error
@@ -42,7 +42,7 @@ def read_bytes(path: Path) -> bytes:
     """What ``path`` holds. Raises ``OSError`` as a path does, and ``DataError`` for a pipe, a socket or a device."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    with _open(path) as file:
+    with open_regular(path) as file:
         return file.readall()
 
 
@@ -80,7 +80,8 @@ def read_at_most(file: io.FileIO, size: int) -> memoryview:
     return whole[:done]
 
 
-def _open(path: Path) -> io.FileIO:
+def open_regular(path: Path) -> io.FileIO:
+    """Open a file without waiting for what is none. Raises ``DataError`` for that, and ``OSError``."""
     try:
         descriptor = os.open(path, FLAGS)
     except OSError as error:

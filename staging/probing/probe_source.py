@@ -84,7 +84,7 @@ def look_rate(root: str, names: Sequence[str], threads: int, seconds: float) -> 
 
 def open_rate(root: str, names: Sequence[str], threads: int, seconds: float) -> float:
     """Files per second of this rank that are opened and closed; each name at most once."""
-    return _each_once(root, names, threads, seconds, lambda path: os.close(os.open(path, os.O_RDONLY)))
+    return _each_once(root, names, threads, seconds, lambda path: os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK)))
 
 
 def _each_once(root: str, names: Sequence[str], threads: int, seconds: float, touch: Callable[[str], object]) -> float:

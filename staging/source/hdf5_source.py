@@ -100,7 +100,7 @@ class _RowReader:
         self._descriptor = -1
         self._retries = source.retries, self._count_retry
         try:
-            self._descriptor = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
+            self._descriptor = os.open(source.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             self._refuse_change()
         except OSError as error:
             raise DataError(source.path, f"cannot be read ({error.strerror})", "check its permissions") from None

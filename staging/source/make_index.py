@@ -11,6 +11,7 @@ import numpy as np
 from crc32c import crc32c
 
 from staging.errors import DataError
+from staging.formats.regular import open_regular
 from staging.progress import Progress
 from staging.ranks.world import Alone
 from staging.source.index import write_index
@@ -63,7 +64,7 @@ def _checksum(path: Path, size: int, mtime_ns: int, buffer: memoryview) -> int:
     """CRC32C of a file, read through ``buffer``."""
     checksum = done = 0
     try:
-        with path.open("rb", buffering=0) as file:
+        with open_regular(path) as file:
             while count := file.readinto(buffer):
                 checksum = crc32c(buffer[:count], checksum)
                 done += count

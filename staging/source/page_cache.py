@@ -56,7 +56,7 @@ def drop_cache(files: Iterable[Path]) -> int:
     advised = 0
     for path in files:
         try:
-            descriptor = os.open(path, os.O_RDONLY)
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe is not waited for
         except OSError:
             continue
         try:

@@ -1,0 +1,73 @@
+"""What is no file in the place of one: nothing waits for it, and nothing is taken for what was not named."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LIMIT_S = 60
+
+
+def run(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """``python -m staging``, which must come to an end."""
+    command = [sys.executable, "-m", "staging", *map(str, words)]
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=LIMIT_S, cwd=cwd, env=environ
+    )  # fmt: skip
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def device(path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can make a device")
+    os.mknod(path, 0o666 | 0o020000, os.makedev(1, 5))  # /dev/zero, which never ends
+
+
+@pytest.fixture
+def indexed(tmp_path: Path) -> Path:
+    """The index of three files, one of which then goes."""
+    source = tmp_path / "source"
+    (source / "train").mkdir(parents=True)
+    for number in range(3):
+        (source / "train" / f"{number}.npy").write_bytes(bytes(1000))
+    done = subprocess.run(
+        [sys.executable, "-m", "hpcbench", "data", "index", str(source)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (source / "train" / "1.npy").unlink()
+    return source
+
+
+@pytest.mark.parametrize("make", [pipe, device])
+@pytest.mark.parametrize("words", [[], ["--cold"], ["--path", "direct"], ["--probe"]])
+def test_a_source_entry_that_turns_into_something_else_does_not_hang(
+    indexed: Path, make: object, words: list[str], tmp_path: Path
+) -> None:
+    make(indexed / "train" / "1.npy")  # type: ignore[operator]
+    (index,) = (path for path in indexed.rglob("*") if path.is_file() and path.suffix not in (".npy",))
+    done = run(indexed, tmp_path / "to", "--index", index, *words)
+    assert done.returncode == (0 if "--probe" in words and done.returncode == 0 else 2), done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "to" / "train" / "1.npy").exists()
+
+
+@pytest.mark.parametrize("words", [["", "TO"], ["--clean", ""]])
+def test_an_empty_source_or_folder_to_clean_is_refused(words: list[str], tmp_path: Path) -> None:
+    """As ``stage "$UNSET" TO`` has it, which is not the current folder."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "mine.txt").write_text("mine")
+    done = run(*(str(tmp_path / "to") if word == "TO" else word for word in words), cwd=tmp_path / "here")
+    assert done.returncode == 2
+    assert "is empty: perhaps a variable that is not set; write . for the current folder" in done.stderr
+    assert not (tmp_path / "to").exists()
+    assert [path.name for path in (tmp_path / "here").iterdir()] == ["mine.txt"]
+    shutil.rmtree(tmp_path / "here")

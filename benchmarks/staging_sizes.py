@@ -15,8 +15,8 @@ from _common import ROOT
 
 from staging.options import Path_, Placement
 from staging.planning.plan import make_plan
-from staging.report import human
 from staging.source.listing import Listing, Names
+from staging.units import human
 
 assert ROOT  # its import has put the package before staging.py of this folder
 

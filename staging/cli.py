@@ -257,7 +257,7 @@ def plan_only(args: argparse.Namespace, world: World) -> int:
     from staging.moving.counters import Counters
     from staging.phase_timer import PhaseTimer
     from staging.prepare import check_room, prepare, settled
-    from staging.report import human
+    from staging.units import human
 
     options = settled(options_of(args))
     prepared = prepare(options, world, PhaseTimer(), Counters(), must_fit=False)
@@ -284,8 +284,8 @@ def clean(template: str, world: World) -> int:
     from staging.ledger.clean import Cleaned
     from staging.ledger.clean import clean as remove
     from staging.ranks.collective_errors import together
-    from staging.report import human
     from staging.storage.destination import expand
+    from staging.units import human
 
     place = world.place
 

@@ -28,7 +28,8 @@ from staging.source.page_cache import drop_cache
 from staging.source.sources import Source, TreeSource
 from staging.storage.destination import expand
 from staging.storage.destination_folder import DestinationFolder
-from staging.storage.space import bytes_in_blocks, check_space
+from staging.storage.space import available_memory, bytes_in_blocks, check_space
+from staging.units import human
 
 HDF5 = (".h5", ".hdf5")
 LARGEST_PIECE = 1 << 30
@@ -118,10 +119,24 @@ def prepare(
             check_room(destination, source.listing, wanted, make_sink, options.transform, world)
     turns = turns_of(source.listing, names)
     piece_bytes = max(options.piece_bytes, held_bytes(options, source.listing))
-    return Prepared(
+    prepared = Prepared(
         options, world, places, destination, source, plan, wanted, moving, make_sink, piece_bytes, turns,
         timer, counters,
     )  # fmt: skip
+    together(world, lambda: check_memory(prepared))
+    return prepared
+
+
+def check_memory(prepared: Prepared) -> None:
+    """Raise ``InputError`` where the buffers of a node's ranks are more than its memory."""
+    ranks = min(prepared.world.place.local_size, prepared.plan.lanes)
+    need, left = prepared.buffer_bytes * ranks, available_memory()
+    if need > left:
+        each = f"{ranks} ranks of {prepared.options.threads} threads"
+        raise InputError(
+            f"pieces of {human(prepared.piece_bytes)} for {each} take {human(need)}, and {human(left)} of memory are "
+            "left; lower --piece-bytes or --threads"
+        )
 
 
 def turns_of(listing: Listing, names: Sequence[str] | None) -> NDArray[np.int64]:

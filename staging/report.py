@@ -9,6 +9,7 @@ from typing import Any
 from staging.moving.counters import Counters
 from staging.probing.bounds import BUSY_WORDS, Share, busy_shares, probed_shares
 from staging.probing.ceilings import WORDS, Ceilings, rate_text
+from staging.units import human
 
 SCHEMA = 1
 SHOWN_NODES = 12
@@ -218,12 +219,3 @@ def row(node: NodeReport) -> str:
 def wrapped(text: str) -> str:
     """A sentence in lines of at most ``COLUMNS`` characters."""
     return textwrap.fill(text, COLUMNS, break_long_words=False, break_on_hyphens=False)
-
-
-def human(size: float) -> str:
-    """A number of bytes with a decimal unit, such as ``2.83 MB``."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if abs(size) < 1000 or unit == "TB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.2f} {unit}"
-        size /= 1000
-    raise AssertionError

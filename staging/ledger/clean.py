@@ -15,6 +15,7 @@ from staging.atomic import is_temporary
 from staging.errors import DataError
 from staging.ledger.claim import NAME as LOCK
 from staging.ledger.claim import lock
+from staging.ledger.journal import NAME as JOURNAL
 from staging.ledger.manifest import NAME as MANIFEST
 from staging.ledger.manifest import has_manifest, is_inside, load_records
 from staging.ledger.records import is_as_landed
@@ -67,7 +68,7 @@ def is_probed_only(destination: Path) -> bool:
         raise DataError(bookkeeping, f"cannot be listed ({error.strerror})", "check its permissions") from None
     if MANIFEST in names and has_manifest(destination):
         return False
-    before = (LOCK, MANIFEST)
+    before = (LOCK, MANIFEST, JOURNAL)
     return all(name in before or name.startswith(PROBE) or is_temporary(name) for name in names)
 
 

@@ -92,7 +92,7 @@ def _parse(lines: list[bytes]) -> list[Any]:
     # One call for many lines takes half the time of a call each. A torn line makes it fail: it has no closing brace.
     try:
         whole: list[Any] = json.loads(b"[" + b",".join(lines) + b"]")
-    except ValueError:
+    except (ValueError, RecursionError):
         return [item for line in lines if (item := _parse_line(line)) is not None]
     return whole
 
@@ -100,7 +100,7 @@ def _parse(lines: list[bytes]) -> list[Any]:
 def _parse_line(line: bytes) -> Any:
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

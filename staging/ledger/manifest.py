@@ -7,6 +7,7 @@ file. A file is named once it is durable, so what is named is whole, whenever th
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -46,7 +47,7 @@ class Manifest:
                 destination, f"cannot be written ({error.strerror})", "choose another destination"
             ) from None
         header = start_file(manifest.path, {"what": "hpcbench staging manifest", "identity": identity})
-        _refuse_other(destination, header.get("identity", {}), json.loads(json.dumps(identity)))
+        _refuse_other(destination, identity_of(header, manifest.path), json.loads(json.dumps(identity)))
         return manifest
 
     def records(self) -> Records:
@@ -64,6 +65,14 @@ class Manifest:
     def remove(self, names: Sequence[str]) -> None:
         """Say that files are no longer there, and wait until the disk has it."""
         append_lines(self.path, (f'{{"name": {_QUOTE(name)}, "removed": true}}' for name in names), durable=True)
+
+
+def identity_of(header: dict[str, Any], path: Path) -> dict[str, Any]:
+    """What the header of the manifest at ``path`` says the destination is for. Raises ``DataError`` where it can't."""
+    found = header.get("identity", {})
+    if not isinstance(found, dict):
+        raise DataError(path, "has a header that names no staging", "choose another destination")
+    return found
 
 
 def manifest_path(destination: Path) -> Path:
@@ -122,8 +131,11 @@ def is_inside(destination: Path, name: str) -> bool:
     parts = PurePosixPath(name).parts
     if not parts or "\0" in name or name != "/".join(parts) or ".." in parts or parts[0] in ("/", "//", BOOKKEEPING):
         return False
-    folders = [destination.joinpath(*parts[:depth]) for depth in range(1, len(parts))]
-    return not any(folder.is_symlink() for folder in folders)
+    try:
+        folders = [destination.joinpath(*parts[:depth]) for depth in range(1, len(parts))]
+        return not any(folder.is_symlink() for folder in folders) and bool(os.fsencode(name))
+    except (OSError, UnicodeEncodeError):  # a name that no filesystem has
+        return False
 
 
 def _is_there(path: Path) -> bool:

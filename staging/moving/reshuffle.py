@@ -32,7 +32,7 @@ from staging.ledger.batch import sync_filesystem
 from staging.ledger.claim import claim
 from staging.ledger.journal import Journal
 from staging.ledger.lines import read_header
-from staging.ledger.manifest import Manifest, is_inside, load_records, manifest_path
+from staging.ledger.manifest import Manifest, identity_of, is_inside, load_records, manifest_path
 from staging.moving.counters import Counters
 from staging.moving.exchange import Lane, move_by_exchange
 from staging.moving.writing import PieceWriter
@@ -171,7 +171,7 @@ def sharded(options: StageOptions, place: Place, destination: Path) -> bytes | N
     if place.local_rank != 0:
         return None
     records = load_records(destination)
-    identity = read_header(manifest_path(destination)).get("identity", {})
+    identity = identity_of(read_header(manifest_path(destination)), manifest_path(destination))
     if identity.get("placement") != "shard" or identity.get("nodes") != place.nodes:
         problem = f"holds no shards of {place.nodes} nodes, but placement {identity.get('placement')}"
         raise DataError(destination, problem, "stage with placement shard on these nodes")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from staging.report import human
+from staging.units import human
 
 SHOWN_NODES = 16
 """More nodes than this are shown by the first, the last and the extremes."""

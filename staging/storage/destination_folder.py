@@ -92,7 +92,7 @@ class DestinationFolder:
         try:
             with self.reach(folder) as descriptor:
                 return os.stat(base, dir_fd=descriptor, follow_symlinks=False)
-        except (OSError, DataError):
+        except (OSError, DataError, ValueError):  # the last for a name that no filesystem has
             return None
 
     def unlink(self, name: str, *, missing_ok: bool = False) -> None:

@@ -1,0 +1,93 @@
+"""Books of a destination as somebody, or a damaged disk, may leave them: bad input or skipped, never a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEADER = {"schema": 1, "what": "hpcbench staging manifest", "identity": {}}
+FILE = {"name": "a", "size": 3, "crc32c": 467447939, "source": "a", "mtime_ns": 0}
+
+
+def run(*words: object) -> subprocess.CompletedProcess[str]:
+    """``python -m staging``."""
+    command = [sys.executable, "-m", "staging", *map(str, words)]
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environ)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "a").write_text("hi\n")
+    return tmp_path / "source"
+
+
+@pytest.fixture
+def staged(source: Path, tmp_path: Path) -> Path:
+    """A destination with one staged file."""
+    assert run(source, tmp_path / "to").returncode == 0
+    return tmp_path / "to"
+
+
+def line(**changes: object) -> str:
+    return json.dumps(FILE | changes)
+
+
+ADDED = {
+    "brackets": "[" * 100_000, "braces": '{"a":' * 100_000, "surrogate": line(name="\ud800x"),
+    "null": line(name="a\0b"), "long name": line(name="b" * 5000), "long path": line(name="b/" * 5000 + "b"),
+    "fraction": line(size=3.5), "infinite": line(size=float("inf")), "none": line(size=float("nan")),
+    "digits": f'{{"name": "b", "size": {"9" * 5000}}}', "negative": line(name="b", size=-1), "number": line(name=7),
+    "list": line(source=["a"]), "removed": '{"name": ["a"], "removed": true}',
+    "bytes": b"\xff\xfe\x80".decode("latin-1"),
+}  # fmt: skip
+"""What is behind the lines of a whole manifest."""
+HEADS = {
+    "list": [1, 2], "schema": {"schema": [1]}, "identity list": HEADER | {"identity": [1]},
+    "identity number": HEADER | {"identity": 5}, "deep": HEADER | {"identity": {"source": {"a": {"b": [1]}}}},
+}  # fmt: skip
+"""What stands in the place of its header."""
+
+
+def is_told(done: subprocess.CompletedProcess[str]) -> None:
+    """It came to its end, or is bad input in one line."""
+    assert "Traceback" not in done.stderr
+    assert done.returncode in (0, 2), done.stderr
+    if done.returncode == 2:
+        assert done.stderr.strip().splitlines()[-1].startswith("staging: error: ")
+
+
+@pytest.mark.parametrize("words", [["stage"], ["--clean"], ["--plan-only"]])
+@pytest.mark.parametrize("added", ADDED)
+def test_lines_that_are_none_are_skipped(added: str, words: list[str], source: Path, staged: Path) -> None:
+    with (staged / ".staging/manifest.jsonl").open("ab") as manifest:
+        manifest.write(b"\n" + ADDED[added].encode("utf-8", "surrogatepass"))
+    with (staged / ".staging/journal.jsonl").open("ab") as journal:
+        journal.write(b"\n" + ADDED[added].encode("utf-8", "surrogatepass"))
+    done = run("--clean", staged) if words == ["--clean"] else run(source, staged, *words[1:])
+    is_told(done)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_header_that_is_none_is_told(head: str, source: Path, staged: Path) -> None:
+    manifest = staged / ".staging/manifest.jsonl"
+    rest = manifest.read_text().partition("\n")[2]
+    manifest.write_text(f"{json.dumps(HEADS[head])}\n{rest}")
+    again = run(source, staged)
+    is_told(again)
+    assert again.returncode == 2, "another staging, or none that can be told"
+    is_told(run("--clean", staged))
+
+
+@pytest.mark.parametrize("path", ["direct", "exchange"])
+def test_pieces_beyond_the_memory_are_refused(path: str, source: Path, tmp_path: Path) -> None:
+    done = run(source, tmp_path / "to", "--path", path, "--piece-bytes", 10**12)
+    assert done.returncode == 2
+    assert "of memory are left; lower --piece-bytes or --threads" in done.stderr
+    assert not (tmp_path / "to").exists()

@@ -102,6 +102,8 @@ def add_ways(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--include", action="append", default=[], metavar="PATTERN", help="only such names; repeatable")
     parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help="no such names; repeatable")
     add_whole(parser, "--first", 1, MOST_FILES, "only the first N files by name")
+    parser.add_argument("--follow-links", action="store_true", help="take links to folders as folders")
+    parser.add_argument("--hidden", action="store_true", help="take names that begin with a dot, too")
     parser.add_argument("--index", type=Path, metavar="FILE", help="dataset index of `hpcbench data index`")
     add_whole(parser, "--seed", 0, 2**62, "of the placement (default: 0)", default=0)
     parser.add_argument("--cold", action="store_true", help="drop the source's cached pages first, where allowed")
@@ -207,7 +209,7 @@ def options_of(args: argparse.Namespace) -> StageOptions:
         source=Path(args.source), destination=args.destination, placement=args.placement, path=args.path,
         transform=args.transform, plain=tuple(args.plain), threads=args.threads, piece_bytes=args.piece_bytes,
         verify=args.verify, include=tuple(args.include), exclude=tuple(args.exclude), first=args.first,
-        index=args.index, seed=args.seed, cold=args.cold,
+        index=args.index, seed=args.seed, cold=args.cold, follow_links=args.follow_links, hidden=args.hidden,
         replicate_also=tuple(args.replicate_also),
     )  # fmt: skip
 
@@ -269,6 +271,8 @@ def plan_only(args: argparse.Namespace, world: World) -> int:
         if args.report is not None:
             write_json(args.report, summary.as_dict())
         print(summary.table() + also, flush=True)
+        if prepared.source.skipped:
+            print(prepared.source.skipped, flush=True)
     need = check_room(
         prepared.destination, prepared.listing, prepared.wanted, prepared.make_sink, options.transform, world
     )

@@ -42,6 +42,10 @@ class StageOptions:
     """Only files whose relative name matches one of these shell patterns."""
     exclude: tuple[str, ...] = ()
     """No files whose relative name matches one of these shell patterns."""
+    follow_links: bool = False
+    """Links to folders are followed; else they are left out, and counted."""
+    hidden: bool = False
+    """Names that begin with a dot are taken; else they are left out, and counted."""
     first: int | None = None
     """Only so many files, the first by name."""
     index: Path | None = None

@@ -196,18 +196,22 @@ def open_source(options: StageOptions, world: World, counters: Counters, names: 
     selection = Selection(options.include, options.exclude, options.first)
     if root.is_file():
         return together(world, lambda: rows_of(options, selection))
+    skipped = ""
     if options.index is not None:
+        if options.follow_links or options.hidden:
+            raise InputError(f"index ({options.index}) says which files there are: leave out --follow-links, --hidden")
         listing = indexed(options.index, selection, names, world)
     else:
-        from staging.source.walk import list_names, list_tree
+        from staging.source.walk import Kinds, list_names, list_tree
 
         if names is None:
-            walked = list_tree(root, world, options.include, options.exclude, options.first)
+            kinds = Kinds(options.follow_links, options.hidden)
+            walked = list_tree(root, world, options.include, options.exclude, options.first, kinds)
         else:
             walked = list_names(root, world, names)
         counters.metadata_operations += walked.metadata_operations
-        listing = walked.listing
-    return TreeSource(root, listing, cold=options.cold, retries=options.retries)
+        listing, skipped = walked.listing, walked.skipped
+    return TreeSource(root, listing, cold=options.cold, retries=options.retries, skipped=skipped)
 
 
 def refuse_absent(root: Path) -> None:

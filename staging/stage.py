@@ -79,6 +79,8 @@ def carry_out(
 ) -> StagingReport:
     """The part of ``stage`` that writes, once, after ``prepare``; collective. ``on_move`` is called before it moves."""
     world = prepared.world
+    if world.place.rank == 0 and prepared.source.skipped and not quiet:
+        print_line(prepared.source.skipped)
     job = world.broadcast(secrets.token_hex(4))
     with together(world, lambda: claim(prepared.destination, prepared.options.source, world.place, job)):
         manifest = together(world, lambda: Manifest.open(prepared.destination, identity(prepared)))

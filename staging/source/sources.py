@@ -35,6 +35,8 @@ class Source(Protocol):
     """A listing and the bytes behind it."""
 
     listing: Listing
+    skipped: str
+    """What of it is not in the listing though nobody has excluded it, in words; empty for nothing."""
 
     def reader(self) -> Reader:
         """A reader for one thread."""
@@ -43,8 +45,11 @@ class Source(Protocol):
 class TreeSource:
     """The files of ``listing`` below ``root``."""
 
-    def __init__(self, root: Path, listing: Listing, *, cold: bool = False, retries: int = 3) -> None:
+    def __init__(
+        self, root: Path, listing: Listing, *, cold: bool = False, retries: int = 3, skipped: str = ""
+    ) -> None:
         self.root = root
+        self.skipped = skipped
         self.listing = listing
         self.cold = cold
         self.retries = retries

@@ -14,11 +14,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from staging.atomic import is_temporary
 from staging.errors import DataError
 from staging.ranks.collective_errors import together
 from staging.ranks.world import World
 from staging.source.listing import INDEX_NAME, UNKNOWN, Listing, Names, Selection
 from staging.source.retry import retrying
+from staging.storage.destination_folder import BOOKKEEPING
 
 THREADS = 8
 """Of each rank; they wait for the metadata server most of the time."""
@@ -26,6 +28,7 @@ BLOCK = 256
 """Files that a thread looks at in one go."""
 RETRIES = 3
 INDEX = INDEX_NAME.encode()
+BOOKS = BOOKKEEPING.encode()
 FOLDER = -1
 """The size of a name that is a link to a folder."""
 
@@ -38,7 +41,26 @@ class Walked:
     metadata_operations: int
     """Folders opened and files looked at by this rank."""
     linked_folders: int = 0
-    """Symbolic links to folders in the whole tree that the patterns matched; they are not followed."""
+    """Symbolic links to folders in the whole tree that the patterns matched and that were not followed."""
+    hidden: int = 0
+    """Names in the whole tree that begin with a dot and were left out."""
+
+    @property
+    def skipped(self) -> str:
+        """What was left out that no pattern excludes, in words; empty where nothing was."""
+        counts = {"links to folders": self.linked_folders, "hidden names": self.hidden}
+        found = [f"{count:,} {name}" for name, count in counts.items() if count]
+        return f"skipped: {', '.join(found)}" if found else ""
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """Which names of a tree are looked at beside plain ones."""
+
+    follow_links: bool = False
+    """Links to folders are folders."""
+    hidden: bool = False
+    """Names that begin with a dot, but for staging's own bookkeeping and unfinished files."""
 
 
 @dataclass(frozen=True)
@@ -48,25 +70,44 @@ class _Folder:
     folders: list[bytes]
     files: list[bytes]
     links: int
+    hidden: int
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What one rank found."""
+
+    names: list[bytes]
+    links: int
+    """How many of them are links."""
+    hidden: int
+    """Names that were left out."""
+    opened: int
+    """Folders."""
+
+
+PLAIN = Kinds()
 
 
 def list_tree(
-    root: Path, world: World, include: Sequence[str] = (), exclude: Sequence[str] = (), first: int | None = None
-) -> Walked:
+    root: Path, world: World, include: Sequence[str] = (), exclude: Sequence[str] = (), first: int | None = None,
+    kinds: Kinds = PLAIN,
+) -> Walked:  # fmt: skip
     """List and look at the files below ``root``, each rank a part of them; collective.
 
-    Links to files are followed, links to folders are not, and only counted. Hidden files and folders, which all
-    temporary ones are, and the index in the root are left out. Patterns are those of ``Selection``.
+    Links to files are followed; links to folders, and names that begin with a dot, as ``kinds`` says, else they are
+    counted. Unfinished files and the index in the root are left out. Patterns are those of ``Selection``.
 
     Raises ``DataError`` on all ranks for a folder or a file that can't be read, a dangling link, a special file, and
     a tree without any file that is wanted.
     """
     selection = Selection(tuple(include), tuple(exclude), first)
     with ThreadPoolExecutor(THREADS, "list") as pool:
-        own, links, opened = _find(root, world, selection, pool)
-        names = sorted(_exchanged(own, world))
+        own = _find(root, world, selection, kinds, pool)
+        names = sorted(_exchanged(own.names, world))
+        counts = world.all_gather((own.links, own.hidden))
         if first is not None:  # a link may turn out to lead to a folder, which is then no file
-            names = names[: first + sum(world.all_gather(links))]
+            names = names[: first + sum(links for links, _ in counts)]
         rank, size = world.place.rank, world.place.size
         share = names[len(names) * rank // size : len(names) * (rank + 1) // size]
         looked = together(world, partial(_look_at_all, root, share, pool))
@@ -76,7 +117,8 @@ def list_tree(
     linked_folders = len(names) - len(files)
     if linked_folders:
         listing = listing.take(files)
-    return Walked(selection.cut(listing, root), opened + len(share), linked_folders)
+    hidden = sum(number for _, number in counts)
+    return Walked(selection.cut(listing, root), own.opened + len(share), linked_folders, hidden)
 
 
 def list_names(root: Path, world: World, names: Sequence[str]) -> Walked:
@@ -93,54 +135,77 @@ def list_names(root: Path, world: World, names: Sequence[str]) -> Walked:
     return Walked(listing, len(share), int(np.count_nonzero(columns[:, 0] == FOLDER)))
 
 
-def _find(root: Path, world: World, selection: Selection, pool: ThreadPoolExecutor) -> tuple[list[bytes], int, int]:
-    """Open all folders, level by level, each level shared out anew, so that one deep branch keeps no rank alone.
-
-    Returns the wanted names that this rank found, how many of them are links, and how many folders it opened.
-    """
+def _find(root: Path, world: World, selection: Selection, kinds: Kinds, pool: ThreadPoolExecutor) -> _Found:
+    """Open all folders, level by level, each level shared out anew, so that one deep branch keeps no rank alone."""
     place = world.place
     level: list[bytes] = [b""]
     names: list[bytes] = []
-    links = opened = 0
+    links = hidden = opened = 0
     while level:
         own = level[place.rank :: place.size]
-        found = together(world, partial(_open_all, root, own, selection, pool))
+        found = together(world, partial(_open_all, root, own, selection, kinds, pool))
         opened += len(own)
         names += [name for folder in found for name in folder.files]
         links += sum(folder.links for folder in found)
+        hidden += sum(folder.hidden for folder in found)
         level = _exchanged([name for folder in found for name in folder.folders], world)
-    return names, links, opened
+    return _Found(names, links, hidden, opened)
 
 
-def _open_all(root: Path, folders: list[bytes], selection: Selection, pool: ThreadPoolExecutor) -> list[_Folder]:
-    return list(pool.map(partial(_open, root, selection=selection), folders))
+def _open_all(
+    root: Path, folders: list[bytes], selection: Selection, kinds: Kinds, pool: ThreadPoolExecutor
+) -> list[_Folder]:
+    return list(pool.map(partial(_open, root, selection=selection, kinds=kinds), folders))
 
 
-def _open(root: Path, folder: bytes, selection: Selection) -> _Folder:
+def _open(root: Path, folder: bytes, selection: Selection, kinds: Kinds) -> _Folder:
     """The wanted names in one folder."""
     try:
-        folders, files, links = retrying(partial(_scan, root, folder), RETRIES)
+        folders, files, links, hidden = retrying(partial(_scan, root, folder, kinds), RETRIES)
     except OSError as error:
         raise _no_folder(root, folder, error) from None
     wanted = selection.matches(files + links)
     chosen = [name for name, is_wanted in zip(files + links, wanted.tolist(), strict=True) if is_wanted]
-    return _Folder(folders, chosen, int(wanted[len(files) :].sum()))
+    return _Folder(folders, chosen, int(wanted[len(files) :].sum()), hidden)
 
 
-def _scan(root: Path, folder: bytes) -> tuple[list[bytes], list[bytes], list[bytes]]:
-    """Folders, files and links in one folder; what a link leads to is not asked for yet."""
+def _scan(root: Path, folder: bytes, kinds: Kinds) -> tuple[list[bytes], list[bytes], list[bytes], int]:
+    """Folders, files and links in one folder, and how many hidden names; what a link to a file leads to is not asked.
+
+    Raises ``DataError`` for a link that leads to a folder around it.
+    """
     folders: list[bytes] = []
     files: list[bytes] = []
     links: list[bytes] = []
+    hidden = 0
     prefix = folder + b"/" if folder else b""
     with os.scandir(os.fsencode(root) + b"/" + folder) as entries:
         for entry in entries:
             name = entry.name
-            if name.startswith(b".") or (not folder and name == INDEX):
+            if name.startswith(b"."):
+                own = (not folder and name == BOOKS) or is_temporary(os.fsdecode(name))
+                hidden += not (own or kinds.hidden)
+                if own or not kinds.hidden:
+                    continue
+            if not folder and name == INDEX:
                 continue
             kind = folders if entry.is_dir(follow_symlinks=False) else links if entry.is_symlink() else files
+            if kind is links and kinds.follow_links and entry.is_dir():
+                _refuse_loop(root, prefix + name)
+                kind = folders
             kind.append(prefix + name)
-    return folders, files, links
+    return folders, files, links, hidden
+
+
+def _refuse_loop(root: Path, name: bytes) -> None:
+    """Raise ``DataError`` for a link to a folder that it lies in, which has no end."""
+    path = root / os.fsdecode(name)
+    around = Path(os.path.realpath(path.parent))
+    target = Path(os.path.realpath(path))
+    if around.is_relative_to(target):
+        raise DataError(
+            path, f"is a link to {target}, a folder that it lies in", "remove the link, or leave out --follow-links"
+        )
 
 
 def _no_folder(root: Path, folder: bytes, error: OSError) -> DataError:

@@ -1,0 +1,82 @@
+"""What of a source is left out though no pattern excludes it: said in a line, and taken where that is asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def run(*words: object) -> subprocess.CompletedProcess[str]:
+    """``python -m staging``."""
+    command = [sys.executable, "-m", "staging", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def files(folder: Path) -> list[str]:
+    """What was staged, without the bookkeeping."""
+    found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return sorted(str(path) for path in found if path.parts[0] != ".staging")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Two links to folders, three hidden names, an unfinished file, and books of an earlier staging."""
+    source, other = tmp_path / "source", tmp_path / "other"
+    for path in (source / "a", source / ".b", source / "train/.c", source / ".d/e", other / "f", other / "deep/g",
+                 source / "train/.x.0123.part", source / ".staging/manifest.jsonl"):  # fmt: skip
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(path.name)
+    (source / "linked").symlink_to(other)
+    (source / "train/linked").symlink_to(other / "deep")
+    (source / "file").symlink_to(other / "f")
+    return source
+
+
+def test_what_is_skipped_is_counted(source: Path, tmp_path: Path) -> None:
+    for words in ([], ["--plan-only"]):
+        done = run(source, tmp_path / f"to{len(words)}", *words)
+        assert done.returncode == 0, done.stderr
+        assert "skipped: 2 links to folders, 3 hidden names" in (done.stdout + done.stderr).splitlines()
+    assert files(tmp_path / "to0") == ["a", "file"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "more"),
+    [
+        (["--hidden"], "skipped: 2 links to folders", [".b", ".d/e", "train/.c"]),
+        (["--follow-links"], "skipped: 3 hidden names", ["linked/deep/g", "linked/f", "train/linked/g"]),
+        (["--hidden", "--follow-links"], "", [".b", ".d/e", "linked/deep/g", "linked/f", "train/.c", "train/linked/g"]),
+    ],
+)
+def test_what_is_asked_for_is_taken(words: list[str], said: str, more: list[str], source: Path, tmp_path: Path) -> None:
+    done = run(source, tmp_path / "to", *words)
+    assert done.returncode == 0, done.stderr
+    assert said in (done.stdout + done.stderr).splitlines() if said else "skipped:" not in done.stdout + done.stderr
+    assert files(tmp_path / "to") == sorted(["a", "file", *more])
+
+
+def test_nothing_skipped_is_not_said(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "a").write_text("a")
+    done = run(tmp_path / "source", tmp_path / "to")
+    assert "skipped:" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("target", [".", "..", "../.."])
+def test_links_that_have_no_end_are_refused(target: str, tmp_path: Path) -> None:
+    (tmp_path / "source/a/b").mkdir(parents=True)
+    (tmp_path / "source/a/b/c").write_text("c")
+    (tmp_path / "source/a/b/again").symlink_to(target)
+    assert run(tmp_path / "source", tmp_path / "without").returncode == 0
+    done = run(tmp_path / "source", tmp_path / "to", "--follow-links")
+    assert done.returncode == 2
+    assert "a folder that it lies in; remove the link, or leave out --follow-links" in done.stderr
+
+
+def test_an_index_says_itself_which_files_there_are(source: Path, tmp_path: Path) -> None:
+    done = run(source, tmp_path / "to", "--index", tmp_path / "index", "--hidden")
+    assert done.returncode == 2
+    assert "says which files there are: leave out --follow-links, --hidden" in done.stderr

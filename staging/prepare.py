@@ -28,7 +28,7 @@ from staging.source.page_cache import drop_cache
 from staging.source.sources import Source, TreeSource
 from staging.storage.destination import expand
 from staging.storage.destination_folder import DestinationFolder
-from staging.storage.space import available_memory, bytes_in_blocks, check_space
+from staging.storage.space import available_memory, bytes_in_blocks, check_space, overhead
 from staging.units import human
 
 HDF5 = (".h5", ".hdf5")
@@ -328,8 +328,12 @@ def check_room(
         sizes = listing.sizes
         return sum(make_sink.space(listing.names[int(entry)], int(sizes[entry])) for entry in entries)
 
-    need = together(world, bytes_needed)
-    together(world, lambda: check_space(destination, need, len(entries), world))
+    def beside() -> tuple[int, int]:
+        return overhead(listing.names.take(entries), destination) if world.place.local_rank == 0 else (0, 0)
+
+    books_bytes, books_files = together(world, beside)
+    need = together(world, bytes_needed) + books_bytes
+    together(world, lambda: check_space(destination, need, len(entries) + books_files, world))
     return max(world.all_gather(need))
 
 

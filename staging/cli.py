@@ -256,7 +256,7 @@ def write_json(path: Path, found: dict[str, Any]) -> None:
 
 def plan_only(args: argparse.Namespace, world: World) -> int:
     """Print what would move, and whether it fits. Raises ``InputError`` where it does not."""
-    from staging.moving.counters import Counters
+    from staging.counters import Counters
     from staging.phase_timer import PhaseTimer
     from staging.prepare import check_room, prepare, settled
     from staging.units import human

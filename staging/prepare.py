@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from staging.counters import Counters
 from staging.errors import DataError, InputError
 from staging.landing.plain import ExceptPlain, landed_names
 from staging.landing.sinks import SinkMaker
 from staging.landing.transforms import holds_files, sink_maker
 from staging.ledger.claim import refuse_nesting, refuse_strangers
 from staging.ledger.manifest import has_manifest, load_records
-from staging.moving.counters import Counters
 from staging.options import StageOptions
 from staging.phase_timer import PhaseTimer
 from staging.planning.plan import Plan, make_plan

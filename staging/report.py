@@ -6,7 +6,7 @@ import textwrap
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from staging.moving.counters import Counters
+from staging.counters import Counters
 from staging.probing.bounds import BUSY_WORDS, Share, busy_shares, probed_shares
 from staging.probing.ceilings import WORDS, Ceilings, rate_text
 from staging.units import human

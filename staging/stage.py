@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from staging.counters import Counters
 from staging.errors import DataError
 from staging.landing.sinks import Landed
 from staging.ledger.batch import Batch
@@ -22,10 +23,8 @@ from staging.ledger.clean import remove_unfinished
 from staging.ledger.journal import KILLED, Journal, Start
 from staging.ledger.manifest import Manifest
 from staging.ledger.verify import reread
-from staging.moving.counters import Counters
 from staging.moving.direct import move_directly
 from staging.moving.exchange import Lane, move_by_exchange
-from staging.moving.reshuffle import remove_strays
 from staging.moving.streams import Stream
 from staging.moving.writing import PieceWriter
 from staging.options import StageOptions
@@ -38,6 +37,7 @@ from staging.ranks.abort import AbortWatcher
 from staging.ranks.collective_errors import together
 from staging.ranks.world import Place, World
 from staging.report import RankReport, StagingReport
+from staging.reshuffle import remove_strays
 from staging.source.page_cache import IoCounters, cache_state
 from staging.storage.destination import storage
 from staging.storage.destination_folder import DestinationFolder

@@ -18,9 +18,9 @@ from hpcbench.train.data_path import DataPath
 from hpcbench.train.node_shard import NodeShard
 from hpcbench.train.shard_staging import foresee_shards, read_shards, shared_patterns
 from hpcbench.train.slab_staging import own_rows, read_slabs, transform_of_rows
+from staging.counters import Counters
 from staging.errors import InputError
 from staging.landing.transforms import find_transform
-from staging.moving.counters import Counters
 from staging.options import StageOptions
 from staging.phase_timer import PhaseTimer
 from staging.prepare import Prepared, prepare, settled

@@ -16,10 +16,10 @@ from hpcbench.data.sampler import Indices, Shards
 from hpcbench.train.build import open_data
 from staging.errors import InputError
 from staging.ledger.manifest import load_records
-from staging.moving.reshuffle import ReshuffleReport, reshuffle
 from staging.options import StageOptions
 from staging.prepare import Prepared
 from staging.ranks.world import World
+from staging.reshuffle import ReshuffleReport, reshuffle
 
 
 class NodeShard:

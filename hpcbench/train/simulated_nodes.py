@@ -16,7 +16,7 @@ from hpcbench.train.data_path import DataPath
 from hpcbench.train.dataset_staging import names, options_of
 from hpcbench.train.node_shard import sample_files
 from hpcbench.train.shard_staging import check_homes, log_schedule
-from staging.moving.counters import Counters
+from staging.counters import Counters
 from staging.planning.plan import make_plan
 from staging.prepare import open_source, settled
 from staging.ranks.collective_errors import together

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
+from staging.counters import Counters
 from staging.moving.channel import Channel, Failure, joined
-from staging.moving.counters import Counters
 from staging.moving.reading import fill
 from staging.moving.streams import Piece, Stream
 from staging.moving.writing import PieceWriter

@@ -19,9 +19,9 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
+from staging.counters import Counters
 from staging.errors import DataError
 from staging.moving.channel import Channel, Failure, joined
-from staging.moving.counters import Counters
 from staging.moving.reading import fill
 from staging.moving.streams import Piece, Stream
 from staging.moving.writing import PieceWriter

@@ -9,10 +9,10 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
+from staging.counters import Counters
 from staging.errors import DataError
 from staging.landing.file_sink import FileSinkMaker
 from staging.landing.sinks import Landed, Sink, SinkMaker
-from staging.moving.counters import Counters
 from staging.moving.streams import Fragment, Piece
 from staging.source.listing import UNKNOWN, Listing
 from staging.storage.destination_folder import DestinationFolder

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from staging.moving.counters import Counters
+from staging.counters import Counters
 from staging.probing.ceilings import Ceilings, Rate
 
 BUSY_WORDS = {

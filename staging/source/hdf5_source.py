@@ -13,12 +13,12 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from staging.counters import Counters
 from staging.errors import DataError, InputError
 from staging.formats.compression import LARGEST_EXPANSION
 from staging.formats.hdf5 import AGAIN, DAMAGE
 from staging.formats.hdf5_raw import raw_offset
 from staging.formats.npy import npy_header
-from staging.moving.counters import Counters
 from staging.source.listing import UNKNOWN, Listing, Names
 from staging.source.retry import retrying
 from staging.source.sources import Reader

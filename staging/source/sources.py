@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Protocol
 
+from staging.counters import Counters
 from staging.errors import DataError
-from staging.moving.counters import Counters
 from staging.source.listing import Listing
 from staging.source.retry import retrying
 

@@ -15,9 +15,9 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from staging.counters import Counters
 from staging.errors import DataError
 from staging.landing.sinks import Landed
-from staging.moving.counters import Counters
 from staging.moving.direct import is_for_pairs, move_directly
 from staging.moving.exchange import TRAILER, Lane, move_by_exchange
 from staging.moving.streams import Stream

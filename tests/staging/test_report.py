@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import staging.ledger.batch
+from staging.counters import Counters
 from staging.landing.file_sink import FileSinkMaker
 from staging.landing.sinks import Landed
-from staging.moving.counters import Counters
 from staging.options import StageOptions
 from staging.probing.bounds import busy_shares, probed_shares
 from staging.probing.ceilings import Ceilings, Rate

@@ -15,16 +15,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import staging.moving.reshuffle as module
+import staging.reshuffle as module
 from staging.cli import add_arguments, options_of
 from staging.errors import InputError
 from staging.landing.sinks import Landed
 from staging.ledger.journal import Journal
 from staging.ledger.manifest import Manifest, load_records
 from staging.ledger.verify import reread
-from staging.moving.reshuffle import ReshuffleReport, reshuffle
 from staging.options import StageOptions
 from staging.ranks.world import Alone
+from staging.reshuffle import ReshuffleReport, reshuffle
 from staging.stage import stage
 from staging.storage.destination_folder import BOOKKEEPING
 from tests.staging.test_stage import contents, stage_all
@@ -237,7 +237,7 @@ ENDLESS = """
 import sys
 from pathlib import Path
 from staging.options import StageOptions
-from staging.moving.reshuffle import reshuffle
+from staging.reshuffle import reshuffle
 from tests.staging.thread_world import run_ranks
 
 source, destination, first = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from staging.counters import Counters
 from staging.errors import DataError
 from staging.landing.file_sink import FileSinkMaker
 from staging.landing.sinks import Landed, kept
@@ -33,7 +34,6 @@ from staging.ledger.claim import claim
 from staging.ledger.journal import Journal
 from staging.ledger.lines import read_header
 from staging.ledger.manifest import Manifest, identity_of, is_inside, load_records, manifest_path
-from staging.moving.counters import Counters
 from staging.moving.exchange import Lane, move_by_exchange
 from staging.moving.writing import PieceWriter
 from staging.options import StageOptions

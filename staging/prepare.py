@@ -20,6 +20,7 @@ from staging.ledger.claim import refuse_nesting, refuse_strangers
 from staging.ledger.manifest import has_manifest, load_records
 from staging.options import StageOptions
 from staging.phase_timer import PhaseTimer
+from staging.planning.overhead import overhead
 from staging.planning.plan import Plan, make_plan
 from staging.ranks.collective_errors import together
 from staging.ranks.world import Place, World
@@ -28,7 +29,7 @@ from staging.source.page_cache import drop_cache
 from staging.source.sources import Source, TreeSource
 from staging.storage.destination import expand
 from staging.storage.destination_folder import DestinationFolder
-from staging.storage.space import available_memory, bytes_in_blocks, check_space, overhead
+from staging.storage.space import available_memory, bytes_in_blocks, check_space
 from staging.units import human
 
 HDF5 = (".h5", ".hdf5")

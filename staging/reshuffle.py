@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from staging.bookkeeping import BOOKKEEPING
 from staging.counters import Counters
 from staging.errors import DataError
 from staging.landing.file_sink import FileSinkMaker
@@ -43,7 +44,7 @@ from staging.ranks.collective_errors import together
 from staging.ranks.world import Place, World
 from staging.source.listing import Listing, Names
 from staging.source.sources import TreeSource
-from staging.storage.destination_folder import BOOKKEEPING, DestinationFolder
+from staging.storage.destination_folder import DestinationFolder
 from staging.storage.space import bytes_in_blocks, check_space
 
 ARRIVING = "arriving"

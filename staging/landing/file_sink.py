@@ -12,10 +12,11 @@ from pathlib import Path
 from crc32c import crc32c
 
 from staging.atomic import TEMPORARY_SUFFIX, is_temporary
+from staging.bookkeeping import BOOKKEEPING
 from staging.errors import DataError
 from staging.landing.sinks import Landed, kept
 from staging.source.listing import UNKNOWN
-from staging.storage.destination_folder import BOOKKEEPING, DestinationFolder
+from staging.storage.destination_folder import DestinationFolder
 
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 BLOCK = 4096

@@ -10,9 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from staging.bookkeeping import BOOKKEEPING
 from staging.errors import DataError
 from staging.ranks.world import Place
-from staging.storage.destination_folder import BOOKKEEPING, open_book
+from staging.storage.destination_folder import open_book
 
 NAME = "lock"
 WRITTEN_S = 0.2

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from staging.atomic import is_temporary
+from staging.bookkeeping import BOOKKEEPING
 from staging.errors import DataError
 from staging.ledger.claim import NAME as LOCK
 from staging.ledger.claim import lock
@@ -20,7 +21,7 @@ from staging.ledger.manifest import NAME as MANIFEST
 from staging.ledger.manifest import has_manifest, is_inside, load_records
 from staging.ledger.records import is_as_landed
 from staging.ranks.world import this_node
-from staging.storage.destination_folder import BOOKKEEPING, DestinationFolder
+from staging.storage.destination_folder import DestinationFolder
 
 PROBE = "probe."
 """What a probe writes into the bookkeeping begins so."""

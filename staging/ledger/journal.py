@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from staging.bookkeeping import BOOKKEEPING
 from staging.ledger.lines import append_lines, read_lines, start_file
 from staging.ranks.world import Place
-from staging.storage.destination_folder import BOOKKEEPING
 
 NAME = "journal.jsonl"
 DONE = "done"

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from staging.bookkeeping import BOOKKEEPING
 from staging.errors import DataError
 from staging.landing.sinks import UNSET, Landed
 from staging.ledger.lines import append_lines, is_begun, read_header, start_file
 from staging.ledger.records import Records
-from staging.storage.destination_folder import BOOKKEEPING
 
 NAME = "manifest.jsonl"
 PARENTS = 3

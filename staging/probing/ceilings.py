@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from staging.atomic import replacing
+from staging.bookkeeping import BOOKKEEPING
 from staging.errors import DataError
-from staging.storage.destination_folder import BOOKKEEPING
 
 SCHEMA = 1
 NAME = "probe.json"

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from staging.bookkeeping import BOOKKEEPING
 from staging.errors import DataError, InputError
 from staging.ledger.claim import claim
 from staging.options import StageOptions
@@ -27,7 +28,6 @@ from staging.ranks.world import Place, World
 from staging.source.page_cache import IoCounters, cache_state
 from staging.source.sources import Source
 from staging.storage.destination import storage
-from staging.storage.destination_folder import BOOKKEEPING
 from staging.storage.space import filesystem_type
 
 THREADS = (1, 2, 4, 8)

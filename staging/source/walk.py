@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from staging.atomic import is_temporary
+from staging.bookkeeping import BOOKKEEPING
 from staging.errors import DataError
 from staging.ranks.collective_errors import together
 from staging.ranks.world import World
 from staging.source.listing import INDEX_NAME, UNKNOWN, Listing, Names, Selection
 from staging.source.retry import retrying
-from staging.storage.destination_folder import BOOKKEEPING
 
 THREADS = 8
 """Of each rank; they wait for the metadata server most of the time."""

@@ -18,8 +18,6 @@ from typing import Self
 
 from staging.errors import DataError
 
-BOOKKEEPING = ".staging"
-"""Folder below a destination that holds all that staging writes down about it."""
 KEPT = 512
 """Folders that are held open at most; others are opened each time."""
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

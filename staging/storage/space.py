@@ -12,15 +12,10 @@ from numpy.typing import NDArray
 
 from staging.errors import DataError
 from staging.ranks.world import World
-from staging.source.listing import Names
 from staging.storage.cgroup import memory_left
 
 MEMORY_FILESYSTEMS = ("tmpfs", "ramfs")
 NO_LIMIT = 1 << 62
-LINE = 200
-"""Bytes of a file's line in the manifest and of its entry in a folder, without its name, at most."""
-BOOKS = 12
-"""Files and blocks of the bookkeeping beside the manifest, and unfinished files."""
 
 
 def free_bytes(folder: Path) -> int:
@@ -46,30 +41,6 @@ def bytes_in_blocks(sizes: NDArray[np.int64], folder: Path) -> int:
     """Bytes that files of ``sizes`` take below ``folder``, each in whole blocks of its filesystem."""
     block = os.statvfs(existing_parent(folder)).f_frsize
     return int((-(-sizes // block)).sum()) * block
-
-
-def overhead(names: Names, folder: Path) -> tuple[int, int]:
-    """Bytes and files that files of these relative names take below ``folder`` beside their content.
-
-    The manifest names each, with its source; their folders do, too, and are files themselves. ``BOOKS`` are for the
-    other books, and for what a filesystem needs to put files in their place.
-    """
-    if not len(names):
-        return 0, 0
-    block = os.statvfs(existing_parent(folder)).f_frsize
-    direct = {name[: name.rfind(b"/") + 1] for part in names.blocks() for name in part}
-    folders = {above for name in direct for above in parents(name)}
-    lines = 3 * len(names.blob) + LINE * len(names)
-    return (-(-lines // block) + len(folders) + BOOKS) * block, len(folders) + BOOKS
-
-
-def parents(name: bytes) -> list[bytes]:
-    """The folder of a name, and those above it."""
-    found = []
-    while b"/" in name:
-        name = name.rpartition(b"/")[0]
-        found.append(name)
-    return found
 
 
 def check_space(destination: Path, need_bytes: int, need_files: int, world: World) -> None:

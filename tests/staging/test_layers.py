@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,25 @@ def test_no_module_imports_from_above(package: str) -> None:
         if (names := imported(path) & FORBIDDEN[package])
     }
     assert found == {}
+
+
+def unit(module: str) -> str:
+    """The part of staging that a module belongs to: a folder or a file below it."""
+    return module.split(".")[1]
+
+
+def test_the_parts_of_staging_import_one_another_in_one_direction() -> None:
+    """Also within functions. ``graphlib`` names a circle where there is one."""
+    graph: dict[str, set[str]] = {}
+    for path in STAGING:
+        own = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for node in ast.walk(ast.parse(path.read_text())):
+            module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+            if module.startswith("staging.") and unit(module) != unit(own):
+                graph.setdefault(unit(own), set()).add(unit(module))
+    order = list(TopologicalSorter(graph).static_order())
+    assert len(order) > 20
+    assert order.index("storage") < order.index("source") < order.index("landing") < order.index("stage")
 
 
 def test_applications_do_not_import_each_other() -> None:

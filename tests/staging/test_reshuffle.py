@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import staging.reshuffle as module
+from staging.bookkeeping import BOOKKEEPING
 from staging.cli import add_arguments, options_of
 from staging.errors import InputError
 from staging.landing.sinks import Landed
@@ -26,7 +27,6 @@ from staging.options import StageOptions
 from staging.ranks.world import Alone
 from staging.reshuffle import ReshuffleReport, reshuffle
 from staging.stage import stage
-from staging.storage.destination_folder import BOOKKEEPING
 from tests.staging.test_stage import contents, stage_all
 from tests.staging.thread_world import run_ranks
 

@@ -1,0 +1,38 @@
+"""What files take at a destination beside their content: the manifest, folders, entries in folders, other books."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from staging.source.listing import Names
+from staging.storage.space import existing_parent
+
+LINE = 200
+"""Bytes of a file's line in the manifest and of its entry in a folder, without its name, at most."""
+BOOKS = 12
+"""Files and blocks of the bookkeeping beside the manifest, and unfinished files."""
+
+
+def overhead(names: Names, folder: Path) -> tuple[int, int]:
+    """Bytes and files that files of these relative names take below ``folder`` beside their content.
+
+    The manifest names each, with its source; their folders do, too, and are files themselves. ``BOOKS`` are for the
+    other books, and for what a filesystem needs to put files in their place.
+    """
+    if not len(names):
+        return 0, 0
+    block = os.statvfs(existing_parent(folder)).f_frsize
+    direct = {name[: name.rfind(b"/") + 1] for part in names.blocks() for name in part}
+    folders = {above for name in direct for above in parents(name)}
+    lines = 3 * len(names.blob) + LINE * len(names)
+    return (-(-lines // block) + len(folders) + BOOKS) * block, len(folders) + BOOKS
+
+
+def parents(name: bytes) -> list[bytes]:
+    """The folder of a name, and those above it."""
+    found = []
+    while b"/" in name:
+        name = name.rpartition(b"/")[0]
+        found.append(name)
+    return found

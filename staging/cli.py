@@ -76,7 +76,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "chains",
     )
     parser.add_argument(
-        "--plain", action="append", default=[], metavar="PATTERN", help="names that the transform leaves; repeatable"
+        "--plain",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="names that the transform leaves as they are, or auto: all that end as none it knows; repeatable",
     )
     add_ways(parser)
     add_modes(parser)

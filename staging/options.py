@@ -26,7 +26,10 @@ class StageOptions:
     transform: str = ""
     """What is done to each file between reading and writing, by name; empty: nothing."""
     plain: tuple[str, ...] = ()
-    """Files whose names match one of these shell patterns are left as they are by the transform."""
+    """Files whose names match one of these shell patterns are left as they are by the transform.
+
+    ``auto`` is no pattern: all files whose names end as none do that the transform knows.
+    """
     threads: int = 4
     """Streams of each rank that read and write at the same time (``direct``)."""
     piece_bytes: int = 8 << 20

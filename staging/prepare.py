@@ -173,7 +173,7 @@ def sinks_of(options: StageOptions) -> SinkMaker:
     checksum = options.verify != "none"
     make_sink = sink_maker(options.transform, checksum)
     if options.transform and options.plain:
-        return ExceptPlain(make_sink, sink_maker("", checksum), options.plain)
+        return ExceptPlain(make_sink, sink_maker("", checksum), options.plain, options.transform)
     return make_sink
 
 

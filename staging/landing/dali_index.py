@@ -98,6 +98,8 @@ def index_text(records: list[tuple[int, int]]) -> bytes:
 class TFRecordIndex:
     """The transform; it has no options."""
 
+    suffixes = (".tfrecord", ".tfrecords")
+
     @classmethod
     def from_options(cls, options: Options) -> TFRecordIndex:
         """From the options behind the transform's name."""

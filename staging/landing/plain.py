@@ -6,18 +6,22 @@ import fnmatch
 import re
 from collections.abc import Callable
 
+from staging.errors import InputError
 from staging.landing.sinks import Sink, SinkMaker
 from staging.landing.transforms import find_transform
 from staging.storage.destination_folder import DestinationFolder
 
+AUTO = "auto"
+"""In the place of a pattern: every name that does not end as those do that the transform knows."""
+
 
 class ExceptPlain:
-    """Opens a sink of ``transforming``, but of ``plain`` for names that match one of ``patterns`` (shell patterns)."""
+    """Opens a sink of ``transforming``, but of ``plain`` for names that ``patterns`` of ``transform`` leave alone."""
 
-    def __init__(self, transforming: SinkMaker, plain: SinkMaker, patterns: tuple[str, ...]) -> None:
+    def __init__(self, transforming: SinkMaker, plain: SinkMaker, patterns: tuple[str, ...], transform: str) -> None:
         self._transforming = transforming
         self._plain = plain
-        self._match = matcher(patterns)
+        self._match = matcher(patterns, transform)
 
     def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int) -> Sink:
         """A sink for the entry ``name``."""
@@ -35,10 +39,20 @@ def landed_names(transform: str, plain: tuple[str, ...] = ()) -> Callable[[str],
     """What gives the names that an entry lands under, by its own; none where only its content tells."""
     if not transform:
         return lambda name: [name]
-    names, is_plain = find_transform(transform).names, matcher(plain)
+    names, is_plain = find_transform(transform).names, matcher(plain, transform)
     return lambda name: [name] if plain and is_plain(name) else names(name)
 
 
-def matcher(patterns: tuple[str, ...]) -> Callable[[str], object]:
-    """Whether a name matches one of the shell patterns."""
-    return re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns)).match
+def matcher(patterns: tuple[str, ...], transform: str) -> Callable[[str], object]:
+    """Whether a name matches one of the shell patterns, or, with ``AUTO``, is of no kind that the transform knows.
+
+    Raises ``InputError`` where the transform does not say which names it knows.
+    """
+    given = [pattern for pattern in patterns if pattern != AUTO]
+    match = re.compile("|".join(fnmatch.translate(pattern) for pattern in given)).match if given else lambda name: None
+    if AUTO not in patterns:
+        return match
+    known = find_transform(transform).suffixes
+    if not known:
+        raise InputError(f"--plain auto: {transform} does not say which names it knows; give patterns instead")
+    return lambda name: not name.endswith(known) or match(name)

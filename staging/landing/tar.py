@@ -28,6 +28,8 @@ EXPANSION = 6
 class Untar:
     """The transform. Option ``expansion``: bytes out per byte in of a compressed archive, for the check of space."""
 
+    suffixes = tuple(KINDS)
+
     def __init__(self, expansion: int = EXPANSION) -> None:
         self.expansion = expansion
 

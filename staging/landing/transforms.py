@@ -29,6 +29,10 @@ BUILT_IN = {
 class Transform(Protocol):
     """Turns each entry into files."""
 
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """How the names end of the entries that it is for; empty where it does not say."""
+
     def names(self, name: str) -> list[str]:
         """The files that the entry ``name`` becomes; empty where only its content tells (an archive)."""
 
@@ -65,6 +69,12 @@ class Chain:
     """Transforms one after another."""
 
     steps: tuple[Transform, ...]
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Those of all steps; empty where one does not say."""
+        each = [step.suffixes for step in self.steps]
+        return tuple(dict.fromkeys(suffix for one in each for suffix in one)) if all(each) else ()
 
     def names(self, name: str) -> list[str]:
         """What the last step makes; empty as soon as one step can't say."""

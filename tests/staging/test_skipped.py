@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import subprocess
 import sys
 from pathlib import Path
@@ -80,3 +81,28 @@ def test_an_index_says_itself_which_files_there_are(source: Path, tmp_path: Path
     done = run(source, tmp_path / "to", "--index", tmp_path / "index", "--hidden")
     assert done.returncode == 2
     assert "says which files there are: leave out --follow-links, --hidden" in done.stderr
+
+
+def test_files_that_a_transform_does_not_know_are_named_with_what_to_do_and_auto_leaves_them(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "train").mkdir(parents=True)
+    (source / "train/a.npy.gz").write_bytes(gzip.compress(b"content"))
+    (source / "simulated.json").write_text("{}")
+    done = run(source, tmp_path / "to", "--transform", "gunzip")
+    assert done.returncode == 2
+    assert "simulated.json: is not gzip; leave it out (--exclude), or as it is (--plain NAME; auto for" in done.stderr
+    for number, plain in enumerate(("auto", "*.json")):
+        to = tmp_path / f"to{number}"
+        assert run(source, to, "--transform", "gunzip", "--plain", plain).returncode == 0
+        assert files(to) == ["simulated.json", "train/a.npy"]
+        assert (to / "train/a.npy").read_bytes() == b"content"
+    (source / "train/a.npy.gz").write_bytes(b"damaged")
+    done = run(source, tmp_path / "damaged", "--transform", "gunzip", "--plain", "auto")
+    assert done.returncode == 2
+    assert "train/a.npy.gz: is not gzip" in done.stderr
+
+
+def test_auto_is_refused_for_a_transform_that_does_not_say_what_it_knows(source: Path, tmp_path: Path) -> None:
+    done = run(source, tmp_path / "to", "--transform", "json:loads", "--plain", "auto")
+    assert done.returncode == 2
+    assert "--plain auto: json:loads does not say which names it knows; give patterns instead" in done.stderr

@@ -65,10 +65,10 @@ def test_every_damage_to_gzip_is_told(tmp_path: Path) -> None:
 def test_gunzip_says_what_to_change(tmp_path: Path) -> None:
     data = gzip.compress(PLAIN, mtime=0)
     assert problem(tmp_path, "gunzip", "b", PLAIN) == (
-        "b: is not gzip; leave it out (--exclude), or stage it without gunzip"
+        "b: is not gzip; leave it out (--exclude), or as it is (--plain NAME; auto for all that end otherwise)"
     )
     assert problem(tmp_path, "gunzip", "b", b"") == (
-        "b: is not gzip; leave it out (--exclude), or stage it without gunzip"
+        "b: is not gzip; leave it out (--exclude), or as it is (--plain NAME; auto for all that end otherwise)"
     )
     assert (
         problem(tmp_path, "gunzip", "b", data[:-3])

@@ -2,9 +2,10 @@
 
 The function is ``function(name: str, data: memoryview) -> list[tuple[str, bytes-like]]``: it gets the relative name and
 the whole content of a file (a view that is only valid during the call and must not be changed) and returns the files
-that it becomes. It is called by several threads at a time. Two attributes of it are used where they are there:
-``function.expansion``, the bytes out per byte in (1.0), for the check of free space; and ``function.names``, a function
-from a name to the list of output names, by which clashes are found before anything is moved.
+that it becomes. It is called by several threads at a time. Three attributes of it are used where they are there:
+``function.expansion``, the bytes out per byte in (1.0), for the check of free space; ``function.names``, a function
+from a name to the list of output names, by which clashes are found before anything is moved; and ``function.suffixes``,
+how the names end that it is for, which ``--plain auto`` needs.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ class Application(WholeTransform):
     def __init__(self, called: str, function: Callable[[str, memoryview], Iterable[tuple[str, Any]]]) -> None:
         self.called = called
         self.function = function
+        self.suffixes = tuple(getattr(function, "suffixes", ()))
 
     @classmethod
     def find(cls, module: str, function: str) -> Application:

@@ -24,6 +24,8 @@ EXPANSION = 6
 class Gunzip(WholeTransform):
     """Decompresses; ``.gz`` is dropped from the name. Option ``expansion``: bytes out per byte in, for the space."""
 
+    suffixes = (".gz", ".tfrecord", ".tfrecords")
+
     def __init__(self, expansion: int = EXPANSION) -> None:
         self.expansion = expansion
 
@@ -62,7 +64,9 @@ def without_gz(name: str) -> str:
 def refuse_plain(name: str, data: memoryview) -> None:
     """Raise ``DataError`` where ``data`` does not start as gzip does."""
     if data[:2] != MAGIC:
-        raise DataError(name, "is not gzip", "leave it out (--exclude), or stage it without gunzip")
+        raise DataError(
+            name, "is not gzip", "leave it out (--exclude), or as it is (--plain NAME; auto for all that end otherwise)"
+        )
 
 
 class _GunzipSinkMaker(WholeSinkMaker):

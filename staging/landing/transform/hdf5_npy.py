@@ -35,6 +35,8 @@ USE_IN_PLACE = 0x2 | 0x4  # H5LT_FILE_IMAGE_DONT_COPY and _DONT_RELEASE, of HDF5
 class HDF5ToNpy(WholeTransform):
     """Each of ``parts`` (its name: dataset, or dataset@dtype) as an npy file; files like ``keep`` land as they are."""
 
+    suffixes = SUFFIXES
+
     def __init__(self, parts: Mapping[str, str] = DEEPCAM, keep: str = KEPT) -> None:
         self.keep = keep
         self.parts = {part: _dataset(part, text) for part, text in parts.items()}

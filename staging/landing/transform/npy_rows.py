@@ -24,6 +24,8 @@ AGAIN = "copy it again, or remove it from the set"
 class NpyRows:
     """Rows ``first`` to before ``stop`` of arrays of ``of`` rows; other files than those named ``names`` stay whole."""
 
+    suffixes = (".npy",)
+
     def __init__(self, first: int, stop: int, of: int, names: str = "*.npy") -> None:
         if not 0 <= first < stop <= of:
             raise InputError(f"transform '{NAME}' needs 0 <= first < stop <= of, not first={first},stop={stop},of={of}")

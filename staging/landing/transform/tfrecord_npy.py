@@ -19,12 +19,14 @@ from staging.landing.transform.gunzip import EXPANSION, without_gz
 from staging.landing.transform.options import Options, positive, refuse_unknown
 from staging.landing.transform.whole import Output, WholeTransform
 
-CHECK = "check that it is a CosmoFlow TFRecord"
+CHECK = "check that it is a CosmoFlow TFRecord, or leave it as it is (--plain NAME; auto for all that end otherwise)"
 FRAME_BYTES = 1024  # what framing, feature names and the label take at most, for the estimate of space
 
 
 class TFRecordToNpy(WholeTransform):
     """Counts (S, S, S, ``channels``) int16 and the label (n,) float32 as npy; ``size`` is S, 0 for what fits."""
+
+    suffixes = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
 
     def __init__(self, channels: int = 4, size: int = 0) -> None:
         self.channels = channels

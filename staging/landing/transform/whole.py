@@ -22,6 +22,9 @@ Output = tuple[str, Sequence[Any]]
 class WholeTransform(ABC):
     """A transform of whole files. A subclass says what comes out; ``sinks`` does the rest."""
 
+    suffixes: tuple[str, ...] = ()
+    """How the names end of the files that it is for; empty where it does not say."""
+
     @abstractmethod
     def names(self, name: str) -> list[str]:
         """The files that ``name`` becomes."""

@@ -39,9 +39,9 @@ PREFIX = 50
 NO_CHECKSUM = b"-" * 8
 PIECE = 4 << 20
 """Bytes that are parsed at a time, which bounds the memory for it."""
-GOOD_NAME = re.compile(rb"[^./\\\n\0][^/\\\n\0]*(?:/[^./\\\n\0][^/\\\n\0]*)*")
+GOOD_NAME = re.compile(rb"[^./\n\0][^/\n\0]*(?:/[^./\n\0][^/\n\0]*)*")
 """Relative, without hidden parts and so without ``..``: an index never leads out of a destination, or into the
-bookkeeping there. Newlines would end a line; backslashes are kept for escapes that a later version may have."""
+bookkeeping there. Newlines would end a line; a backslash is one like any other character."""
 AGAIN = "make it again with `hpcbench data index`"
 
 
@@ -153,7 +153,7 @@ def _refuse_names(path: Path, names: list[bytes], before: bytes) -> bytes:
     """The last of ``names``; raises ``DataError`` where one is not allowed, or not after the one before it."""
     if not all(map(GOOD_NAME.fullmatch, names)):
         bad = next(name for name in names if not GOOD_NAME.fullmatch(name))
-        problem = f"cannot hold the name {bad!r}: absolute, hidden, or with '..', a newline or a backslash"
+        problem = f"cannot hold the name {bad!r}: absolute, hidden, or with '..' or a newline"
         raise DataError(path, problem, "rename or exclude the file")
     if not (before < names[0] and all(map(lt, names, islice(names, 1, None)))):
         raise DataError(path, "has names that are not sorted, or not unique", AGAIN)

@@ -162,7 +162,7 @@ def test_a_name_that_cannot_be_read_is_not_written(tmp_path: Path, name: str) ->
 
 def test_a_backslash_in_a_name_is_one_like_any_other_character(tmp_path: Path) -> None:
     names = ["a\\b", "a\\n", "\\"]
-    write_index(tmp_path / "i", listing_of({name: (1, 2, 3) for name in sorted(names)}))
+    write_index(tmp_path / "i", listing_of(dict.fromkeys(sorted(names), (1, 2, 3))))
     assert list(read_index(tmp_path / "i").names) == sorted(names)
 
 

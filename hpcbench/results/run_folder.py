@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import errno
 import io
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcbench.results.checkpoint_files import complete
 from hpcbench.results.summary import Summary, finite
-from staging.atomic import make_folder, sync_file, sync_folder
+from staging.atomic import make_folder, replacing, sync_file, sync_folder
 from staging.errors import DataError, InputError
 from staging.formats.regular import read_bytes, read_text
 
@@ -256,18 +254,8 @@ def release_reserve(folder: Path) -> bool:
 
 
 def _write_and_rename(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
-    sync_folder(path.parent)
+    with replacing(path, durable=True) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def _header(path: Path) -> list[str]:

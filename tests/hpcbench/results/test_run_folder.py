@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbench.phase_names import PHASES
-from hpcbench.results import run_folder
 from hpcbench.results.checkpoint_files import write_marker
 from hpcbench.results.run_folder import RunFolder, default_path, write_atomic
 from hpcbench.results.summary import Summary
@@ -77,7 +76,7 @@ def test_config_and_json_are_read_back_by_other_readers(tmp_path):
 def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
     path = tmp_path / "summary.json"
     write_atomic(path, "old")
-    monkeypatch.setattr(run_folder.os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError(5, "I/O error")))
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError(5, "I/O error")))
     with pytest.raises(OSError, match="I/O error"):
         write_atomic(path, "new")
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"summary.json": "old"}
@@ -92,7 +91,7 @@ def test_a_full_disk_is_met_with_the_reserve(tmp_path, monkeypatch):
             raise OSError(28, "No space left on device")
         real(descriptor)
 
-    monkeypatch.setattr(run_folder.os, "fsync", fsync)
+    monkeypatch.setattr(os, "fsync", fsync)
     folder.write_json("summary.json", {"status": "aborted"})
     assert json.loads(folder.summary.read_text()) == {"status": "aborted"}
     assert not (tmp_path / ".reserve").exists()

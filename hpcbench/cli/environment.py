@@ -24,7 +24,8 @@ the environment, not with `pip install -e`. Hidden files and folders are left ou
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("destination", metavar="DST", help="folder on each node; {node} and $VARIABLES are filled in")
+    parser.add_argument("destination", metavar="DST", help="folder on each node; {node}, {rank} and $VARIABLES "
+                        "are filled in")  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -33,12 +34,14 @@ def run(args: argparse.Namespace) -> int:
     from staging.cli import said_once
     from staging.print_line import print_line
     from staging.ranks.collective_errors import watch
-    from staging.ranks.mpi_world import mpi_world
+    from staging.ranks.mpi_world import mpi_world, one_node_per_rank
 
     try:
         with Interrupts():
-            world = said_once(mpi_world)
-            with watch(world, "hpcbench", node=world.place.node_name) as watcher:
+            launched = world = said_once(mpi_world)
+            if "{rank}" in args.destination:
+                world = one_node_per_rank(world)
+            with watch(launched, "hpcbench", node=world.place.node_name) as watcher:
                 reports = bring_environment(args.destination, world, watcher)
             if world.place.rank == 0:
                 for report in reports:

@@ -72,6 +72,29 @@ def test_the_copy_runs_without_the_original(environment: Path, tmp_path: Path) -
     assert run(python, "-m", "hpcbench", "environment", local, cwd=tmp_path).returncode != 0
 
 
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_several_nodes_have_a_whole_copy_each(environment: Path, tmp_path: Path, mpiexec: str) -> None:
+    """Two ranks, each a node of its own with a folder of its own."""
+    library = Path(sys.prefix) / "lib"  # where pip puts the MPI library
+    left = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [mpiexec, "-n", "2", environment / "bin" / "python", "-P", "-m", "hpcbench", "environment"]
+    done = subprocess.run(
+        [*map(str, command), str(tmp_path / "node-{rank}")], capture_output=True, text=True, check=False,
+        env=left | {"LD_LIBRARY_PATH": f"{library}{os.pathsep}{os.environ.get('LD_LIBRARY_PATH', '')}"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    package = Path("lib") / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages" / "hpcbench"
+    wanted = sorted(path.relative_to(ROOT / "hpcbench") for path in (ROOT / "hpcbench").rglob("*.py"))
+    shutil.rmtree(environment)
+    for rank in (0, 1):
+        copy = tmp_path / f"node-{rank}" / "environment"
+        found = sorted(path.relative_to(copy / package) for path in (copy / package).rglob("*.py"))
+        assert found == wanted
+        shown = run(copy / "bin" / "python", "-c", "import hpcbench; print(hpcbench.__file__)", cwd=tmp_path)
+        assert shown.stdout.strip() == str(copy / package / "__init__.py"), shown.stderr
+
+
 def test_hpcbench_outside_of_the_environment_is_told_in_a_line(tmp_path: Path) -> None:
     """Such as a checkout that is installed with ``pip install -e``."""
     command = [

@@ -17,6 +17,8 @@ WHOLE_BYTES = 64 << 20
 """Compressed size above which a file is decompressed in pieces, by zlib."""
 PLAIN_BYTES = 1 << 30
 """The same for the size that the file's trailer says."""
+LEAVE = "leave it out (--exclude), or as it is (--plain NAME; auto for all that end otherwise)"
+"""What can be done about a file that is none for a transform."""
 EXPANSION = 6
 """The estimate for bytes out per byte in: published CosmoFlow samples, 16.8 MB each, expand 5.8 times."""
 
@@ -64,9 +66,7 @@ def without_gz(name: str) -> str:
 def refuse_plain(name: str, data: memoryview) -> None:
     """Raise ``DataError`` where ``data`` does not start as gzip does."""
     if data[:2] != MAGIC:
-        raise DataError(
-            name, "is not gzip", "leave it out (--exclude), or as it is (--plain NAME; auto for all that end otherwise)"
-        )
+        raise DataError(name, "is not gzip", LEAVE)
 
 
 class _GunzipSinkMaker(WholeSinkMaker):

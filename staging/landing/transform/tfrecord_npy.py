@@ -15,11 +15,11 @@ from staging.formats.example import decode_example
 from staging.formats.npy import npy_header
 from staging.formats.regular import MOST_BYTES, ROOM
 from staging.landing.dali_index import scan_records
-from staging.landing.transform.gunzip import EXPANSION, without_gz
+from staging.landing.transform.gunzip import EXPANSION, LEAVE, without_gz
 from staging.landing.transform.options import Options, positive, refuse_unknown
 from staging.landing.transform.whole import Output, WholeTransform
 
-CHECK = "check that it is a CosmoFlow TFRecord, or leave it as it is (--plain NAME; auto for all that end otherwise)"
+CHECK = "check that it is a CosmoFlow TFRecord"
 FRAME_BYTES = 1024  # what framing, feature names and the label take at most, for the estimate of space
 
 
@@ -56,7 +56,7 @@ class TFRecordToNpy(WholeTransform):
         """Both arrays; the counts are a view of the record. Raises ``DataError`` where the record is anything else."""
         most = 2 * self.channels * self.size**3 + ROOM if self.size else MOST_BYTES
         plain = memoryview(gunzip(data, name, most)) if data[:2] == MAGIC else data
-        records = scan_records(name, plain)
+        records = self._records(name, plain)
         if len(records) != 1:
             raise DataError(name, f"holds {len(records)} records where one is expected", CHECK)
         features = decode_example(plain[12:-4], name)
@@ -72,6 +72,15 @@ class TFRecordToNpy(WholeTransform):
             (label_name, [npy_header(label.shape, "<f4"), label.astype("<f4", copy=False)]),
             (data_name, [npy_header(shape, "<i2"), counts[0]]),
         ]
+
+    def _records(self, name: str, plain: memoryview) -> list[tuple[int, int]]:
+        """Where its records are; what is none by its name, too, is named with what to do with such files."""
+        try:
+            return scan_records(name, plain)
+        except DataError as error:
+            if "." not in name.rpartition("/")[2] or name.endswith(self.suffixes):
+                raise
+            raise DataError(name, error.problem, LEAVE) from None
 
     def _shape(self, name: str, size: int) -> tuple[int, int, int, int]:
         side = self.size or round((size / (2 * self.channels)) ** (1 / 3))

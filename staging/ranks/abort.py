@@ -26,6 +26,7 @@ from staging.ranks.process_exit import (
     DIED,
     PARENT_DIED,
     cause_of,
+    died,
     exit_code_of,
     is_told,
     leave,
@@ -256,10 +257,11 @@ class AbortWatcher:
         elif message["kind"] != "written":
             self.on_message(message)
 
-    def _miss(self, peer: Lines) -> None:
-        """On rank 0, another's connection has ended."""
-        if not peer.said_goodbye and self._announced is None:
-            self._end({"kind": "abort", "reason": DIED, "code": 1, "rank": peer.rank, "node": peer.node})
+    def _miss(self, ended: list[Lines]) -> None:
+        """On rank 0, the connections of others have ended."""
+        lost = [{"rank": peer.rank, "node": peer.node} for peer in ended if not peer.said_goodbye]
+        if lost and self._announced is None:
+            self._end({"kind": "abort", "code": 1, **died(lost)})
 
     def _end(self, message: dict[str, Any], origin: Lines | None = None, aloud: bool | None = None) -> NoReturn:
         """End this process because of another: first what must be written, then the word to others, then leave."""

@@ -52,11 +52,15 @@ class Connections:
         return self.peers[0]
 
     def meet(
-        self, group: Peers, node: str, hear: Callable[[Lines, dict[str, Any]], None], miss: Callable[[Lines], None]
+        self,
+        group: Peers,
+        node: str,
+        hear: Callable[[Lines, dict[str, Any]], None],
+        miss: Callable[[list[Lines]], None],
     ) -> None:
         """Connect all ranks of ``group``; ``node`` is the name of this one's. Collective.
 
-        On rank 0 ``turn`` calls ``hear`` with what a rank says, and ``miss`` once its connection has ended.
+        On rank 0 ``turn`` calls ``hear`` with what a rank says, and ``miss`` with those whose connections have ended.
         """
         self._hear, self._miss = hear, miss
         if group.rank == 0:
@@ -69,14 +73,20 @@ class Connections:
 
     def turn(self, wait_s: float) -> bool:
         """On rank 0, handle what comes within ``wait_s`` seconds; whether ``wake`` was called."""
-        woken = False
-        for key, _ in self._selector.select(timeout=wait_s):
-            if key.fileobj is self._listener:
-                self._add(Lines(self._listener.accept()[0]))
-            elif isinstance(key.data, Lines):
-                self._take_turn(key.data)
-            else:
-                woken = bool(key.data.recv(1))
+        woken, ended = False, list[Lines]()
+        while ready := self._selector.select(timeout=0 if ended else wait_s):
+            for key, _ in ready:
+                if key.fileobj is self._listener:
+                    self._add(Lines(self._listener.accept()[0]))
+                elif isinstance(key.data, Lines):
+                    self._take_turn(key.data, ended)
+                else:
+                    woken |= bool(key.data.recv(1))
+            if not ended:
+                break
+        # A death ends others within a moment, and which was first nobody can tell; what one said comes before.
+        if ended:
+            self._miss(ended)
         return woken
 
     def wake(self) -> None:
@@ -114,7 +124,7 @@ class Connections:
         hub.rank, hub.node = 0, node_of_hub
         self._add(hub)
 
-    def _take_turn(self, peer: Lines) -> None:
+    def _take_turn(self, peer: Lines, ended: list[Lines]) -> None:
         for message in peer.receive():
             if message["kind"] == "hello" and secrets.compare_digest(str(message.get("token")), self._token):
                 peer.rank, peer.node = int(message["rank"]), str(message["node"])
@@ -125,7 +135,7 @@ class Connections:
             self._selector.unregister(peer.socket)
             self.peers.remove(peer)
             if peer.rank is not None:
-                self._miss(peer)
+                ended.append(peer)
 
     def _add(self, peer: Lines) -> None:
         self.peers.append(peer)

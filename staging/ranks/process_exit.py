@@ -15,12 +15,28 @@ from staging.ranks.launch import started_by_srun
 from staging.ranks.mpi import abort_mpi, finalize_mpi
 
 DIED = "the process died without a word (killed, out of memory, or its node was lost)"
+ALL_DIED = "the processes died without a word (killed, out of memory, or their nodes were lost)"
+MOST_NAMED = 8
+"""How many ranks that died together are named."""
 PARENT_DIED = "the process that started the ranks died"
 
 
 def sender(message: dict[str, Any]) -> str:
     """Who sent ``message``."""
     return f"rank {message['rank']} on {message['node']}" if message["node"] else f"rank {message['rank']}"
+
+
+def died(lost: list[dict[str, Any]]) -> dict[str, Any]:
+    """What is said of the processes in ``lost``, which have died at about the same time; ``rank`` is None for several.
+
+    All are named: the death of one may have ended the others, and it may be any of them.
+    """
+    if len(lost) == 1:
+        return {**lost[0], "reason": DIED}
+    *names, last = [sender(one) for one in sorted(lost, key=lambda one: one["rank"])]
+    if len(lost) > MOST_NAMED:
+        names, last = names[:MOST_NAMED], f"{len(lost) - MOST_NAMED} more"
+    return {"rank": None, "node": "", "reason": f"{', '.join(names)} and {last}: {ALL_DIED}"}
 
 
 def exit_code_of(error: BaseException) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from staging.ranks.process_exit import ALL_DIED
 from tests.staging.processes import (
     LIMIT_S,
     PROGRAMS,
@@ -107,10 +108,11 @@ def test_a_killed_rank_is_named_by_the_next_run(slurm: Any, source: Path, tmp_pa
     assert time.monotonic() - began < LIMIT_S
     assert job.returncode != 0
     node = f"node{1 + who // 2}"
-    assert said(error) == [
-        f"staging: aborted: rank {who} on {node}: the process died without a word (killed, out of memory, or its node "
-        "was lost)"
-    ]
+    # MPI and srun end others at once: on a busy machine before rank 0 looks up, which then names all that are gone.
+    (line,) = said(error)
+    assert line.startswith("staging: aborted: rank ")
+    assert f"rank {who} on {node}" in line
+    assert line.endswith(("the process died without a word (killed, out of memory, or its node was lost)", ALL_DIED))
     expected = contents(source)
     there = [named(folder) for folder in nodes(out)]
     ends: dict[int, str] = {}

@@ -18,7 +18,7 @@ from staging.errors import EveryRankError, InputError
 from staging.ranks.host_addresses import own_addresses, resolve
 from staging.ranks.messages import connect_first
 from staging.ranks.mpi import FORWARD_S, abort_mpi
-from staging.ranks.process_exit import DIED, exit_code_of
+from staging.ranks.process_exit import ALL_DIED, DIED, MOST_NAMED, died, exit_code_of
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
@@ -67,6 +67,29 @@ def test_a_killed_rank_ends_all(who: int, tmp_path: Path) -> None:
     assert "".join(errors) == f"test: aborted: rank {who}: {DIED}\n"
     for rank in {0, 1, 2} - {who}:
         assert f"log of rank {rank}: rank {who}: {DIED}" in outputs[rank]
+
+
+def test_ranks_that_are_lost_together_are_all_named(tmp_path: Path) -> None:
+    ranks = start(tmp_path, "wait", 0)
+    for rank in ranks:
+        assert rank.stdout is not None
+        assert rank.stdout.readline() == "ready\n"
+    ranks[0].send_signal(signal.SIGSTOP)  # as a busy machine does
+    for rank in (2, 1):
+        ranks[rank].kill()
+        ranks[rank].wait()
+    ranks[0].send_signal(signal.SIGCONT)
+    codes, _, errors = end(ranks)
+    assert codes == [1, -signal.SIGKILL, -signal.SIGKILL]
+    assert errors[0] == f"test: aborted: rank 1 and rank 2: {ALL_DIED}\n"
+
+
+def test_of_many_lost_ranks_some_are_named() -> None:
+    lost = [{"rank": rank, "node": "n"} for rank in reversed(range(100))]
+    assert died(lost[99:]) == {"rank": 0, "node": "n", "reason": DIED}
+    assert died(lost[98:])["reason"] == f"rank 0 on n and rank 1 on n: {ALL_DIED}"
+    named = ", ".join(f"rank {rank} on n" for rank in range(MOST_NAMED))
+    assert died(lost) == {"rank": None, "node": "", "reason": f"{named} and 92 more: {ALL_DIED}"}
 
 
 @pytest.mark.parametrize("who", [0, 1])

@@ -103,15 +103,14 @@ def test_files_that_a_transform_does_not_know_are_named_with_what_to_do_and_auto
 
 
 def test_what_is_no_tfrecord_by_its_name_is_named_with_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "source").mkdir()
-    (tmp_path / "source/simulated.json").write_text("{" + " " * 100 + "}")
-    done = run(tmp_path / "source", tmp_path / "to", "--transform", "tfrecord-to-npy")
+    source, left = tmp_path / "source", tmp_path / "left"
+    source.mkdir()
+    (source / "simulated.json").write_text("{" + " " * 100 + "}")
+    done = run(source, tmp_path / "to", "--transform", "tfrecord-to-npy")
     assert done.returncode == 2
     assert "or as it is (--plain NAME; auto for all that end otherwise)" in done.stderr
-    assert (
-        run(tmp_path / "source", tmp_path / "to", "--transform", "tfrecord-to-npy", "--plain", "auto").returncode == 0
-    )
-    assert files(tmp_path / "to") == ["simulated.json"]
+    assert run(source, left, "--transform", "tfrecord-to-npy", "--plain", "auto").returncode == 0
+    assert files(left) == ["simulated.json"]
 
 
 def test_auto_is_refused_for_a_transform_that_does_not_say_what_it_knows(source: Path, tmp_path: Path) -> None:

@@ -38,6 +38,12 @@ Bring a dataset from a shared filesystem to storage of each node's own, and meas
       measures what storage, network and decoding can do here, to which later reports compare
   hpcbench stage /project/set /local/inflated --include '*.tfrecord' --transform gunzip
       decompresses on the way
+  hpcbench stage --verify-only /local/set
+      reads again what staging put there and lists every file that is not what landed
+  hpcbench stage /project/set /local/set --repair
+      does that, and brings just the bad files again
+  hpcbench stage /project/set /local/set --update --drop-vanished
+      follows a source that changed, and removes what vanished from it
   hpcbench stage --clean /local/set
       removes what staging put there, and nothing else
 """
@@ -121,7 +127,18 @@ def add_modes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--probe-first", action="store_true", help="the same, and then stage")
     add_real(parser, "--probe-seconds", 0.01, 86_400, "for a probe (default: 10)", default=10.0, metavar="S")
     parser.add_argument(
-        "--report", type=Path, metavar="FILE", help="write all figures as JSON, of a plan, a probe or a staging"
+        "--report",
+        type=Path,
+        metavar="FILE",
+        help="write all figures as JSON, of a plan, a probe, a staging or --verify-only",
+    )
+    parser.add_argument(
+        "--repair", action="store_true", help="read again what is there first, and bring bad files again"
+    )
+    parser.add_argument("--update", action="store_true", help="follow a source that changed; what it lost stays here")
+    parser.add_argument("--drop-vanished", action="store_true", help="with --update: remove here what it lost")
+    parser.add_argument(
+        "--verify-only", metavar="DST", help="read again what staging put into DST and list all bad files"
     )
     parser.add_argument("--clean", metavar="DST", help="remove what staging put into DST, and nothing else")
 
@@ -149,12 +166,14 @@ def dispatch(args: argparse.Namespace, on_report: Callable[[dict[str, Any]], Non
     launched = world = said_once(mpi_world)
     if args.simulated_nodes is not None:
         world = together(world, partial(simulated, world, args.simulated_nodes))
-    if "{rank}" in (args.destination or args.clean or ""):
+    if "{rank}" in (args.destination or args.clean or args.verify_only or ""):
         world = one_node_per_rank(world)
     with watch(launched, node=world.place.node_name) as watcher:
         together(world, lambda: refuse_report(args.report, world.place.rank))
         if args.clean is not None:
             return clean(args.clean, world)
+        if args.verify_only is not None:
+            return verify_only(args, world)
         if args.plan_only:
             return plan_only(args, world)
         if args.probe or args.probe_first:
@@ -164,23 +183,33 @@ def dispatch(args: argparse.Namespace, on_report: Callable[[dict[str, Any]], Non
 
 def check(args: argparse.Namespace) -> None:
     """Raise ``InputError`` for words that are missing or too many."""
-    if args.clean is None and (args.source is None or args.destination is None):
+    of_one_folder = {"--clean": args.clean, "--verify-only": args.verify_only}
+    given = [name for name, folder in of_one_folder.items() if folder is not None]
+    if not given and (args.source is None or args.destination is None):
         raise InputError("stage needs SRC and DST; see --help")
-    if args.source == "" or args.clean == "":
-        what = "SRC" if args.source == "" else "the folder of --clean"
-        raise InputError(f"{what} is empty: perhaps a variable that is not set; write . for the current folder")
-    if args.clean is not None and args.source is not None:
-        raise InputError(f"--clean takes one folder and no SRC or DST ({args.source})")
+    for what, folder in {
+        "SRC": args.source,
+        **{f"the folder of {name}": of_one_folder[name] for name in given},
+    }.items():
+        if folder == "":
+            raise InputError(f"{what} is empty: perhaps a variable that is not set; write . for the current folder")
+    if given and args.source is not None:
+        raise InputError(f"{given[0]} takes one folder and no SRC or DST ({args.source})")
     if args.clean is not None and args.report is not None:
         raise InputError(f"--clean has no figures for --report {args.report}; leave it out")
     modes = {
-        "--clean": args.clean,
+        **of_one_folder,
         "--plan-only": args.plan_only,
         "--probe": args.probe,
         "--probe-first": args.probe_first,
     }
-    if len(given := [name for name, value in modes.items() if value]) > 1:
-        raise InputError(f"{' and '.join(given)} exclude one another; give one of them")
+    if len(both := [name for name, value in modes.items() if value]) > 1:
+        raise InputError(f"{' and '.join(both)} exclude one another; give one of them")
+    changes = {"--repair": args.repair, "--update": args.update, "--drop-vanished": args.drop_vanished}
+    if given and (idle := [name for name, value in changes.items() if value]):
+        raise InputError(f"{idle[0]} is for a staging, and {given[0]} is none; leave one of them out")
+    if args.drop_vanished and not args.update:
+        raise InputError("--drop-vanished is for a staging that follows its source: give --update, too")
 
 
 def refuse_report(path: Path | None, rank: int) -> None:
@@ -214,7 +243,8 @@ def options_of(args: argparse.Namespace) -> StageOptions:
         transform=args.transform, plain=tuple(args.plain), threads=args.threads, piece_bytes=args.piece_bytes,
         verify=args.verify, include=tuple(args.include), exclude=tuple(args.exclude), first=args.first,
         index=args.index, seed=args.seed, cold=args.cold, follow_links=args.follow_links, hidden=args.hidden,
-        replicate_also=tuple(args.replicate_also),
+        replicate_also=tuple(args.replicate_also), repair=args.repair, update=args.update,
+        drop_vanished=args.drop_vanished,
     )  # fmt: skip
 
 
@@ -285,6 +315,22 @@ def plan_only(args: argparse.Namespace, world: World) -> int:
         print(f"it fits on every node, which takes at most {human(need)}{after}")
         print(f"at most {human(prepared.buffer_bytes)} of pieces in each rank's memory")
     return 0
+
+
+def verify_only(args: argparse.Namespace, world: World) -> int:
+    """Print what is bad on any node; exit code 2 where something is."""
+    from staging.ranks.collective_errors import together
+    from staging.storage.destination import expand
+    from staging.verification import verify
+
+    place = world.place
+    destination = together(world, lambda: expand(args.verify_only, place.node_name, place.rank, os.environ))
+    found = verify(destination, args.threads, world)
+    if place.rank == 0:
+        if args.report is not None:
+            write_json(args.report, found.as_dict())
+        print(found.table())
+    return 0 if found.is_good else 2
 
 
 def clean(template: str, world: World) -> int:

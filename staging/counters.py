@@ -16,6 +16,12 @@ class Counters:
     files_landed: int = 0
     files_present: int = 0
     """Files that were there already, from an earlier run."""
+    files_changed: int = 0
+    """Of what landed before, entries that the source has changed."""
+    files_vanished: int = 0
+    """Files that stay, though the source has no more what they came from."""
+    files_dropped: int = 0
+    """Files that were removed for that."""
     bytes_read: int = 0
     """From the source."""
     bytes_sent: int = 0

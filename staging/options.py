@@ -59,6 +59,12 @@ class StageOptions:
     """How often the shards were re-shuffled: each time other homes are drawn from ``seed``."""
     replicate_also: tuple[str, ...] = ()
     """Files that every node gets with ``shard``, too: names that match one of these shell patterns."""
+    repair: bool = False
+    """What lies at the destination is read again first; files that are not what landed are brought again."""
+    update: bool = False
+    """The source may have changed since the last staging: what vanished from it stays, and is counted."""
+    drop_vanished: bool = False
+    """With ``update``: at the end, files that came from what the source has no more are removed."""
     cold: bool = False
     """Drop the source's cached pages before reading, where the system lets an ordinary user do so."""
     retries: int = 3

@@ -17,20 +17,21 @@ from staging.landing.plain import ExceptPlain, landed_names
 from staging.landing.sinks import SinkMaker
 from staging.landing.transforms import holds_files, sink_maker
 from staging.ledger.claim import refuse_nesting, refuse_strangers
-from staging.ledger.manifest import has_manifest, load_records
+from staging.ledger.verify import BadFile
 from staging.options import StageOptions
 from staging.phase_timer import PhaseTimer
 from staging.planning.overhead import overhead
 from staging.planning.plan import Plan, make_plan
+from staging.present import Present, look
 from staging.ranks.collective_errors import together
 from staging.ranks.world import Place, World
 from staging.source.listing import Listing, Selection
 from staging.source.page_cache import drop_cache
 from staging.source.sources import Source, TreeSource
 from staging.storage.destination import expand
-from staging.storage.destination_folder import DestinationFolder
 from staging.storage.space import available_memory, bytes_in_blocks, check_space
 from staging.units import human
+from staging.verification import damaged
 
 HDF5 = (".h5", ".hdf5")
 LARGEST_PIECE = 1 << 30
@@ -46,16 +47,26 @@ class Prepared:
     destination: Path
     source: Source
     plan: Plan
-    wanted: NDArray[np.bool_]
-    """Entries that this node lacks."""
-    moving: NDArray[np.bool_]
-    """Entries that some node lacks."""
+    present: Present
+    """What of the plan is there already."""
+    bad: list[tuple[str, BadFile]]
+    """What a repair found not to be what landed, on all nodes; their names stand before."""
     make_sink: SinkMaker
     piece_bytes: int
     turns: NDArray[np.int64]
     """For each entry its place in the order in which entries shall arrive."""
     timer: PhaseTimer
     counters: Counters
+
+    @property
+    def wanted(self) -> NDArray[np.bool_]:
+        """Entries that this node lacks."""
+        return self.present.wanted
+
+    @property
+    def moving(self) -> NDArray[np.bool_]:
+        """Entries that some node lacks."""
+        return self.present.moving
 
     @property
     def listing(self) -> Listing:
@@ -111,18 +122,21 @@ def prepare(
     destination = together(world, lambda: own_destination(options, world))
     with timer.span("list"):
         source = together(world, lambda: open_source(options, world, counters, names))
+    with timer.span("verify"):
+        bad = damaged(destination, options.threads, world) if options.repair else []
+    here = world.place.node_name
     with timer.span("plan"):
         plan = together(world, lambda: plan_for(source.listing, places, options))
-        wanted, moving = missing(plan, world, destination)
+        present = look(plan, world, destination, options, {file.name for node, file in bad if node == here})
     with timer.span("check"):
         together(world, lambda: refuse_collisions(options, source.listing))
         if must_fit:
-            check_room(destination, source.listing, wanted, make_sink, options.transform, world)
+            check_room(destination, source.listing, present.wanted, make_sink, options.transform, world)
     turns = turns_of(source.listing, names)
     piece_bytes = max(options.piece_bytes, held_bytes(options, source.listing))
     prepared = Prepared(
-        options, world, places, destination, source, plan, wanted, moving, make_sink, piece_bytes, turns,
-        timer, counters,
+        options, world, places, destination, source, plan, present, bad, make_sink, piece_bytes, turns, timer,
+        counters,
     )  # fmt: skip
     together(world, lambda: check_memory(prepared))
     return prepared
@@ -181,6 +195,8 @@ def own_destination(options: StageOptions, world: World) -> Path:
     """The destination on this rank's node, if it may be used. Raises ``InputError``."""
     if options.path == "exchange" and world.place.size > 1 and options.piece_bytes > LARGEST_PIECE:
         raise InputError(f"piece_bytes ({options.piece_bytes}) must be at most {LARGEST_PIECE} for path exchange")
+    if options.drop_vanished and not options.update:
+        raise InputError("drop_vanished is for a staging that follows its source; set update, too")
     for name, least in (("threads", 1), ("piece_bytes", 1), ("queue_pieces", 1), ("retries", 0)):
         if getattr(options, name) < least:
             raise InputError(f"{name} ({getattr(options, name)}) must be at least {least}")
@@ -265,41 +281,6 @@ def rows_of(options: StageOptions, selection: Selection) -> Source:
 def ranks_per_node(places: list[Place]) -> list[int]:
     """How many ranks each node has, in the order of the nodes."""
     return [size for _, size in sorted({place.node: place.local_size for place in places}.items())]
-
-
-def missing(plan: Plan, world: World, destination: Path) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Entries that this node lacks, and entries that some node lacks; collective."""
-    place, number = world.place, len(plan.listing)
-    entries = plan.lands_on(place.node)
-
-    def look() -> NDArray[np.uint8] | None:
-        if place.local_rank != 0 or not has_manifest(destination):
-            return None
-        records = load_records(destination)
-        # what a re-shuffle or another draw left here goes to its home first, and is removed here at the end
-        known = set(plan.listing.names) if (plan.home >= 0).any() else {plan.listing.names[int(e)] for e in entries}
-        if stale := next((file.name for file in records if file.source not in known), None):
-            raise DataError(
-                destination,
-                f"holds {stale}, which this staging would not put there",
-                f"remove it with `hpcbench stage --clean {destination}`, or choose another destination",
-            )
-        present = np.zeros(number, bool)
-        with DestinationFolder(destination) as folder:
-            present[entries] = records.complete(plan.listing, entries, folder)
-        return np.packbits(present)
-
-    found = world.all_gather((place.node, together(world, look)))
-    present_on = {node: np.unpackbits(bits, count=number).astype(bool) for node, bits in found if bits is not None}
-    moving = np.zeros(number, bool)
-    for node in range(plan.nodes):
-        lacking = np.zeros(number, bool)
-        lacking[plan.lands_on(node)] = True
-        lacking &= ~present_on.get(node, np.zeros(1, bool))
-        moving |= lacking
-        if node == place.node:
-            wanted = lacking
-    return wanted, moving
 
 
 def refuse_collisions(options: StageOptions, listing: Listing) -> None:

@@ -72,6 +72,8 @@ class StagingReport:
     flushed: bool
     """Whether the bytes were on the device (syncfs) when the clock stopped."""
     ranks: list[RankReport]
+    repaired: list[dict[str, str]] = field(default_factory=list)
+    """Files that a repair found bad and brought again: ``node``, ``name`` and ``problem`` of each."""
     ceilings: Ceilings | None = None
     """What a probe of this source on these nodes measured, where there was one."""
 
@@ -126,6 +128,7 @@ class StagingReport:
             "bound_by": bound.part,
             "bound_share": bound.share,
             "bound_basis": "time" if self.ceilings is None else "probe",
+            "repaired": self.repaired,
             "shares": [asdict(share) for share in self.shares()],
             "slowest_node": slowest.name,
             "slowest_node_s": slowest.seconds,
@@ -152,7 +155,14 @@ class StagingReport:
         slowest, median = self.slowest_and_median()
         phases = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in self.phases().items())
         total = self.totals
-        there = f", {total.files_present} were there already" if total.files_present else ""
+        counts = {
+            "were there already": total.files_present,
+            "were bad and are mended": len(self.repaired),
+            "had changed in the source": total.files_changed,
+            "stay though they vanished from the source (--drop-vanished)": total.files_vanished,
+            "vanished from the source and were removed": total.files_dropped,
+        }
+        there = "".join(f", {count} {words}" for words, count in counts.items() if count)
         return (
             f"{total.files_landed} files in {self.seconds:.2f} s ({phases}){there}; slowest node {slowest.name} "
             f"{slowest.seconds:.2f} s, median node {median.name} {median.seconds:.2f} s"

@@ -253,9 +253,13 @@ def remove(destination: Path, files: Iterable[Landed], place: Place) -> None:
 
 
 def remove_strays(plan: Plan, destination: Path, place: Place) -> None:
-    """At the end of a staging of shards: remove what lies here with its home elsewhere, and unfinished arrivals."""
+    """At the end of a staging of shards: remove what lies here with its home elsewhere, and unfinished arrivals.
+
+    What came from no entry of the plan stays.
+    """
     if place.local_rank != 0 or not (plan.home >= 0).any():
         return
     shutil.rmtree(destination / BOOKKEEPING / ARRIVING, ignore_errors=True)
     at_home = {plan.listing.names[int(entry)] for entry in plan.lands_on(place.node)}
-    remove(destination, [file for file in load_records(destination) if file.source not in at_home], place)
+    elsewhere = set(plan.listing.names) - at_home
+    remove(destination, [file for file in load_records(destination) if file.source in elsewhere], place)

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +22,6 @@ from staging.ledger.claim import claim
 from staging.ledger.clean import remove_unfinished
 from staging.ledger.journal import KILLED, Journal, Start
 from staging.ledger.manifest import Manifest
-from staging.ledger.verify import reread
 from staging.moving.direct import move_directly
 from staging.moving.exchange import Lane, move_by_exchange
 from staging.moving.streams import Stream
@@ -30,6 +29,7 @@ from staging.moving.writing import PieceWriter
 from staging.options import StageOptions
 from staging.phase_timer import PhaseTimer
 from staging.prepare import Prepared, identity, prepare, settled
+from staging.present import drop, vanished
 from staging.print_line import print_line
 from staging.probing.ceilings import Ceilings, ceilings_for
 from staging.progress import Progress
@@ -42,6 +42,7 @@ from staging.source.page_cache import IoCounters, cache_state
 from staging.storage.destination import storage
 from staging.storage.destination_folder import DestinationFolder
 from staging.storage.space import filesystem_type
+from staging.verification import bad_table, damaged
 
 TIMELINE_POINTS = 400
 KEEP_S = 3.0
@@ -79,8 +80,9 @@ def carry_out(
 ) -> StagingReport:
     """The part of ``stage`` that writes, once, after ``prepare``; collective. ``on_move`` is called before it moves."""
     world = prepared.world
-    if world.place.rank == 0 and prepared.source.skipped and not quiet:
-        print_line(prepared.source.skipped)
+    if world.place.rank == 0 and not quiet:
+        for line in (prepared.source.skipped, *bad_table(prepared.bad)):
+            print_line(line)
     job = world.broadcast(secrets.token_hex(4))
     with together(world, lambda: claim(prepared.destination, prepared.options.source, world.place, job)):
         manifest = together(world, lambda: Manifest.open(prepared.destination, identity(prepared)))
@@ -192,9 +194,11 @@ class Staging:
         with self.timer.span("wait"):
             self.world.barrier()
         together(self.world, lambda: remove_strays(self.prepared.plan, self.prepared.destination, self.world.place))
+        if self.options.update:
+            together(self.world, self.follow)
         if self.options.verify == "reread":
             with self.timer.span("verify"):
-                together(self.world, self.verify)
+                self.verify()
         return self.report(landings, before, after)
 
     @contextmanager
@@ -260,15 +264,37 @@ class Staging:
             )  # fmt: skip
         self.counters.add(done)
 
+    def follow(self) -> None:
+        """Count what the source has lost since, or, where that is asked for, remove it; on the first rank of a node."""
+        place, destination = self.world.place, self.prepared.destination
+        if place.local_rank != 0:
+            return
+        files = vanished(self.prepared.plan, place.node, destination, self.options.source)
+        self.counters.files_changed = self.prepared.present.changed
+        if not self.options.drop_vanished:
+            self.counters.files_vanished = len(files)
+            return
+        self.counters.files_dropped, left = drop(destination, files)
+        for name in left if not self.quiet else ():
+            print_line(f"{place.node_name}: left {name}, which is not as staging put it there")
+
     def verify(self) -> None:
-        """Read again what lies at the destination; ``DataError`` names the first bad file and how many there are."""
-        place = self.world.place
-        bad = reread(self.prepared.destination, self.options.threads, None, place.local_rank, place.local_size)
-        if bad:
-            more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
-            problem = f"does not hold what landed there: {bad[0]}{more}"
-            change = "remove those files and stage again; check the disk"
-            raise DataError(self.prepared.destination, problem, change)
+        """Read again what lies at the destination; ``EveryRankError`` names the first bad file and how many there are.
+
+        Collective.
+        """
+        node, destination = self.world.place.node_name, self.prepared.destination
+        bad = damaged(destination, self.options.threads, self.world, quiet=True)
+        here = [file for name, file in bad if name == node]
+
+        def judge() -> None:
+            if not here:
+                return
+            more = f", and {len(here) - 1} more" if len(here) > 1 else ""
+            problem = f"does not hold what landed there: {here[0].name}: {here[0].problem}{more}"
+            raise DataError(destination, problem, "check the disk, and stage again with --repair")
+
+        together(self.world, judge)
 
     def report(self, landings: Landings, before: IoCounters | None, after: IoCounters | None) -> StagingReport:
         """Everyone's figures."""
@@ -295,5 +321,6 @@ class Staging:
             transform=options.transform,
             verify=options.verify,
             flushed=True,
+            repaired=[{"node": node, **asdict(file)} for node, file in self.prepared.bad],
             ranks=self.world.all_gather(own),
         )

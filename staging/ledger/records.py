@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,15 +53,22 @@ class Records:
         return self._numbers[5 * self.position[name]]
 
     def complete(
-        self, listing: Listing, entries: NDArray[np.int64], destination: DestinationFolder
+        self,
+        listing: Listing,
+        entries: NDArray[np.int64],
+        destination: DestinationFolder,
+        bad: Collection[str] = (),
+        *,
+        as_they_are: bool = False,
     ) -> NDArray[np.bool_]:
         """Which of ``entries`` need not be moved again: one truth value for each.
 
-        An entry is complete when every file that came from it is named with the entry's modification time, and lies
-        below ``destination`` with its size and the time that it landed with.
+        An entry is complete when every file that came from it is named with the entry's modification time, lies below
+        ``destination`` with its size and the time that it landed with, and is none of ``bad``. Where files land
+        ``as_they_are``, without a transform, they have the size of the entry.
         """
         order = {listing.names[int(entry)]: at for at, entry in enumerate(entries)}
-        mtimes_ns = listing.mtimes_ns[entries]
+        mtimes_ns, sizes = listing.mtimes_ns[entries], listing.sizes[entries]
         promised = np.zeros(len(entries), np.int64)
         found = np.zeros(len(entries), np.int64)
         for name, position in self.position.items():
@@ -69,11 +76,24 @@ class Records:
             if at is None:
                 continue
             size, _, mtime_ns, files_of_source, kept_ns = self._numbers[5 * position : 5 * position + 5]
-            if mtime_ns == mtimes_ns[at]:
+            if mtime_ns == mtimes_ns[at] and (not as_they_are or size == sizes[at]):
                 promised[at] = files_of_source
-                found[at] += is_as_landed(destination.status(name), size, kept_ns)
+                found[at] += name not in bad and is_as_landed(destination.status(name), size, kept_ns)
         whole: NDArray[np.bool_] = (found == promised) & (found > 0)
         return whole
+
+    def changed(self, listing: Listing, entries: NDArray[np.int64], *, as_they_are: bool = False) -> int:
+        """How many of ``entries`` have another modification time, or ``as_they_are`` another size, than landed."""
+        order = {listing.names[int(entry)]: int(entry) for entry in entries}
+        other = set()
+        for position in self.position.values():
+            entry = order.get(self.sources[position])
+            if entry is None:
+                continue
+            size, _, mtime_ns = self._numbers[5 * position : 5 * position + 3]
+            if mtime_ns != listing.mtimes_ns[entry] or (as_they_are and size != listing.sizes[entry]):
+                other.add(entry)
+        return len(other)
 
     def _landed(self, name: str, position: int) -> Landed:
         size, checksum, mtime_ns, _, kept_ns = self._numbers[5 * position : 5 * position + 5]

@@ -3,77 +3,129 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 import crc32c
 
+from staging.errors import DataError
 from staging.landing.sinks import Landed
 from staging.ledger.manifest import is_inside, load_records
 from staging.progress import Progress
 from staging.source.listing import UNKNOWN
+from staging.storage.destination_folder import DestinationFolder
 
 PIECE_BYTES = 1 << 20
 
 
+@dataclass(frozen=True, order=True)
+class BadFile:
+    """A file that is not what the manifest says of it."""
+
+    name: str
+    """Relative to the destination."""
+    problem: str
+    """What is wrong with it, in words that follow its name."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was read again."""
+
+    files: int = 0
+    """Looked at."""
+    bytes: int = 0
+    """Read."""
+    unchecked: int = 0
+    """Files whose contents can't be judged: they landed with ``verify`` none, without a checksum."""
+    bad: tuple[BadFile, ...] = ()
+    """Sorted by name."""
+
+
 def reread(
     destination: Path, threads: int, progress: Progress | None = None, rank: int = 0, ranks: int = 1
-) -> list[str]:
-    """A line per file of the manifest that is missing or not what landed, by size and CRC32C; sorted.
+) -> Verified:
+    """Compare the files of the manifest with what landed, by size and CRC32C.
 
     Files come from the disk and not from the page cache, where the system lets go of it. The ``ranks`` processes of
-    a node share the files. A file without a checksum is compared by size. Raises ``DataError`` without a manifest.
+    a node share the files; each finds out about its own. A file without a checksum is compared by size. Raises
+    ``DataError`` without a manifest.
     """
     records = load_records(destination)
     telling = threading.Lock()
 
-    def check(files: Iterable[Landed]) -> list[str]:
+    def check(files: Iterable[Landed], folder: DestinationFolder) -> Verified:
         buffer = memoryview(bytearray(PIECE_BYTES))
+        count = size = unchecked = 0
         bad = []
         for file in files:
-            problem = _problem(destination, file, buffer)
+            problem, read = _problem(folder, file, buffer)
+            count, size, unchecked = count + 1, size + read, unchecked + (file.checksum == UNKNOWN)
             if problem:
-                bad.append(f"{file.name}: {problem}")
+                bad.append(BadFile(file.name, problem))
             if progress:
                 with telling:
                     progress.advance()
-        return bad
+        return Verified(count, size, unchecked, tuple(bad))
 
     step = ranks * threads
     shares = (islice(records, rank + ranks * thread, None, step) for thread in range(threads))
-    with ThreadPoolExecutor(threads) as pool:
-        return sorted(line for lines in pool.map(check, shares) for line in lines)
+    with DestinationFolder(destination) as folder, ThreadPoolExecutor(threads) as pool:
+        return in_all(list(pool.map(lambda share: check(share, folder), shares)))
 
 
-def _problem(destination: Path, file: Landed, buffer: memoryview) -> str:
-    if not is_inside(destination, file.name):
-        return "leads out of the destination, and was not read"
+def in_all(parts: Sequence[Verified]) -> Verified:
+    """The findings of several together."""
+    return Verified(
+        sum(part.files for part in parts),
+        sum(part.bytes for part in parts),
+        sum(part.unchecked for part in parts),
+        tuple(sorted(file for part in parts for file in part.bad)),
+    )
+
+
+def _problem(folder: DestinationFolder, file: Landed, buffer: memoryview) -> tuple[str, int]:
+    """What is wrong with a file, if anything, and how many bytes of it were read."""
+    if not is_inside(folder.path, file.name):
+        return "leads out of the destination, and was not read", 0
     try:
-        size, checksum = _size_and_checksum(destination / file.name, buffer, file.checksum != UNKNOWN)
+        # a pipe in the place of the file would keep an ordinary open waiting
+        descriptor = folder.open(file.name, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            return _difference(descriptor, file, buffer)
+        finally:
+            os.close(descriptor)
+    except FileNotFoundError:
+        return "is not there", 0
     except OSError as error:
-        return f"cannot be read ({error.strerror})"
-    if size != file.size:
-        return f"has {size} bytes where {file.size} landed"
-    if checksum != file.checksum:
-        return f"has CRC32C {checksum:08x} where {file.checksum:08x} landed"
-    return ""
+        return f"cannot be read ({error.strerror})", 0
+    except DataError as error:
+        return error.problem, 0
 
 
-def _size_and_checksum(path: Path, buffer: memoryview, with_checksum: bool) -> tuple[int, int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        size = os.fstat(descriptor).st_size
-        if not with_checksum:
-            return size, UNKNOWN
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        size = checksum = 0
-        while count := os.readv(descriptor, [buffer]):
-            checksum = crc32c.crc32c(buffer[:count], checksum)
-            size += count
-        return size, checksum
-    finally:
-        os.close(descriptor)
+def _difference(descriptor: int, file: Landed, buffer: memoryview) -> tuple[str, int]:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        return "is no file", 0
+    if status.st_size != file.size:
+        return f"has {status.st_size} bytes where {file.size} landed", 0
+    if file.checksum == UNKNOWN:
+        return "", 0
+    size, checksum = _size_and_checksum(descriptor, buffer)
+    same = (size, checksum) == (file.size, file.checksum)
+    return "" if same else f"has CRC32C {checksum:08x} where {file.checksum:08x} landed", size
+
+
+def _size_and_checksum(descriptor: int, buffer: memoryview) -> tuple[int, int]:
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    size = checksum = 0
+    while count := os.readv(descriptor, [buffer]):
+        checksum = crc32c.crc32c(buffer[:count], checksum)
+        size += count
+    return size, checksum

@@ -61,7 +61,7 @@ def check(options: StageOptions, tmp_path: Path, nodes: int) -> list[set[str]]:
     for node, part in enumerate(found):
         assert part == {name: expected[name] for name in shards[node] | (set(expected) - train)}
         assert set(load_records(tmp_path / f"node{node}").position) == set(part)
-        assert reread(tmp_path / f"node{node}", 1) == []
+        assert reread(tmp_path / f"node{node}", 1).bad == ()
         assert Journal(tmp_path / f"node{node}").is_done()
         pairs = {name.replace("_label", "_data") for name in shards[node]}
         assert {name.replace("_data", "_label") for name in pairs} | pairs == shards[node]

@@ -1,0 +1,158 @@
+"""What of a plan the nodes have already, and what they hold that the source has no more."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from staging.errors import DataError
+from staging.landing.sinks import Landed
+from staging.ledger.manifest import Manifest, has_manifest, is_inside, load_records
+from staging.ledger.records import Records, is_as_landed
+from staging.options import StageOptions
+from staging.planning.plan import Plan
+from staging.ranks.collective_errors import together
+from staging.ranks.world import World
+from staging.storage.destination_folder import DestinationFolder
+
+
+@dataclass(frozen=True)
+class Present:
+    """What this node lacks of a plan, and what any node lacks."""
+
+    wanted: NDArray[np.bool_]
+    """Entries that this node lacks."""
+    moving: NDArray[np.bool_]
+    """Entries that some node lacks."""
+    changed: int
+    """Entries of this node that the source has changed since they landed; counted on its first rank."""
+
+
+def look(plan: Plan, world: World, destination: Path, options: StageOptions, bad: Collection[str] = ()) -> Present:
+    """Compare the manifest of this node and what lies there with the plan; collective.
+
+    ``bad`` are files of this node that count as not there. Raises ``EveryRankError`` where a node holds what the plan
+    would not put there, unless ``options.update`` says that the source may have lost it.
+    """
+    place, number = world.place, len(plan.listing)
+    entries = plan.lands_on(place.node)
+
+    def here() -> tuple[NDArray[np.uint8] | None, int]:
+        if place.local_rank != 0 or not has_manifest(destination):
+            return None, 0
+        records = load_records(destination)
+        if not options.update:
+            refuse_stale(records, plan, entries, destination)
+        present, as_they_are = np.zeros(number, np.bool_), not options.transform
+        with DestinationFolder(destination) as folder:
+            present[entries] = records.complete(plan.listing, entries, folder, bad, as_they_are=as_they_are)
+        changed = records.changed(plan.listing, entries, as_they_are=as_they_are) if options.update else 0
+        return np.packbits(present), changed
+
+    own, changed = together(world, here)
+    found = world.all_gather((place.node, own))
+    present_on = {node: np.unpackbits(bits, count=number).astype(bool) for node, bits in found if bits is not None}
+    moving = np.zeros(number, np.bool_)
+    for node in range(plan.nodes):
+        lacking = np.zeros(number, np.bool_)
+        lacking[plan.lands_on(node)] = True
+        lacking &= ~present_on.get(node, np.zeros(1, np.bool_))
+        moving |= lacking
+        if node == place.node:
+            wanted = lacking
+    return Present(wanted, moving, changed)
+
+
+def refuse_stale(records: Records, plan: Plan, entries: NDArray[np.int64], destination: Path) -> None:
+    """Raise ``DataError`` where files came from no entry of the plan."""
+    known = known_to(plan, entries)
+    if stale := next((file.name for file in records if file.source not in known), None):
+        raise DataError(
+            destination,
+            f"holds {stale}, which this staging would not put there",
+            "follow a source that lost files with --update, remove it with `hpcbench stage --clean "
+            f"{destination}`, or choose another destination",
+        )
+
+
+def known_to(plan: Plan, entries: NDArray[np.int64]) -> set[str]:
+    """Entries whose files may lie on a node on which ``entries`` land."""
+    # what a re-shuffle or another draw left here goes to its home first, and is removed here at the end
+    return set(plan.listing.names) if (plan.home >= 0).any() else {plan.listing.names[int(e)] for e in entries}
+
+
+def vanished(plan: Plan, node: int, destination: Path, source: Path) -> list[Landed]:
+    """Files of ``node``, after a staging, that the source would not make any more.
+
+    Their entries are gone from it, or were brought again since they changed, without these among what they made.
+    Raises ``DataError`` where the system does not say whether an entry is there.
+    """
+    listing, entries = plan.listing, plan.lands_on(node)
+    times = dict(zip(listing.names.take(entries), listing.mtimes_ns[entries].tolist(), strict=True))
+    known = known_to(plan, entries)
+    return [
+        file
+        for file in load_records(destination)
+        if (file.mtime_ns != times[file.source] if file.source in times else file.source not in known)
+        and (file.source in times or is_gone(source, file.source))
+    ]
+
+
+def is_gone(source: Path, entry: str) -> bool:
+    """Whether a source has an entry no more; of one file, all entries that it once had.
+
+    Raises ``DataError`` where the system does not say.
+    """
+    if not source.is_dir():
+        return True
+    try:
+        os.lstat(source / entry)
+    except FileNotFoundError:
+        return True
+    except NotADirectoryError:
+        return True
+    except OSError as error:
+        problem = f"cannot be looked for ({error.strerror})"
+        raise DataError(source / entry, problem, "see that the source can be read") from None
+    return False
+
+
+def drop(destination: Path, files: Collection[Landed]) -> tuple[int, list[str]]:
+    """Remove staged files, and folders that are empty then, and take the names off the manifest.
+
+    Returns how many were removed, and the names of those that stay, since they are not as they landed. For who holds
+    the claim. A kill leaves names of files that are gone, which the next call takes off.
+    """
+    dropped, left = 0, []
+    if not files:
+        return 0, []
+    with DestinationFolder(destination) as folder:
+        for file in files:
+            status = folder.status(file.name) if is_inside(destination, file.name) else None
+            if is_as_landed(status, file.size, file.landed_ns):
+                try:
+                    folder.unlink(file.name)
+                except OSError as error:
+                    problem = f"cannot be removed ({error.strerror})"
+                    raise DataError(destination / file.name, problem, "check its permissions") from None
+                dropped += 1
+            elif status is not None:
+                left.append(file.name)
+        for above in sorted({above for file in files for above in folders_of(file.name)}, key=len, reverse=True):
+            before, _, base = above.rpartition("/")
+            with suppress(OSError, DataError), folder.reach(before) as descriptor:
+                os.rmdir(base, dir_fd=descriptor)  # refused where it is not empty
+    Manifest(destination).remove([file.name for file in files])
+    return dropped, left
+
+
+def folders_of(name: str) -> list[str]:
+    """The folders that lead to a name: ``a`` and ``a/b`` for ``a/b/c``."""
+    parts = name.split("/")[:-1]
+    return ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]

@@ -1,0 +1,126 @@
+"""Reads again what lies on the nodes, all ranks together, and lists every file that is not what landed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from staging.ledger.journal import Journal
+from staging.ledger.manifest import has_manifest, load_records
+from staging.ledger.verify import BadFile, Verified, in_all, reread
+from staging.progress import Progress
+from staging.ranks.collective_errors import together
+from staging.ranks.world import Place, World
+from staging.units import human
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class NodeVerified:
+    """What one node holds."""
+
+    node: str
+    destination: str
+    complete: bool
+    """Whether its last staging came to its end."""
+    found: Verified
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What all nodes hold, the same on every rank."""
+
+    nodes: tuple[NodeVerified, ...]
+    seconds: float
+    """Of the slowest rank."""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether all nodes have all that was staged, as it landed."""
+        return all(node.complete and not node.found.bad for node in self.nodes)
+
+    @property
+    def total(self) -> Verified:
+        """All nodes together."""
+        return in_all([node.found for node in self.nodes])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        total = self.total
+        sums = {"files": total.files, "bytes": total.bytes, "unchecked": total.unchecked, "bad": len(total.bad)}
+        nodes = [
+            {"node": node.node, "destination": node.destination, "complete": node.complete, **asdict(node.found)}
+            for node in self.nodes
+        ]
+        return {"schema": SCHEMA, "good": self.is_good, "seconds": self.seconds, **sums, "nodes": nodes}
+
+    def table(self) -> str:
+        """A line for each bad file, and sentences on all."""
+        bad = [(node.node, file) for node in self.nodes for file in node.found.bad]
+        return "\n".join([*bad_table(bad), *self.sentences()])
+
+    def sentences(self) -> list[str]:
+        """How much was read again, and what to do."""
+        total = self.total
+        rate = human(total.bytes / max(self.seconds, 1e-9))
+        found = f"{len(total.bad)} of {total.files} files are bad" if total.bad else f"all {total.files} files are good"
+        lines = [f"{found}; {human(total.bytes)} read again in {self.seconds:.2f} s, {rate}/s"]
+        if total.unchecked:
+            lines.append(f"{total.unchecked} files landed without a checksum, and were compared by size")
+        lines += [
+            f"{node.node}: the last staging into {node.destination} did not come to its end; stage again for the rest"
+            for node in self.nodes
+            if not node.complete
+        ]
+        if total.bad:
+            lines.append("stage again with --repair, which brings just these files")
+        return lines
+
+
+def bad_table(bad: list[tuple[str, BadFile]]) -> list[str]:
+    """Lines of a table of bad files and their nodes; none for none."""
+    head = f"{'node':12} {'problem':48} file"
+    return [head, *(f"{node[:12]:12} {file.problem:48} {file.name}" for node, file in bad)] if bad else []
+
+
+def verify(destination: Path, threads: int, world: World, *, quiet: bool = False) -> Verification:
+    """Compare what lies below ``destination`` with its manifest, on every node; collective.
+
+    The ranks of a node share its files. Raises ``EveryRankError`` where a node has no manifest that can be read.
+    """
+    began, place = time.perf_counter(), world.place
+    own = together(world, lambda: read_share(destination, threads, place, quiet))
+    found = world.all_gather((place.node_name, str(destination), own, time.perf_counter() - began))
+    done = world.all_gather(place.local_rank != 0 or Journal(destination).is_done())
+    parts: dict[tuple[str, str], list[Verified]] = {}
+    incomplete = {found[rank][:2] for rank, is_done in enumerate(done) if not is_done}
+    for node, where, part, _ in found:
+        parts.setdefault((node, where), []).append(part)
+    nodes = (NodeVerified(*key, key not in incomplete, in_all(several)) for key, several in parts.items())
+    return Verification(tuple(nodes), max(seconds for *_, seconds in found))
+
+
+def damaged(destination: Path, threads: int, world: World, *, quiet: bool = False) -> list[tuple[str, BadFile]]:
+    """Bad files of all nodes, with the names of these, the same on every rank; collective.
+
+    A node on which nothing was staged has none: all that it lacks is brought anyway.
+    """
+    place = world.place
+
+    def look() -> tuple[BadFile, ...]:
+        return read_share(destination, threads, place, quiet).bad if has_manifest(destination) else ()
+
+    found = world.all_gather((place.node_name, together(world, look)))
+    return sorted((node, file) for node, files in found for file in files)
+
+
+def read_share(destination: Path, threads: int, place: Place, quiet: bool) -> Verified:
+    """This rank's share of the files of its node."""
+    number = len(load_records(destination))
+    own = len(range(place.local_rank, number, place.local_size))
+    label = f"verify {destination}" + (f", rank 0 of {place.size}" if place.size > 1 else "")
+    with Progress(own, label, "files", enabled=place.rank == 0 and not quiet) as progress:
+        return reread(destination, threads, progress, place.local_rank, place.local_size)

@@ -122,8 +122,10 @@ def prepare(
     destination = together(world, lambda: own_destination(options, world))
     with timer.span("list"):
         source = together(world, lambda: open_source(options, world, counters, names))
-    with timer.span("verify"):
-        bad = damaged(destination, options.threads, world) if options.repair else []
+    bad = list[tuple[str, BadFile]]()
+    if options.repair:
+        with timer.span("verify"):
+            bad = damaged(destination, options.threads, world)
     here = world.place.node_name
     with timer.span("plan"):
         plan = together(world, lambda: plan_for(source.listing, places, options))

@@ -59,6 +59,8 @@ class StageOptions:
     """How often the shards were re-shuffled: each time other homes are drawn from ``seed``."""
     replicate_also: tuple[str, ...] = ()
     """Files that every node gets with ``shard``, too: names that match one of these shell patterns."""
+    share_files: bool = True
+    """Large files are brought by several ranks together, and land when all are done; else each by one rank."""
     repair: bool = False
     """What lies at the destination is read again first; files that are not what landed are brought again."""
     update: bool = False

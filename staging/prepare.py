@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from staging.counters import Counters
 from staging.errors import DataError, InputError
-from staging.landing.plain import ExceptPlain, landed_names
+from staging.landing.plain import ExceptPlain, landed_names, matcher
 from staging.landing.sinks import SinkMaker
 from staging.landing.transforms import holds_files, sink_maker
 from staging.ledger.claim import refuse_nesting, refuse_strangers
@@ -22,6 +22,7 @@ from staging.options import StageOptions
 from staging.phase_timer import PhaseTimer
 from staging.planning.overhead import overhead
 from staging.planning.plan import Plan, make_plan
+from staging.planning.slices import CUT_BYTES
 from staging.present import Present, look
 from staging.ranks.collective_errors import together
 from staging.ranks.world import Place, World
@@ -73,9 +74,9 @@ class Prepared:
         """What the source holds."""
         return self.source.listing
 
-    def in_turn(self, entries: NDArray[np.int64]) -> NDArray[np.int64]:
-        """``entries`` in the order in which they shall arrive."""
-        return entries[np.argsort(self.turns[entries], kind="stable")]
+    def in_turn(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Numbers of slices in the order in which they shall arrive."""
+        return numbers[np.argsort(self.turns[self.plan.slices.entry[numbers]], kind="stable")]
 
     def partners(self) -> list[int]:
         """The rank of each node that handles the same lane as this one."""
@@ -180,8 +181,21 @@ def plan_for(listing: Listing, places: list[Place], options: StageOptions) -> Pl
     ranks = ranks_per_node(places)
     return make_plan(
         listing, len(ranks), ranks, options.placement, options.path, options.seed, shuffle=options.shuffle,
-        replicate_also=options.replicate_also,
+        replicate_also=options.replicate_also, may_cut=as_they_are(listing, options),
     )  # fmt: skip
+
+
+def as_they_are(listing: Listing, options: StageOptions) -> NDArray[np.bool_]:
+    """For each entry whether ranks may bring it in parts: a large file that no transform wants as a whole."""
+    large = listing.sizes >= CUT_BYTES
+    if not options.share_files or options.source.is_file():
+        return np.zeros(len(listing), np.bool_)
+    if options.transform:
+        is_plain = matcher(options.plain, options.transform)
+        for entry in np.flatnonzero(large).tolist() if options.plain else ():
+            large[entry] = bool(is_plain(listing.names[entry]))
+        large &= bool(options.plain)
+    return large
 
 
 def sinks_of(options: StageOptions) -> SinkMaker:

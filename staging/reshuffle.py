@@ -39,6 +39,7 @@ from staging.moving.exchange import Lane, move_by_exchange
 from staging.moving.writing import PieceWriter
 from staging.options import StageOptions
 from staging.planning.plan import Plan, homes, matching, with_lanes
+from staging.planning.slices import Slices
 from staging.prepare import own_destination, ranks_per_node
 from staging.ranks.collective_errors import together
 from staging.ranks.world import Place, World
@@ -198,7 +199,8 @@ def move(options: StageOptions, moves: Moves, world: World, destination: Path) -
     place = world.place
     places = world.all_gather(place)
     # each file is read where it is and lands at its home
-    plan = with_lanes(moves.listing, ranks_per_node(places), moves.home, moves.present)
+    whole, never = Slices.whole(moves.listing.sizes), np.zeros(len(moves.listing), np.bool_)
+    plan = with_lanes(moves.listing, ranks_per_node(places), moves.home, whole, moves.present, never)
     if place.local_rank >= plan.lanes or not len(plan.listing):
         return Counters()
     ranks = {each.node: each.rank for each in places if each.local_rank == place.local_rank}

@@ -16,6 +16,7 @@ import numpy as np
 
 from staging.counters import Counters
 from staging.errors import DataError
+from staging.landing.shared_files import SharedFiles
 from staging.landing.sinks import Landed
 from staging.ledger.batch import Batch
 from staging.ledger.claim import claim
@@ -90,7 +91,7 @@ def carry_out(
         together(world, lambda: clear_up(journal, prepared.destination, world.place, quiet))
         ceilings = together(world, lambda: known_ceilings(prepared))
         begun = journal.start(job, world.place, " ".join(sys.argv))
-        staging = Staging(prepared, manifest, quiet)
+        staging = Staging(prepared, manifest, quiet, job)
         with staging.written_down(journal, begun, watcher):
             if on_move is not None:
                 on_move()
@@ -171,13 +172,14 @@ class Landings:
 class Staging:
     """One rank's part in a staging that is prepared and claimed."""
 
-    def __init__(self, prepared: Prepared, manifest: Manifest, quiet: bool) -> None:
+    def __init__(self, prepared: Prepared, manifest: Manifest, quiet: bool, job: str) -> None:
         self.prepared = prepared
         self.options = prepared.options
         self.world = prepared.world
         self.timer = prepared.timer
         self.counters = prepared.counters
         self.quiet = quiet
+        self.job = job
         self.batch = Batch(manifest, prepared.destination)
 
     def run(self) -> StagingReport:
@@ -225,39 +227,62 @@ class Staging:
 
     def progress(self) -> Progress:
         """A bar of what this rank writes, shown by the first one."""
-        own = int(np.count_nonzero(self.prepared.wanted & (self.prepared.plan.lane == self.world.place.local_rank)))
-        place = self.world.place
+        place, slices = self.world.place, self.prepared.plan.slices
+        mine = self.prepared.wanted[slices.entry] & (self.prepared.plan.lane == place.local_rank)
+        settled = np.unique(slices.entry[slices.is_cut & self.prepared.wanted[slices.entry]])
+        own = int(np.count_nonzero(mine & ~slices.is_cut)) + (len(settled) if place.local_rank == 0 else 0)
         label = f"stage to {self.prepared.destination}" + (f", rank 0 of {place.size}" if place.size > 1 else "")
         return Progress(own, label, "files", enabled=place.rank == 0 and not self.quiet)
 
     def move(self, landings: Landings) -> None:
-        """Move what this rank has a part in."""
+        """Move what this rank has a part in; collective."""
         prepared = self.prepared
         place, plan = self.world.place, prepared.plan
         present = plan.lands_on(place.node)
         self.counters.files_present = int(np.count_nonzero(~prepared.wanted[present])) if place.local_rank == 0 else 0
-        if prepared.is_idle:
-            return
         with DestinationFolder(prepared.destination) as folder:
-            make_writer = partial(
-                PieceWriter, prepared.listing, prepared.wanted, prepared.make_sink, folder, landings,
-                prepared.options.source,
-            )  # fmt: skip
-            self.move_to(make_writer)
+            checked, root = prepared.options.verify != "none", prepared.options.source
+            shared = SharedFiles(folder, prepared.listing, self.job, checked, root)
+            try:
+                if not prepared.is_idle:
+                    self.move_to(partial(
+                        PieceWriter, prepared.listing, prepared.wanted, prepared.make_sink, folder, landings, root,
+                        shared,
+                    ))  # fmt: skip
+                if plan.slices.is_cut.any():
+                    landings(together(self.world, partial(self.settle, shared)))
+            except BaseException:
+                shared.abandon()
+                raise
+            shared.close()
+
+    def settle(self, shared: SharedFiles) -> list[Landed]:
+        """Once all ranks of a node have written their parts of files, its first one puts these under their names."""
+        place = self.world.place
+        found = self.world.all_gather((place.node, shared.written))
+        if place.local_rank != 0:
+            return []
+        here = [written for node, written in found if node == place.node]
+        entries = sorted({entry for written in here for entry in written})
+        landed = [shared.settle(entry, [written[entry] for written in here if entry in written]) for entry in entries]
+        self.counters.files_landed += len(landed)
+        self.counters.metadata_operations += 3 * len(landed)
+        return landed
 
     def move_to(self, make_writer: Callable[[], PieceWriter]) -> None:
-        """Move the streams of this rank into writers."""
+        """Move the slices of this rank into writers."""
         prepared, options = self.prepared, self.options
         place, plan = self.world.place, prepared.plan
+        on_lane = plan.lane == place.local_rank
         if options.path == "direct":
-            mine = np.flatnonzero(prepared.wanted & (plan.lane == place.local_rank))
-            stream = Stream(prepared.listing, prepared.in_turn(mine), prepared.piece_bytes)
+            mine = prepared.in_turn(np.flatnonzero(prepared.wanted[plan.slices.entry] & on_lane))
+            stream = Stream(plan.slices.take(mine), prepared.piece_bytes)
             done = move_directly(prepared.source, stream, make_writer, options.threads, options.queue_pieces)
         else:
-            entries = prepared.in_turn(np.flatnonzero(prepared.moving & (plan.lane == place.local_rank)))
-            if not len(entries):  # the same for all partners; so many buffers take longer to make than to look
+            numbers = prepared.in_turn(np.flatnonzero(prepared.moving[plan.slices.entry] & on_lane))
+            if not len(numbers):  # the same for all partners; so many buffers take longer to make than to look
                 return
-            lane = Lane(self.world, plan, prepared.partners(), entries, prepared.piece_bytes)
+            lane = Lane(self.world, plan, prepared.partners(), numbers, prepared.piece_bytes)
             done = move_by_exchange(
                 lane, prepared.source, make_writer, options.threads, options.queue_pieces,
                 checked=options.verify != "none",

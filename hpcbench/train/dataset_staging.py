@@ -120,6 +120,7 @@ def options_of(application: Application, config: RunConfig, seed: int, shuffle: 
         plain=shared_names(application, config),
         verify=staging.verify,
         threads=staging.threads,
+        share_files=not staging.overlap,
         index=Path(staging.index) if staging.index else None,
     )
 

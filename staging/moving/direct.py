@@ -45,7 +45,7 @@ def move_directly(
             for part in (own, reader.counters, writer.counters):
                 total.add(part)
 
-    workers = min(threads, len(stream.entries))
+    workers = min(threads, stream.jobs)
     others = [threading.Thread(target=worker, name=f"stage-{number}", daemon=True) for number in range(1, workers)]
     for thread in others:
         thread.start()
@@ -60,12 +60,15 @@ def is_for_pairs(stream: Stream, threads: int) -> bool:
     With more files, the reading of one overlaps the writing of others anyway; 1 GiB in 4 files then takes 0.65 s of
     processor time, and 0.98 s in pairs, whose buffers do not stay in the cache.
     """
-    files = len(stream.entries)
+    files = stream.jobs
     return 0 < files < threads and stream.bytes / files >= LARGE_BYTES
 
 
 class Jobs:
-    """Hands out runs of pieces, one at a time: all pieces of a cut entry together, so that one thread writes a file."""
+    """Hands out runs of pieces, one at a time: all pieces of an entry together, so that one thread writes it.
+
+    The pieces of an entry that several ranks share are handed out one by one.
+    """
 
     def __init__(self, pieces: Iterator[Piece]) -> None:
         self._pieces = pieces
@@ -80,7 +83,7 @@ class Jobs:
             run: list[Piece] = []
             for piece in self._pieces:
                 run.append(piece)
-                if piece.fragments[-1].is_last:
+                if piece.ends_job:
                     break
             return run
 

@@ -74,13 +74,13 @@ class Lane:
     plan: Plan
     partners: list[int]
     """The rank of this lane on each node."""
-    entries: NDArray[np.int64]
-    """Entries of this lane that some node lacks, in the order in which they travel."""
+    numbers: NDArray[np.int64]
+    """Slices of the plan, of this lane, that some node lacks; in the order in which they travel."""
     piece_bytes: int
 
     def __post_init__(self) -> None:
-        self._origins = self.plan.reading_node[self.entries]
-        self._homes = self.plan.home[self.entries]
+        self._origins = self.plan.reading_node[self.numbers]
+        self._homes = self.plan.home[self.plan.slices.entry[self.numbers]]
 
     @property
     def node(self) -> int:
@@ -89,8 +89,8 @@ class Lane:
 
     def stream(self, origin: int, home: int) -> Stream:
         """What ``origin`` reads on this lane for node ``home``, or for ``EVERY_NODE``."""
-        entries = self.entries[(self._origins == origin) & (self._homes == home)]
-        return Stream(self.plan.listing, entries, self.piece_bytes)
+        numbers = self.numbers[(self._origins == origin) & (self._homes == home)]
+        return Stream(self.plan.slices.take(numbers), self.piece_bytes)
 
 
 def move_by_exchange(

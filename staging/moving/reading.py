@@ -14,6 +14,6 @@ def fill(reader: Reader, piece: Piece, buffer: memoryview) -> memoryview:
         if length:
             reader.read_into(fragment.entry, fragment.start, buffer[position : position + length])
         position += length
-        if fragment.is_last:
-            reader.finish(fragment.entry)
+        if fragment.ends_slice:
+            reader.finish(fragment.entry, is_last=fragment.is_last)
     return buffer[:position]

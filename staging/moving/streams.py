@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from staging.source.listing import Listing
+from staging.planning.slices import Slices
 
 
 class Fragment(NamedTuple):
@@ -19,6 +18,8 @@ class Fragment(NamedTuple):
     start: int
     stop: int
     size: int
+    of: tuple[int, int] | None = None
+    """Where the slice begins and ends that it is of, where an entry is cut; else it is all of the entry's."""
 
     @property
     def is_first(self) -> bool:
@@ -35,6 +36,11 @@ class Fragment(NamedTuple):
         """Whether this is the entire entry."""
         return self.start == 0 and self.stop == self.size
 
+    @property
+    def ends_slice(self) -> bool:
+        """Whether the slice ends here that it is of."""
+        return self.stop == (self.size if self.of is None else self.of[1])
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -43,43 +49,66 @@ class Piece:
     fragments: list[Fragment]
     bytes: int
 
+    @property
+    def ends_job(self) -> bool:
+        """Whether another thread may go on: the last entry ends here, or may be written in any order."""
+        last = self.fragments[-1]
+        return last.of is not None or last.is_last
+
 
 class Stream:
-    """The entries with numbers ``entries`` of a listing, in this order, cut into pieces of at most ``piece_bytes``.
+    """Slices, in this order, cut into pieces of at most ``piece_bytes``.
 
-    An entry that fits into a piece is never cut, so that a piece holds whole files, or a part of one larger one.
+    A slice that fits into a piece is never cut, so that a piece holds whole files, or a part of one larger one.
     """
 
-    def __init__(self, listing: Listing, entries: NDArray[np.int64], piece_bytes: int) -> None:
-        self.entries = entries
-        self.ends = np.cumsum(listing.sizes[entries])
+    def __init__(self, slices: Slices, piece_bytes: int) -> None:
+        self.slices = slices
+        self.ends = np.cumsum(slices.bytes)
         self.piece_bytes = piece_bytes
+        self._is_cut = slices.is_cut
 
     @property
     def bytes(self) -> int:
-        """Bytes of all entries."""
+        """Bytes of all slices."""
         return int(self.ends[-1]) if len(self.ends) else 0
+
+    @property
+    def jobs(self) -> int:
+        """How many threads may work at once: one for each whole entry, one for each piece of those that are cut."""
+        cut = self.slices.bytes[self._is_cut]
+        return len(self.slices) - len(cut) + int((-(-cut // self.piece_bytes)).sum())
 
     def pieces(self) -> Iterator[Piece]:
         """The pieces in order. Each entry begins in exactly one of them, and empty ones have a fragment, too."""
         number, limit = 0, self.piece_bytes
-        while number < len(self.entries):
+        while number < len(self.slices):
             begin = int(self.ends[number - 1]) if number else 0
-            size = int(self.ends[number]) - begin
-            if size > limit:
-                for start in range(0, size, limit):
-                    stop = min(start + limit, size)
-                    yield Piece([Fragment(int(self.entries[number]), start, stop, size)], stop - start)
+            if int(self.ends[number]) - begin > limit:
+                yield from self._cut(number)
                 number += 1
                 continue
             after = int(np.searchsorted(self.ends, begin + limit, side="right"))
-            yield self._whole(number, after, begin)
+            yield Piece(self._all_of(number, after), int(self.ends[after - 1]) - begin)
             number = after
 
-    def _whole(self, number: int, after: int, begin: int) -> Piece:
-        sizes = np.diff(self.ends[number:after], prepend=begin).tolist()
-        fragments = [
-            Fragment(entry, 0, size, size)
-            for entry, size in zip(self.entries[number:after].tolist(), sizes, strict=True)
+    def _cut(self, number: int) -> Iterator[Piece]:
+        (whole,) = self._all_of(number, number + 1)
+        for start in range(whole.start, whole.stop, self.piece_bytes):
+            stop = min(start + self.piece_bytes, whole.stop)
+            yield Piece([whole._replace(start=start, stop=stop)], stop - start)
+
+    def _all_of(self, first: int, after: int) -> list[Fragment]:
+        """The slices from number ``first`` to before ``after``, as fragments."""
+        slices = self.slices
+        entries, starts, stops, sizes = (
+            column[first:after].tolist() for column in (slices.entry, slices.start, slices.stop, slices.size)
+        )
+        whole = [Fragment(*row) for row in zip(entries, starts, stops, sizes, strict=True)]
+        if not self._is_cut[first:after].any():
+            return whole
+        cut = self._is_cut[first:after].tolist()
+        return [
+            fragment._replace(of=(fragment.start, fragment.stop)) if is_cut else fragment
+            for fragment, is_cut in zip(whole, cut, strict=True)
         ]
-        return Piece(fragments, sum(sizes))

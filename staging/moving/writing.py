@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from staging.counters import Counters
 from staging.errors import DataError
 from staging.landing.file_sink import FileSinkMaker
+from staging.landing.shared_files import SharedFiles
 from staging.landing.sinks import Landed, Sink, SinkMaker
 from staging.moving.streams import Fragment, Piece
 from staging.source.listing import UNKNOWN, Listing
@@ -24,7 +25,7 @@ class PieceWriter:
     """Takes the pieces of one stream in order. ``wanted`` says which entries this node lacks; others are passed over.
 
     Entries with a known checksum are compared with it. ``root`` is where the entries are, for errors to name them in
-    full. Used by one thread.
+    full. What is cut goes to ``shared``, and lands when that is settled. Used by one thread.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class PieceWriter:
         destination: DestinationFolder,
         commit: Commit,
         root: Path = Path(),
+        shared: SharedFiles | None = None,
     ) -> None:
         self.counters = Counters()
         self._listing = listing
@@ -43,6 +45,7 @@ class PieceWriter:
         self._destination = destination
         self._commit = commit
         self._root = root
+        self._shared = shared
         self._write_whole = make.write_whole if isinstance(make, FileSinkMaker) else None
         self._is_checked = bool((listing.checksums != UNKNOWN).any())
         self._sink: Sink | None = None
@@ -75,6 +78,11 @@ class PieceWriter:
 
     def _take(self, fragment: Fragment, part: memoryview) -> list[Landed]:
         """Write a part of an entry; what landed with it."""
+        if fragment.of is not None:
+            assert self._shared is not None
+            self._shared.write(fragment.entry, fragment.start, part)
+            self.counters.bytes_landed += len(part)
+            return []
         if self._write_whole is not None and fragment.is_whole:
             return [self._land(fragment.entry, part)]
         if fragment.is_first:

@@ -13,6 +13,7 @@ from staging.errors import InputError
 from staging.options import Path_, Placement
 from staging.planning.balance import least_loaded, runs
 from staging.planning.plan_summary import NodeFlow, PlanSummary
+from staging.planning.slices import Slices, cut
 from staging.source.listing import Listing, Selection
 
 EVERY_NODE = -1
@@ -25,10 +26,10 @@ PAIRS = r"^(.*?)(?:_data\.npy|_label\.npy|\.idx)$|^(.*/)?(?:data|label)-([^/]*\.
 
 @dataclass(frozen=True)
 class Plan:
-    """For each entry of ``listing``: its home node, the node that reads it, and the lane that handles it.
+    """For each entry of ``listing`` its home node; for each slice of one the node that reads it, and the lane.
 
-    A lane is a local rank: entry ``e`` is read by rank ``lane[e]`` of its reading node and written by rank
-    ``lane[e]`` of each node that it lands on, so that nodes exchange along lanes and never within themselves.
+    A lane is a local rank: slice ``s`` is read by rank ``lane[s]`` of its reading node and written by rank
+    ``lane[s]`` of each node that it lands on, so that nodes exchange along lanes and never within themselves.
     ``lanes`` is the least number of ranks that a node has; other ranks have nothing to do.
     """
 
@@ -36,6 +37,8 @@ class Plan:
     nodes: int
     lanes: int
     home: NDArray[np.int32]
+    slices: Slices
+    """The entries, in order; large ones may be cut."""
     reading_node: NDArray[np.int32]
     lane: NDArray[np.int32]
     ranks_per_node: tuple[int, ...] = ()
@@ -50,18 +53,20 @@ class Plan:
 
         ``missing`` has for each entry whether a node still lacks it, and so whether it moves; ``None``: all do.
         """
-        sizes = self.listing.sizes if missing is None else np.where(missing, self.listing.sizes, 0)
-        moving = np.ones(len(sizes), np.int64) if missing is None else missing.astype(np.int64)
+        moving = np.ones(len(self.listing), np.int64) if missing is None else missing.astype(np.int64)
+        sizes = self.listing.sizes * moving
         files, landing = self._per_node(self.home, moving), self._per_node(self.home, sizes)
         exchanged = len(sizes) > 0 and self.reading_node[0] != ITSELF
-        read = self._per_node(self.reading_node, sizes) if exchanged else landing
+        parts = self.slices.bytes * moving[self.slices.entry]
+        read = self._per_node(self.reading_node, parts) if exchanged else landing
         sent = received = np.zeros(self.nodes, np.int64)
         if exchanged:
-            everywhere = self.home == EVERY_NODE
+            home = self.home[self.slices.entry]
+            everywhere = home == EVERY_NODE
             # round the ring each node passes on all but what its successor read
-            ring = self._per_node(self.reading_node, np.where(everywhere, sizes, 0))
-            away = np.where(~everywhere & (self.home != self.reading_node), sizes, 0)
-            received = ring.sum() - ring + self._per_node(np.maximum(self.home, 0), away)
+            ring = self._per_node(self.reading_node, np.where(everywhere, parts, 0))
+            away = np.where(~everywhere & (home != self.reading_node), parts, 0)
+            received = ring.sum() - ring + self._per_node(np.maximum(home, 0), away)
             sent = ring.sum() - np.roll(ring, -1) + self._per_node(self.reading_node, away)
         idle = [ranks - self.lanes for ranks in self.ranks_per_node] or [0] * self.nodes
         columns = (column.tolist() for column in (files, landing, read, sent, received))
@@ -84,6 +89,7 @@ def make_plan(
     group_by: str | None = PAIRS,
     shuffle: int = 0,
     replicate_also: Sequence[str] = (),
+    may_cut: NDArray[np.bool_] | None = None,
 ) -> Plan:
     """A plan for ``nodes`` nodes with ``ranks_per_node`` ranks each.
 
@@ -91,32 +97,44 @@ def make_plan(
     of files that belong together. These have the same groups of the regular expression ``group_by`` (``None``: each
     file for itself) and share a home; each ``shuffle`` of a seed is another draw. Names that match a shell pattern of
     ``replicate_also`` have every node for a home. ``exchange``: each node reads a contiguous run of the listing, within
-    the largest file of the mean. Raises ``InputError`` for counts, a placement, path or expression that can't be.
+    the largest file of the mean. Of the entries that ``may_cut`` names (``None``: no) large ones are cut where runs
+    divide, so that ranks read alike. Raises ``InputError`` for counts, a placement, path or expression that can't be.
     """
     _check(nodes, ranks_per_node, placement, path, seed)
     if replicate_also and placement != "shard":
         raise InputError(f"replicate_also ({' '.join(replicate_also)}) needs placement shard; leave it out")
     count = len(listing)
     home = np.full(count, EVERY_NODE, np.int32)
-    reading_node = np.full(count, ITSELF, np.int32)
     if placement == "shard":
         sharded = np.flatnonzero(~matching(listing, replicate_also))
         home[sharded] = homes(listing.take(sharded), nodes, seed, shuffle, group_by)
-    if path == "exchange":
-        reading_node = runs(listing.sizes, nodes, np.zeros(count, np.int64))
-    return with_lanes(listing, ranks_per_node, home, reading_node)
+    may_cut = np.zeros(count, np.bool_) if may_cut is None else may_cut
+    slices = Slices.whole(listing.sizes)
+    if path == "direct":
+        return with_lanes(listing, ranks_per_node, home, slices, np.full(count, ITSELF, np.int32), may_cut)
+    slices, _ = cut(slices, nodes, np.zeros(count, np.int64), may_cut)
+    reading_node = runs(slices.bytes, nodes, np.zeros(len(slices), np.int64))
+    return with_lanes(listing, ranks_per_node, home, slices, reading_node, may_cut)
 
 
 def with_lanes(
-    listing: Listing, ranks_per_node: Sequence[int], home: NDArray[np.int32], reading_node: NDArray[np.int32]
+    listing: Listing,
+    ranks_per_node: Sequence[int],
+    home: NDArray[np.int32],
+    slices: Slices,
+    reading_node: NDArray[np.int32],
+    may_cut: NDArray[np.bool_],
 ) -> Plan:
     """The plan for these homes and readers: what two nodes have between them is cut into runs, one for each lane."""
     nodes, lanes = len(ranks_per_node), min(ranks_per_node)
-    lane = runs(listing.sizes, lanes, reading_node.astype(np.int64) * (nodes + 1) + home)
+    pairs = reading_node.astype(np.int64) * (nodes + 1) + home[slices.entry]
+    slices, origin = cut(slices, lanes, pairs, may_cut[slices.entry])
+    reading_node, home_of_slice = reading_node[origin], home[slices.entry]
+    lane = runs(slices.bytes, lanes, pairs[origin])
     # pairs of few files would all use the same lanes: each begins at another one
-    paired = (home != EVERY_NODE) & (reading_node != ITSELF)
-    lane = np.where(paired, (lane + reading_node + home) % np.int32(lanes), lane)
-    return Plan(listing, nodes, lanes, home, reading_node, lane, tuple(ranks_per_node))
+    paired = (home_of_slice != EVERY_NODE) & (reading_node != ITSELF)
+    lane = np.where(paired, (lane + reading_node + home_of_slice) % np.int32(lanes), lane)
+    return Plan(listing, nodes, lanes, home, slices, reading_node, lane, tuple(ranks_per_node))
 
 
 def matching(listing: Listing, patterns: Sequence[str]) -> NDArray[np.bool_]:

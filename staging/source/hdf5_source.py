@@ -118,10 +118,10 @@ class _RowReader:
         if len(head) < len(buffer):
             self._read_row(row, number, max(offset - len(column.header), 0), buffer[len(head) :])
 
-    def finish(self, entry: int) -> None:
+    def finish(self, entry: int, *, is_last: bool = True) -> None:
         """Raise ``DataError`` where the file has changed since it was listed."""
         self._refuse_change()
-        self.counters.files_read += 1
+        self.counters.files_read += is_last
         self.counters.metadata_operations += 1
 
     def close(self) -> None:

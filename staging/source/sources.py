@@ -24,8 +24,11 @@ class Reader(Protocol):
         Raises ``DataError`` where the entry is missing, unreadable, or shorter than its listing says.
         """
 
-    def finish(self, entry: int) -> None:
-        """All bytes of ``entry`` are read: raise ``DataError`` where it is not what the listing says any more."""
+    def finish(self, entry: int, *, is_last: bool = True) -> None:
+        """All bytes of ``entry``, or of a part of it, are read: raise ``DataError`` where the listing holds no more.
+
+        ``is_last``: its last bytes were among them, so that it counts as read.
+        """
 
     def close(self) -> None:
         """Let go of what is open."""
@@ -106,7 +109,7 @@ class FileReader:
         if self._source.cold:
             os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
-    def finish(self, entry: int) -> None:
+    def finish(self, entry: int, *, is_last: bool = True) -> None:
         """Close a file after a look at its size and time; one of no bytes is opened here."""
         if entry != self._entry:
             self.read_into(entry, 0, memoryview(b""))
@@ -116,7 +119,7 @@ class FileReader:
             raise self._changed(f"has {status.st_size} bytes where {size} were listed")
         if status.st_mtime_ns != time_ns:
             raise self._changed("was written to since it was listed")
-        self.counters.files_read += 1
+        self.counters.files_read += is_last
         self.counters.metadata_operations += 1
         self.close()
 

@@ -23,6 +23,7 @@ from staging.moving.exchange import TRAILER, Lane, move_by_exchange
 from staging.moving.streams import Stream
 from staging.moving.writing import PieceWriter
 from staging.planning.plan import EVERY_NODE, Plan
+from staging.planning.slices import Slices
 from staging.source.listing import UNKNOWN, Listing, Names
 from staging.source.sources import TreeSource
 from tests.staging.opened import opened
@@ -94,7 +95,7 @@ def test_directly(sizes: list[int], piece_bytes: int, threads: int, in_pairs: bo
         patch.setattr("staging.moving.direct.BLOCK_BYTES", 7)
         case = make(Path(folder) / "source", sizes)
         out = Path(folder) / "out"
-        stream = Stream(case.listing, np.arange(len(sizes)), piece_bytes)
+        stream = Stream(Slices.whole(case.listing.sizes), piece_bytes)
         landed: list[Landed] = []
         counters = move_directly(
             TreeSource(case.root, case.listing), stream, lambda: writer(case, out, landed), threads, 2
@@ -112,7 +113,7 @@ def test_directly(sizes: list[int], piece_bytes: int, threads: int, in_pairs: bo
 def test_a_thread_more_reads_for_few_large_files(sizes: list[int], threads: int, expected: bool) -> None:
     zeros = np.zeros(len(sizes), np.int64)
     listing = Listing(Names.of(map(str, range(len(sizes)))), np.array(sizes, np.int64), zeros, zeros)
-    assert is_for_pairs(Stream(listing, np.arange(len(sizes)), 8 << 20), threads) is expected
+    assert is_for_pairs(Stream(Slices.whole(listing.sizes), 8 << 20), threads) is expected
 
 
 def writer(case: Case, out: Path, landed: list[Landed], wanted: Any = None) -> PieceWriter:
@@ -141,7 +142,7 @@ def test_by_exchange(data: st.DataObject) -> None:
     piece_bytes, queue_pieces, writers = (data.draw(st.integers(1, top)) for top in (60, 3, 3))
     with tempfile.TemporaryDirectory() as folder:
         case = make(Path(folder) / "source", sizes)
-        plan = Plan(case.listing, nodes, lanes, home, reading, lane)
+        plan = Plan(case.listing, nodes, lanes, home, Slices.whole(case.listing.sizes), reading, lane)
 
         def work(world: ThreadWorld) -> Counters | None:
             place = world.place
@@ -173,7 +174,7 @@ def test_by_exchange(data: st.DataObject) -> None:
 def test_an_entry_that_differs_from_its_index_is_named(tmp_path: Path) -> None:
     case = make(tmp_path / "source", [50, 60])
     case.listing.checksums[1] ^= 1
-    stream = Stream(case.listing, np.arange(2), 20)
+    stream = Stream(Slices.whole(case.listing.sizes), 20)
     with pytest.raises(DataError, match=r"train/001: has CRC32C .* where the index says"):
         move_directly(TreeSource(case.root, case.listing), stream, lambda: writer(case, tmp_path / "out", []), 2, 2)
     case.listing.checksums[:] = UNKNOWN
@@ -194,7 +195,7 @@ def test_an_entry_that_differs_from_its_index_is_named(tmp_path: Path) -> None:
 def test_a_source_that_changes_is_named(tmp_path: Path, spoil: Any, words: str) -> None:
     case = make(tmp_path / "source", [50, 60, 70])
     spoil(case.root / "train/001")
-    stream = Stream(case.listing, np.arange(3), 1000)
+    stream = Stream(Slices.whole(case.listing.sizes), 1000)
     with pytest.raises(DataError) as caught:
         move_directly(TreeSource(case.root, case.listing), stream, lambda: writer(case, tmp_path / "out", []), 1, 2)
     assert words in str(caught.value)
@@ -211,7 +212,7 @@ def test_an_error_that_passes_is_tried_again(tmp_path: Path, monkeypatch: pytest
         return real(*words)
 
     monkeypatch.setattr(os, "preadv", flaky)
-    stream = Stream(case.listing, np.arange(2), 1000)
+    stream = Stream(Slices.whole(case.listing.sizes), 1000)
     counters = move_directly(
         TreeSource(case.root, case.listing, retries=2), stream, lambda: writer(case, tmp_path / "out", []), 1, 2
     )

@@ -7,22 +7,21 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from staging.moving.streams import Stream
-from staging.source.listing import Listing, Names
+from staging.planning.slices import Slices
 
 
-def listing(sizes: list[int]) -> Listing:
-    """Files of these sizes."""
-    number = len(sizes)
-    names = Names.of(f"{i:04d}" for i in range(number))
-    return Listing(names, np.array(sizes, np.int64), np.zeros(number, np.int64), np.full(number, -1, np.int64))
+def stream(sizes: list[int], piece_bytes: int, entries: NDArray[np.int64] | None = None) -> Stream:
+    """All files of these sizes, or those with the numbers ``entries``."""
+    return Stream(Slices.whole(np.array(sizes, np.int64), entries), piece_bytes)
 
 
 @given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 20), st.randoms())
 def test_every_byte_once_and_in_order(sizes: list[int], piece_bytes: int, random: object) -> None:
     entries = np.random.default_rng(len(sizes)).permutation(len(sizes)).astype(np.int64)
-    pieces = list(Stream(listing(sizes), entries, piece_bytes).pieces())
+    pieces = list(stream(sizes, piece_bytes, entries).pieces())
     fragments = [fragment for piece in pieces for fragment in piece.fragments]
     assert [fragment.entry for fragment in fragments if fragment.is_first] == entries.tolist()
     assert [fragment.entry for fragment in fragments if fragment.is_last] == entries.tolist()
@@ -37,10 +36,10 @@ def test_every_byte_once_and_in_order(sizes: list[int], piece_bytes: int, random
 
 
 def test_neighbours_share_a_piece_as_far_as_it_holds_them() -> None:
-    pieces = list(Stream(listing([3, 4, 3, 1, 25, 0, 2]), np.arange(7), 10).pieces())
+    pieces = list(stream([3, 4, 3, 1, 25, 0, 2], 10).pieces())
     assert [[part.entry for part in piece.fragments] for piece in pieces] == [[0, 1, 2], [3], [4], [4], [4], [5, 6]]
 
 
 def test_no_entries_no_pieces() -> None:
-    assert list(Stream(listing([]), np.arange(0), 10).pieces()) == []
-    assert [len(piece.fragments) for piece in Stream(listing([0, 0]), np.arange(2), 10).pieces()] == [2]
+    assert list(stream([], 10).pieces()) == []
+    assert [len(piece.fragments) for piece in stream([0, 0], 10).pieces()] == [2]

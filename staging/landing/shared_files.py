@@ -1,0 +1,136 @@
+"""Files that the ranks of a node write together, each its slices of them; put under their names when all have."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from crc32c import crc32c
+
+from staging.atomic import TEMPORARY_SUFFIX
+from staging.checksums import combined
+from staging.errors import DataError
+from staging.landing.file_sink import NAME_KEPT, landing_error, refuse_outside
+from staging.landing.sinks import Landed, kept
+from staging.source.listing import UNKNOWN, Listing
+from staging.storage.destination_folder import DestinationFolder
+
+SHARED = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+
+
+@dataclass
+class Written:
+    """Ranges of a file that hold what they should, with the CRC32C of each; neighbours are one range."""
+
+    ranges: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By where each starts: where it stops, and its CRC32C."""
+    _starts: dict[int, int] = field(default_factory=dict)
+    """By where each stops: where it starts."""
+
+    def add(self, start: int, stop: int, checksum: int) -> None:
+        """One range more, which overlaps none."""
+        if start in self._starts:
+            before = self._starts.pop(start)
+            checksum = combined(self.ranges.pop(before)[1], checksum, stop - start)
+            start = before
+        if stop in self.ranges:
+            after, other = self.ranges.pop(stop)
+            checksum = combined(checksum, other, after - stop)
+            stop = after
+        self.ranges[start] = stop, checksum
+        self._starts[stop] = start
+
+
+class SharedFiles:
+    """The part of one rank in such files below ``destination``; ``token`` is the same on all ranks of the staging.
+
+    Entries are those of ``listing``, and lie below ``root``, for errors to name them. Used by many threads. Nothing is
+    seen under a name before ``settle``, which one rank of the node calls once all have written.
+    """
+
+    def __init__(
+        self, destination: DestinationFolder, listing: Listing, token: str, checksum: bool, root: Path = Path()
+    ) -> None:
+        self._destination, self._listing, self._root = destination, listing, root
+        self._token, self._checksum = token, checksum
+        self._descriptors: dict[int, int] = {}
+        self._lock = threading.Lock()
+        self.written: dict[int, Written] = {}
+        """What this rank has written, by entry."""
+
+    def write(self, entry: int, start: int, data: memoryview) -> None:
+        """Write ``data`` into an entry from ``start`` on. Raises ``DataError`` for what the system refuses."""
+        checksum = crc32c(data) if self._checksum else 0
+        try:
+            descriptor, done = self._open(entry), 0
+            while done < len(data):
+                done += os.pwrite(descriptor, data[done:], start + done)
+        except OSError as error:
+            raise landing_error(self._destination / self._listing.names[entry], error) from error
+        with self._lock:
+            self.written.setdefault(entry, Written()).add(start, start + len(data), checksum)
+
+    def close(self) -> None:
+        """Let go of what is open; what was written stays for ``settle``."""
+        with self._lock:
+            while self._descriptors:
+                os.close(self._descriptors.popitem()[1])
+
+    def abandon(self) -> None:
+        """Remove the unfinished files."""
+        entries = list(self._descriptors)
+        self.close()
+        for entry in entries:
+            with suppress(OSError, DataError):  # another rank may have removed it
+                self._destination.unlink(self._temporary(entry))
+
+    def settle(self, entry: int, parts: list[Written]) -> Landed:
+        """Put an entry under its name that several ranks have written, each a part; what landed.
+
+        Raises ``DataError`` where bytes lack, where they are not those of the index, and for what the system refuses.
+        """
+        name, size = self._listing.names[entry], int(self._listing.sizes[entry])
+        mtime_ns, expected = int(self._listing.mtimes_ns[entry]), int(self._listing.checksums[entry])
+        whole = Written()
+        for start, (stop, checksum) in sorted(item for part in parts for item in part.ranges.items()):
+            whole.add(start, stop, checksum)
+        try:
+            if list(whole.ranges) != [0] or whole.ranges[0][0] != size:
+                raise DataError(
+                    self._destination / name, "lacks parts that other ranks should have written", "stage again"
+                )
+            checksum = whole.ranges[0][1] if self._checksum else UNKNOWN
+            if self._checksum and expected not in (UNKNOWN, checksum):
+                raise DataError(
+                    self._root / name,
+                    f"has CRC32C {checksum:08x} where the index says {expected:08x}: it was damaged or written to",
+                    "copy the file again, or make the index again with `hpcbench data index`",
+                )
+            descriptor = self._open(entry)
+            found = os.fstat(descriptor).st_size
+            if found != size:
+                raise DataError(self._destination / name, f"has {found} of its {size} bytes", "stage again")
+            os.utime(descriptor, ns=(mtime_ns, mtime_ns))
+            kept_ns = os.fstat(descriptor).st_mtime_ns
+            self._destination.rename(self._temporary(entry), name)
+        except OSError as error:
+            raise landing_error(self._destination / name, error) from error
+        with self._lock:
+            os.close(self._descriptors.pop(entry))
+        return Landed(name, size, checksum, name, mtime_ns, kept(mtime_ns, kept_ns))
+
+    def _open(self, entry: int) -> int:
+        with self._lock:
+            if entry not in self._descriptors:
+                self._descriptors[entry] = self._destination.open(self._temporary(entry), SHARED, make=True)
+            return self._descriptors[entry]
+
+    def _temporary(self, entry: int) -> str:
+        """The name of an entry until it is complete: the same on all ranks."""
+        name = self._listing.names[entry]
+        refuse_outside(name)
+        folder, slash, base = name.rpartition("/")
+        return f"{folder}{slash}.{base[:NAME_KEPT]}.{self._token}-{entry:06x}{TEMPORARY_SUFFIX}"

@@ -1,0 +1,188 @@
+"""Files that several ranks write together: whole, checked, named once all have written, and gone where one fails."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random as random_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from staging.errors import DataError, InputError
+from staging.landing.shared_files import SharedFiles, Written
+from staging.ledger.manifest import load_records
+from staging.options import StageOptions
+from staging.source.index import write_index
+from staging.source.listing import Listing, Names
+from staging.source.make_index import make_index
+from staging.stage import stage
+from staging.storage.destination_folder import DestinationFolder
+from tests.staging.processes import PLAIN, contents, run, unfinished
+from tests.staging.spoiled import flip
+from tests.staging.thread_world import run_ranks
+
+SIZES = [50_000, 3, 0, 31_234, 700, 9_000]
+
+
+@given(st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=20), st.randoms(use_true_random=False))
+def test_ranges_grow_together_in_any_order(blocks: list[bytes], random: random_module.Random) -> None:
+    starts = np.cumsum([0, *(len(block) for block in blocks)]).tolist()
+    written, order = Written(), list(range(len(blocks)))
+    random.shuffle(order)
+    for number in order:
+        written.add(starts[number], starts[number + 1], crc32c(blocks[number]))
+    assert written.ranges == {0: (starts[-1], crc32c(b"".join(blocks)))}
+
+
+def shared(folder: DestinationFolder, checksum: int = -1) -> SharedFiles:
+    """One rank's part in ``train/big``, of ten bytes."""
+    listing = Listing(Names.of(["train/big"]), np.array([10]), np.array([5]), np.array([checksum]))
+    return SharedFiles(folder, listing, "job", checksum=True)
+
+
+def test_two_ranks_write_one_file(tmp_path: Path) -> None:
+    with DestinationFolder(tmp_path) as folder:
+        one, other = shared(folder), shared(folder)
+        other.write(0, 6, memoryview(b"6789"))
+        one.write(0, 0, memoryview(b"012345"))
+        assert (
+            contents(tmp_path).keys() == set(unfinished(tmp_path)) - {str(tmp_path)} or len(unfinished(tmp_path)) == 1
+        )
+        landed = one.settle(0, [one.written[0], other.written[0]])
+        one.close()
+        other.close()
+    assert contents(tmp_path) == {"train/big": b"0123456789"}
+    assert (landed.size, landed.checksum, landed.mtime_ns) == (10, crc32c(b"0123456789"), 5)
+    assert (tmp_path / "train/big").stat().st_mtime_ns == 5
+
+
+@pytest.mark.parametrize(
+    ("parts", "checksum", "problem"),
+    [
+        ([(0, b"01234")], -1, "lacks parts that other ranks should have written"),
+        ([(0, b"0123"), (5, b"56789")], -1, "lacks parts that other ranks should have written"),
+        ([(0, b"0123456789")], 7, "where the index says 00000007: it was damaged or written to"),
+    ],
+)
+def test_what_is_not_whole_is_refused(
+    parts: list[tuple[int, bytes]], checksum: int, problem: str, tmp_path: Path
+) -> None:
+    with DestinationFolder(tmp_path) as folder:
+        rank = shared(folder, checksum)
+        for start, data in parts:
+            rank.write(0, start, memoryview(data))
+        with pytest.raises(DataError, match=problem):
+            rank.settle(0, [rank.written[0]])
+        rank.abandon()
+    assert contents(tmp_path) == {}
+
+
+@pytest.fixture
+def small_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are cut from 5,000 bytes on, at multiples of 16."""
+    monkeypatch.setattr("staging.planning.slices.CUT_BYTES", 5_000)
+    monkeypatch.setattr("staging.prepare.CUT_BYTES", 5_000)
+    monkeypatch.setattr("staging.planning.slices.ALIGN_BYTES", 16)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Two large files among others."""
+    random = np.random.default_rng(3)
+    (tmp_path / "source/train").mkdir(parents=True)
+    for number, size in enumerate(SIZES):
+        (tmp_path / f"source/train/{number}").write_bytes(random.bytes(size))
+    return tmp_path / "source"
+
+
+@pytest.mark.usefixtures("small_cuts")
+@pytest.mark.parametrize("ranks", [[1], [3], [1, 1], [2, 3], [2, 2, 2]])
+@pytest.mark.parametrize("path", ["direct", "exchange"])
+@pytest.mark.parametrize("placement", ["replicate", "shard"])
+def test_ranks_bring_large_files_together(
+    source: Path, tmp_path: Path, ranks: list[int], path: Any, placement: Any
+) -> None:
+    options = StageOptions(source, str(tmp_path / "{node}"), placement, path, piece_bytes=1_000)
+    report = run_ranks(ranks, lambda world: stage(options, world, quiet=True))[0]
+    nodes = [tmp_path / f"node{number}" for number in range(len(ranks))]
+    expected, found = contents(source), [contents(node) for node in nodes]
+    copies = len(ranks) if placement == "replicate" else 1
+    assert sum(len(part) for part in found) == copies * len(expected)
+    assert all(data == expected[name] for part in found for name, data in part.items())
+    assert report.totals.bytes_landed == copies * sum(SIZES)
+    assert report.totals.files_landed == copies * len(SIZES)
+    assert report.totals.bytes_read == (sum(SIZES) if path == "exchange" else copies * sum(SIZES))
+    assert report.totals.files_read == (len(SIZES) if path == "exchange" else copies * len(SIZES))
+    for node in nodes:
+        assert unfinished(node) == []
+        for record in load_records(node):
+            assert record.checksum == crc32c(expected[record.name])
+            assert (node / record.name).stat().st_mtime_ns == (source / record.name).stat().st_mtime_ns
+    if placement == "replicate":
+        lanes = min(ranks)
+        own = [rank.counters.bytes_read for rank in report.ranks if rank.counters.bytes_read]
+        assert len(own) == len(ranks) * lanes
+        assert max(own) - min(own) <= 0.15 * max(own)  # of few bytes: small files are not cut
+    again = run_ranks(ranks, lambda world: stage(options, world, quiet=True))[0]
+    assert again.totals.files_landed == 0
+
+
+@pytest.mark.usefixtures("small_cuts")
+def test_who_takes_files_as_they_land_gets_them_from_one_rank(source: Path, tmp_path: Path) -> None:
+    options = StageOptions(source, str(tmp_path / "{node}"), piece_bytes=1_000, share_files=False)
+    report = run_ranks([3], lambda world: stage(options, world, quiet=True))[0]
+    assert contents(tmp_path / "node0") == contents(source)
+    assert min(rank.counters.bytes_read for rank in report.ranks) < 0.5 * sum(SIZES) / 3
+
+
+@pytest.mark.usefixtures("small_cuts")
+def test_only_what_a_transform_leaves_plain_is_shared(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    data = np.random.default_rng(1).bytes(40_000)
+    (tmp_path / "source/a.bin").write_bytes(data)
+    (tmp_path / "source/b.gz").write_bytes(gzip.compress(data))
+    options = StageOptions(tmp_path / "source", str(tmp_path / "{node}"), transform="gunzip", plain=("auto",))
+    report = run_ranks([4], lambda world: stage(options, world, quiet=True))[0]
+    assert contents(tmp_path / "node0") == {"a.bin": data, "b": data}
+    packed = (tmp_path / "source/b.gz").stat().st_size
+    read = sorted(rank.counters.bytes_read for rank in report.ranks)
+    assert sum(read) == len(data) + packed
+    assert packed in read  # by one rank
+    assert sum(size > 0 for size in read) >= 3
+
+
+@pytest.mark.usefixtures("small_cuts")
+@pytest.mark.parametrize("path", ["direct", "exchange"])
+def test_damage_is_found_by_the_index(source: Path, tmp_path: Path, path: Any) -> None:
+    index = tmp_path / "index"
+    write_index(index, make_index(source, 1, show=False))
+    flip(source / "train/0")
+    options = StageOptions(source, str(tmp_path / "{node}"), path=path, piece_bytes=1_000, index=index)
+    with pytest.raises(InputError, match=rf"{source}/train/0: has CRC32C .* where the index says"):
+        run_ranks([2, 2], lambda world: stage(options, world, quiet=True))
+    for node in ("node0", "node1"):
+        assert "train/0" not in contents(tmp_path / node)
+        assert unfinished(tmp_path / node) == []
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("path", ["direct", "exchange"])
+def test_ranks_of_mpi_bring_one_giant_file(tmp_path: Path, mpiexec: str, path: str) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/giant").write_bytes(np.random.default_rng(5).bytes(20 << 20))
+    words = [mpiexec, "-n", 4, *PLAIN, tmp_path / "source", tmp_path / "out" / "{node}", "--path", path]
+    code, _, error = run([*words, "--simulated-nodes", 2, "--report", tmp_path / "report.json"])
+    assert code == 0, error
+    report = json.loads((tmp_path / "report.json").read_text())
+    read = [rank["counters"]["bytes_read"] for rank in report["ranks"]]
+    assert sum(read) == (20 << 20) * (1 if path == "exchange" else 2)
+    assert max(read) - min(read) <= 0.05 * max(read)
+    for node in (tmp_path / "out").iterdir():
+        assert contents(node) == contents(tmp_path / "source")
+    assert len(list((tmp_path / "out").iterdir())) == 2

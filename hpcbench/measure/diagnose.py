@@ -23,6 +23,7 @@ from hpcbench.measure.memory import memory_limit_bytes
 from hpcbench.measure.system import filesystem, operating_system, processor, version
 from staging.cores import cores_allowed
 from staging.errors import InputError
+from staging.storage.shared_memory import SHARED_MEMORY, left_over
 
 State = Literal["ok", "note", "broken"]
 """``note``: something optional is absent, or worth knowing. ``broken``: a run asked for cannot work."""
@@ -158,7 +159,13 @@ def memory() -> list[Row]:
     total = psutil.virtual_memory()
     limit = memory_limit_bytes()
     rows = [Row("installed", gib(total.total)), Row("available now", gib(total.available))]
-    return [*rows, Row("limit of the control group", gib(limit) if limit else "none")]
+    left = left_over()
+    in_shared = f"{left}; remove them from {SHARED_MEMORY}" if left else "nothing that killed processes left"
+    return [
+        *rows,
+        Row("limit of the control group", gib(limit) if limit else "none"),
+        Row("shared memory", in_shared, _note(left is None)),
+    ]
 
 
 def mpi_library() -> list[Row]:

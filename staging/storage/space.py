@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from staging.errors import DataError
 from staging.ranks.world import World
 from staging.storage.cgroup import memory_left
+from staging.storage.shared_memory import SHARED_MEMORY, left_over
 
 MEMORY_FILESYSTEMS = ("tmpfs", "ramfs")
 NO_LIMIT = 1 << 62
@@ -68,15 +69,27 @@ class _Room:
     filesystem: tuple[str, int]
     need: tuple[int, int]
     free: tuple[int, int]
+    left_over: str
+    """Shared memory that someone could remove to make room, in words; empty for none."""
 
 
 def _look(destination: Path, need: tuple[int, int], node: str) -> _Room | DataError:
     try:
         filesystem = (socket.gethostname(), existing_parent(destination).stat().st_dev)
         free = (free_bytes(destination), free_files(destination))
+        left = str(left_over() or "") if need[0] > free[0] and _is_for_memory(destination, need[0]) else ""
     except OSError as error:
         return DataError(destination, f"node {node} cannot look at it ({error.strerror})", "choose another destination")
-    return _Room(node, str(destination), filesystem, need, free)
+    return _Room(node, str(destination), filesystem, need, free, left)
+
+
+def _is_for_memory(destination: Path, need_bytes: int) -> bool:
+    """Whether it is the memory of the node, or the filesystem of its shared memory, that has too little room."""
+    existing = existing_parent(destination)
+    if filesystem_type(existing) not in MEMORY_FILESYSTEMS:
+        return False
+    same = SHARED_MEMORY.is_dir() and existing.stat().st_dev == SHARED_MEMORY.stat().st_dev
+    return same or available_memory() < need_bytes
 
 
 def _lack(room: _Room, rooms: list[_Room]) -> DataError | None:
@@ -90,7 +103,10 @@ def _lack(room: _Room, rooms: list[_Room]) -> DataError | None:
     else:
         return None
     shared = f" for the {len(sharing)} nodes that share it" if len(sharing) > 1 else ""
-    return DataError(room.folder, f"node {room.node} {problem}{shared}", "free some, or choose a larger place")
+    change = "free some, or choose a larger place"
+    if room.left_over:
+        change = f"{SHARED_MEMORY} holds {room.left_over}: remove it, {change}"
+    return DataError(room.folder, f"node {room.node} {problem}{shared}", change)
 
 
 def existing_parent(folder: Path) -> Path:

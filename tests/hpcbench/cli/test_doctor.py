@@ -11,6 +11,7 @@ from hpcbench.cli import doctor
 from hpcbench.cli.main import main
 from hpcbench.measure import diagnose
 from hpcbench.measure.diagnose import launch, mpi_library, needs, storage, versions
+from staging.storage.shared_memory import LeftOver
 
 LAUNCHERS = ("PMI", "PMIX", "OMPI", "MPI_", "SLURM", "RANK", "WORLD_SIZE", "LOCAL_", "HPCBENCH_")
 
@@ -90,6 +91,15 @@ def test_only_rank_0_speaks(monkeypatch, capsys):
         monkeypatch.setenv(name, value)
     assert main(["doctor", "--ranks", "2"]) == 0
     assert capsys.readouterr().out == ""
+
+
+def test_shared_memory_of_killed_processes_is_a_note(monkeypatch):
+    monkeypatch.setattr(diagnose, "left_over", lambda: LeftOver(12, 607 << 20, "mpich_shm_1_0"))
+    row = diagnose.memory()[-1]
+    assert row.state == "note"
+    assert row.value.startswith("607 MiB of shared memory of processes that are gone (mpich_shm_1_0 and 11 more); rem")
+    monkeypatch.setattr(diagnose, "left_over", lambda: None)
+    assert diagnose.memory()[-1].state == "ok"
 
 
 def test_a_missing_dataset_is_broken(tmp_path, capsys):

@@ -1,0 +1,73 @@
+"""Shared memory that killed jobs have left on this node: it takes memory that a staging or a run could use.
+
+A process that ends in order removes its segments. One that is killed leaves them, until someone does or the node
+restarts; batch systems clean up after a job, or do not.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # where POSIX shared memory is on Linux, shm_overview(7)
+SEGMENTS = (
+    "mpich_shm_*", "mpich_shar_tmp*", "vader_segment.*", "sm_segment.*", "open_mpi.*", "psm2_shm.*", "psm3_shm.*",
+    "ucx_shm_*", "nccl-*", "torch_*", "cmx*", "sem.cmx*",
+)  # fmt: skip
+"""Names that MPICH, Open MPI, PSM, UCX, NCCL, PyTorch and Global Arrays give their segments."""
+
+
+@dataclass(frozen=True)
+class LeftOver:
+    """Segments that no process has open."""
+
+    files: int
+    bytes: int
+    example: str
+    """The name of the largest."""
+
+    def __str__(self) -> str:
+        more = f" and {self.files - 1} more" if self.files > 1 else ""
+        return f"{self.bytes / 2**20:.0f} MiB of shared memory of processes that are gone ({self.example}{more})"
+
+
+def left_over(folder: Path = SHARED_MEMORY, processes: Path = Path("/proc")) -> LeftOver | None:
+    """Segments of this user that no process holds; ``None`` where there are none.
+
+    Those of other users are not looked at, since only their owner sees who uses them.
+    """
+    found: dict[str, int] = {}
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if not any(fnmatchcase(entry.name, pattern) for pattern in SEGMENTS):
+                continue
+            with suppress(OSError):
+                status = entry.stat(follow_symlinks=False)
+                if entry.is_file(follow_symlinks=False) and status.st_uid == os.getuid():
+                    found[entry.name] = status.st_blocks * 512
+    if not found:
+        return None
+    used = in_use(folder, processes)
+    left = {name: size for name, size in found.items() if name not in used}
+    if not left:
+        return None
+    return LeftOver(len(left), sum(left.values()), max(left, key=lambda name: (left[name], name)))
+
+
+def in_use(folder: Path, processes: Path) -> set[str]:
+    """Names in ``folder`` that a process has mapped or open, as far as this user may see."""
+    before, names = f"{folder}/", set()
+    for process in processes.glob("[0-9]*"):
+        with suppress(OSError):
+            for line in (process / "maps").read_text(errors="replace").splitlines():
+                _, found, name = line.partition(before)
+                names |= {name} if found else set()
+        with suppress(OSError):
+            for descriptor in (process / "fd").iterdir():
+                with suppress(OSError):
+                    path = str(descriptor.readlink())
+                    names |= {path[len(before) :]} if path.startswith(before) else set()
+    return names

@@ -1,0 +1,96 @@
+"""Shared memory of killed processes is found, that of living ones is not, and a full node is told of it."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from staging.errors import DataError
+from staging.ranks.world import Alone
+from staging.storage import space
+from staging.storage.shared_memory import SEGMENTS, SHARED_MEMORY, left_over
+
+MIB = 1 << 20
+
+
+def segment(path: Path, mib: int = 1) -> Path:
+    """A file with blocks of its own."""
+    path.write_bytes(b"x" * (mib * MIB))
+    return path
+
+
+def test_only_segments_that_nobody_has_open_are_left_over(tmp_path: Path) -> None:
+    assert left_over(tmp_path) is None
+    segment(tmp_path / "dataset.tar", 9)
+    (tmp_path / "mpich_shm_folder").mkdir()
+    (tmp_path / "mpich_shm_link").symlink_to(tmp_path / "dataset.tar")
+    assert left_over(tmp_path) is None
+    segment(tmp_path / "mpich_shm_12ab_0", 2)
+    segment(tmp_path / "vader_segment.node1.73dc.2", 3)
+    mapped, opened = segment(tmp_path / "sm_segment.node1.0"), segment(tmp_path / "psm3_shm.996")
+    with mapped.open("r+b") as file:
+        memory = mmap.mmap(file.fileno(), MIB)
+    with opened.open("rb"):
+        found = left_over(tmp_path)
+    assert found is not None
+    assert (found.files, found.bytes, found.example) == (2, 5 * MIB, "vader_segment.node1.73dc.2")
+    assert str(found) == "5 MiB of shared memory of processes that are gone (vader_segment.node1.73dc.2 and 1 more)"
+    memory.close()
+    found = left_over(tmp_path)
+    assert found is not None
+    assert found.files == 4
+
+
+def test_a_machine_without_such_a_place_has_none(tmp_path: Path) -> None:
+    assert left_over(tmp_path / "absent") is None
+    segment(tmp_path / "torch_1")
+    found = left_over(tmp_path, tmp_path / "no-proc")
+    assert found is not None
+    assert found.files == 1
+
+
+@pytest.fixture
+def named() -> Iterator[str]:
+    """A segment of a killed process, in the true place."""
+    if not os.access(SHARED_MEMORY, os.W_OK):
+        pytest.skip(f"{SHARED_MEMORY} cannot be written to")
+    name = f"mpich_shm_{secrets.token_hex(4)}_0"
+    program = (
+        "import mmap, os, sys, time\n"
+        f"file = open('{SHARED_MEMORY / name}', 'w+b'); file.truncate({64 * MIB})\n"
+        f"memory = mmap.mmap(file.fileno(), {64 * MIB}); memory[:] = bytes({64 * MIB}); file.close()\n"
+        "print('ready', flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    before = left_over()
+    assert before is None or before.example != name
+    process.kill()
+    process.wait()
+    yield name
+    (SHARED_MEMORY / name).unlink()
+
+
+def test_what_a_killed_process_leaves_is_told_where_there_is_no_room(
+    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert named
+    monkeypatch.setattr(space, "filesystem_type", lambda folder: "tmpfs")
+    with pytest.raises(DataError, match=rf"{SHARED_MEMORY} holds \d+ MiB of shared memory of processes that are gone"):
+        space.check_space(tmp_path, 1 << 55, 1, Alone("here"))
+    monkeypatch.setattr(space, "filesystem_type", lambda folder: "ext4")
+    with pytest.raises(DataError) as caught:
+        space.check_space(tmp_path, 1 << 55, 1, Alone("here"))
+    assert "shared memory" not in str(caught.value)
+
+
+def test_no_name_of_a_dataset_is_taken_for_a_segment() -> None:
+    assert not any(pattern.startswith("*") for pattern in SEGMENTS)

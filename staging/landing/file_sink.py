@@ -14,6 +14,7 @@ from crc32c import crc32c
 from staging.atomic import TEMPORARY_SUFFIX, is_temporary
 from staging.bookkeeping import BOOKKEEPING
 from staging.errors import DataError
+from staging.landing.holes import HOLE_BYTES, runs_of_data
 from staging.landing.sinks import Landed, kept
 from staging.source.listing import UNKNOWN
 from staging.storage.destination_folder import DestinationFolder
@@ -48,9 +49,7 @@ class FileSink:
         try:
             if self._checksum:
                 self._crc = crc32c(data, self._crc)
-            written = os.write(self._descriptor, data)
-            while written < len(data):
-                written += os.write(self._descriptor, data[written:])
+            write_at(self._descriptor, data, self._size)
         except OSError as error:
             self.abandon()
             raise landing_error(self._destination / self._name, error) from error
@@ -62,6 +61,7 @@ class FileSink:
             if self._said not in (self._size, UNKNOWN):
                 problem = f"got {self._size} of its {self._said} bytes"
                 raise DataError(self._destination / self._name, problem, "stage again")
+            os.ftruncate(self._descriptor, self._size)  # where it ends with zeros
             os.utime(self._descriptor, ns=(self._mtime_ns, self._mtime_ns))
             kept_ns = os.fstat(self._descriptor).st_mtime_ns
             descriptor, self._descriptor = self._descriptor, -1
@@ -126,6 +126,14 @@ class FileSinkMaker:
         return -(-size // BLOCK) * BLOCK
 
 
+def write_at(descriptor: int, data: memoryview, position: int) -> None:
+    """Write ``data`` into a file from ``position`` on, without long runs of zeros: the caller says how long it is."""
+    for start, stop in runs_of_data(data) if len(data) >= HOLE_BYTES else ((0, len(data)),):
+        done = start
+        while done < stop:
+            done += os.pwrite(descriptor, data[done:stop], position + done)
+
+
 def refuse_outside(name: str, source: object = "") -> None:
     """Raise ``DataError`` for a name that would land outside the destination, or be taken for a temporary file.
 
@@ -157,9 +165,9 @@ def _write_whole(above: int, temporary: str, base: str, data: memoryview, mtime_
     descriptor = os.open(temporary, NEW, 0o666, dir_fd=above)
     try:
         try:
-            written = os.write(descriptor, data)
-            while written < len(data):
-                written += os.write(descriptor, data[written:])
+            write_at(descriptor, data, 0)
+            if len(data) >= HOLE_BYTES:
+                os.ftruncate(descriptor, len(data))
             os.utime(descriptor, ns=(mtime_ns, mtime_ns))
             kept_ns = os.fstat(descriptor).st_mtime_ns
         finally:

@@ -13,7 +13,7 @@ from crc32c import crc32c
 from staging.atomic import TEMPORARY_SUFFIX
 from staging.checksums import combined
 from staging.errors import DataError
-from staging.landing.file_sink import NAME_KEPT, landing_error, refuse_outside
+from staging.landing.file_sink import NAME_KEPT, landing_error, refuse_outside, write_at
 from staging.landing.sinks import Landed, kept
 from staging.source.listing import UNKNOWN, Listing
 from staging.storage.destination_folder import DestinationFolder
@@ -65,9 +65,7 @@ class SharedFiles:
         """Write ``data`` into an entry from ``start`` on. Raises ``DataError`` for what the system refuses."""
         checksum = crc32c(data) if self._checksum else 0
         try:
-            descriptor, done = self._open(entry), 0
-            while done < len(data):
-                done += os.pwrite(descriptor, data[done:], start + done)
+            write_at(self._open(entry), data, start)
         except OSError as error:
             raise landing_error(self._destination / self._listing.names[entry], error) from error
         with self._lock:
@@ -110,9 +108,7 @@ class SharedFiles:
                     "copy the file again, or make the index again with `hpcbench data index`",
                 )
             descriptor = self._open(entry)
-            found = os.fstat(descriptor).st_size
-            if found != size:
-                raise DataError(self._destination / name, f"has {found} of its {size} bytes", "stage again")
+            os.ftruncate(descriptor, size)  # where it ends with zeros
             os.utime(descriptor, ns=(mtime_ns, mtime_ns))
             kept_ns = os.fstat(descriptor).st_mtime_ns
             self._destination.rename(self._temporary(entry), name)

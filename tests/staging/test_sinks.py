@@ -122,8 +122,8 @@ def test_many_threads_land_one_name_and_leave_one_whole_file(tmp_path: Path) -> 
 def test_a_write_that_takes_only_a_part_is_continued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, land: Land
 ) -> None:
-    real = os.write
-    monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:7]))
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda descriptor, data, place: real(descriptor, data[:7], place))
     land(tmp_path, "a")
     monkeypatch.undo()
     assert (tmp_path / "a").read_bytes() == CONTENT
@@ -134,15 +134,15 @@ def test_a_write_that_takes_only_a_part_is_continued(
 def test_a_full_disk_is_told_with_the_file_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, land: Land
 ) -> None:
-    real, calls = os.write, []
+    real, calls = os.pwrite, []
 
-    def write(descriptor: int, data: memoryview) -> int:
+    def write(descriptor: int, data: memoryview, place: int) -> int:
         calls.append(len(data))
         if len(calls) == 2:
             raise OSError(code, os.strerror(code))
-        return real(descriptor, data[:500])
+        return real(descriptor, data[:500], place)
 
-    monkeypatch.setattr(os, "write", write)
+    monkeypatch.setattr(os, "pwrite", write)
     with pytest.raises(DataError) as error:
         land(tmp_path, "set/a")
     assert str(error.value) == (

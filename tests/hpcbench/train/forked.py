@@ -19,6 +19,7 @@ from typing import Any
 
 from hpcbench.exits import DONE, TARGET_NOT_REACHED
 from hpcbench.parallel.spawn import rank_environments
+from staging.ranks.process_exit import keep_exit_code
 
 IMPORTED = ["hpcbench.train.run", "hpcbench.cli.train", "hpcbench.results.report", "hpcbench.parallel.gradients",
             "hpcbench.parallel.batchnorm", "apps.cosmoflow.task", "apps.deepcam.task"]  # fmt: skip
@@ -106,4 +107,5 @@ def run(environments: list[dict[str, str]], commands: list[list[str]], folder: s
         if code not in (DONE, TARGET_NOT_REACHED):
             break
     sys.stdout.flush()
-    sys.exit(code if len(commands) == 1 or code != TARGET_NOT_REACHED else DONE)
+    # From Python 3.13 on such a process calls what is registered for the exit, which ends it as the last command did.
+    sys.exit(keep_exit_code(code if len(commands) == 1 or code != TARGET_NOT_REACHED else DONE))

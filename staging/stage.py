@@ -48,7 +48,7 @@ from staging.verification import bad_table, damaged
 TIMELINE_POINTS = 400
 KEEP_S = 3.0
 """How long a rank that failed may take to make durable and name what landed, before it tells the others."""
-KEEP_BRIEFLY_S = 1.0
+KEEP_BRIEFLY_S = 0.5
 """The same for one that another ends."""
 
 

@@ -107,3 +107,8 @@ def write(root: Path, files: Files) -> Files:
 MAKERS = {
     "none": plain, "gunzip": gzipped, "tfrecord": tfrecords, "hdf5": hdf5, "untar": archives, "rows.h5": rows,
 }  # fmt: skip
+TRANSFORMS = {
+    "none": "", "gunzip": "gunzip", "tfrecord": "tfrecord-to-npy", "hdf5": "hdf5-to-npy", "untar": "untar",
+    "rows.h5": "",
+}  # fmt: skip
+"""The transform for each source."""

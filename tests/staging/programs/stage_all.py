@@ -17,12 +17,8 @@ from staging.options import StageOptions
 from staging.ranks.collective_errors import watch
 from staging.ranks.mpi_world import mpi_world, simulated
 from staging.stage import Landings, Staging
+from tests.staging.made_sources import TRANSFORMS
 
-TRANSFORMS = {
-    "none": "", "gunzip": "gunzip", "tfrecord": "tfrecord-to-npy", "hdf5": "hdf5-to-npy", "untar": "untar",
-    "rows.h5": "",
-}  # fmt: skip
-"""The transform for each source."""
 PIECE = 10_000
 
 

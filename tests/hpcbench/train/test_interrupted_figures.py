@@ -6,7 +6,7 @@ import json
 import signal
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import partial, partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +165,8 @@ def test_an_attempt_knows_how_fast_earlier_ones_wrote(
 ) -> None:
     """The first is stopped before it has written any; on the disk that it assumes its checkpoint would take minutes."""
     monkeypatch.setattr(checkpoint_writer, "ASSUMED_BANDWIDTH", 1e3)
+    # so that the checkpoint of an epoch is written, and timed, before the next steps end
+    monkeypatch.setattr(CheckpointWriter, "save", partialmethod(CheckpointWriter.save, wait=True))
     common = (*TWO, "--train.max_epochs", "2")
     sent[5] = signal.SIGTERM
     assert train(tmp_path / "first", *common) == 143

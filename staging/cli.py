@@ -109,6 +109,12 @@ def add_ways(parser: argparse.ArgumentParser) -> None:
         default="transfer",
         help="no checksums; CRC32C from the read on (default); and read again at the end",
     )
+    parser.add_argument(
+        "--write-way",
+        choices=("auto", "buffered", "early", "uncached"),
+        default="auto",
+        help="large files: stored when the system wants; at once; at once and out of memory; as probed (default)",
+    )
     parser.add_argument("--include", action="append", default=[], metavar="PATTERN", help="only such names; repeatable")
     parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help="no such names; repeatable")
     add_whole(parser, "--first", 1, MOST_FILES, "only the first N files by name")
@@ -244,7 +250,7 @@ def options_of(args: argparse.Namespace) -> StageOptions:
         verify=args.verify, include=tuple(args.include), exclude=tuple(args.exclude), first=args.first,
         index=args.index, seed=args.seed, cold=args.cold, follow_links=args.follow_links, hidden=args.hidden,
         replicate_also=tuple(args.replicate_also), repair=args.repair, update=args.update,
-        drop_vanished=args.drop_vanished,
+        drop_vanished=args.drop_vanished, write_way=args.write_way,
     )  # fmt: skip
 
 

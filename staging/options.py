@@ -67,6 +67,8 @@ class StageOptions:
     """The source may have changed since the last staging: what vanished from it stays, and is counted."""
     drop_vanished: bool = False
     """With ``update``: at the end, files that came from what the source has no more are removed."""
+    write_way: Literal["auto", "buffered", "early", "uncached"] = "auto"
+    """How large files are written; ``auto``: as a probe found fastest, else as suits the destination's filesystem."""
     cold: bool = False
     """Drop the source's cached pages before reading, where the system lets an ordinary user do so."""
     retries: int = 3

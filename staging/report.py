@@ -36,6 +36,8 @@ class RankReport:
     cache: str
     tier: str
     threads: int
+    way: str = "buffered"
+    """How large files were written: ``buffered``, ``early`` or ``uncached``."""
     timeline: list[tuple[float, int]] = field(default_factory=list)
     """Seconds since the data began to move, and bytes landed by then."""
 
@@ -187,10 +189,13 @@ class StagingReport:
     def fine_print(self) -> str:
         """What is inside the figures."""
         caches = sorted({rank.cache for rank in self.ranks if rank.counters.bytes_read}) or ["unknown"]
-        tiers = sorted({rank.tier for rank in self.ranks})
+        tiers, ways = (sorted({getattr(rank, name) for rank in self.ranks}) for name in ("tier", "way"))
         flushed = "flushed to the device" if self.flushed else "not flushed to the device"
         checks = {"none": "no checksums", "transfer": "checksums inside", "reread": "checksums inside, read again"}
-        return f"reads: {'/'.join(caches)}; destination: {'/'.join(tiers)}; {flushed}; {checks[self.verify]}"
+        return (
+            f"reads: {'/'.join(caches)}; destination: {'/'.join(tiers)}; large files written {'/'.join(ways)}, "
+            f"{flushed}; {checks[self.verify]}"
+        )
 
     def phases(self) -> dict[str, float]:
         """Seconds per phase on the slowest rank of each."""

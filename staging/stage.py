@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from staging.bookkeeping import BOOKKEEPING
 from staging.counters import Counters
 from staging.errors import DataError
 from staging.landing.shared_files import SharedFiles
@@ -43,6 +44,7 @@ from staging.source.page_cache import IoCounters, cache_state
 from staging.storage.destination import storage
 from staging.storage.destination_folder import DestinationFolder
 from staging.storage.space import filesystem_type
+from staging.storage.write_ways import WriteWay, choose_way
 from staging.verification import bad_table, damaged
 
 TIMELINE_POINTS = 400
@@ -89,14 +91,15 @@ def carry_out(
         manifest = together(world, lambda: Manifest.open(prepared.destination, identity(prepared)))
         journal = Journal(prepared.destination)
         together(world, lambda: clear_up(journal, prepared.destination, world.place, quiet))
-        ceilings = together(world, lambda: known_ceilings(prepared))
+        ceilings = world.broadcast(together(world, lambda: known_ceilings(prepared)))
+        way = together(world, lambda: way_to_write(prepared, ceilings))
         begun = journal.start(job, world.place, " ".join(sys.argv))
-        staging = Staging(prepared, manifest, quiet, job)
+        staging = Staging(prepared, manifest, quiet, job, way)
         with staging.written_down(journal, begun, watcher):
             if on_move is not None:
                 on_move()
             report = staging.run()
-        report.ceilings = world.broadcast(ceilings)
+        report.ceilings = ceilings
         world.barrier()
     return report
 
@@ -106,6 +109,14 @@ def known_ceilings(prepared: Prepared) -> Ceilings | None:
     if prepared.world.place.rank != 0:
         return None
     return ceilings_for(prepared.destination, prepared.options.source, prepared.plan.nodes)
+
+
+def way_to_write(prepared: Prepared, ceilings: Ceilings | None) -> WriteWay:
+    """How large files are written at this rank's destination. Raises ``InputError`` for a way that does not work."""
+    flushed = None if ceilings is None else ceilings.best("write_flushed")
+    return choose_way(
+        prepared.options.write_way, "" if flushed is None else flushed.note, prepared.destination / BOOKKEEPING
+    )
 
 
 def clear_up(journal: Journal, destination: Path, place: Place, quiet: bool) -> None:
@@ -172,7 +183,7 @@ class Landings:
 class Staging:
     """One rank's part in a staging that is prepared and claimed."""
 
-    def __init__(self, prepared: Prepared, manifest: Manifest, quiet: bool, job: str) -> None:
+    def __init__(self, prepared: Prepared, manifest: Manifest, quiet: bool, job: str, way: WriteWay) -> None:
         self.prepared = prepared
         self.options = prepared.options
         self.world = prepared.world
@@ -180,6 +191,7 @@ class Staging:
         self.counters = prepared.counters
         self.quiet = quiet
         self.job = job
+        self.way = way
         self.batch = Batch(manifest, prepared.destination)
 
     def run(self) -> StagingReport:
@@ -240,7 +252,7 @@ class Staging:
         place, plan = self.world.place, prepared.plan
         present = plan.lands_on(place.node)
         self.counters.files_present = int(np.count_nonzero(~prepared.wanted[present])) if place.local_rank == 0 else 0
-        with DestinationFolder(prepared.destination) as folder:
+        with DestinationFolder(prepared.destination, self.way) as folder:
             checked, root = prepared.options.verify != "none", prepared.options.source
             shared = SharedFiles(folder, prepared.listing, self.job, checked, root)
             try:
@@ -336,6 +348,7 @@ class Staging:
             cache=cache_state(before, after, self.counters.bytes_read, filesystem_type(options.source)),
             tier=storage(self.prepared.destination).tier,
             threads=options.threads,
+            way=self.way,
             timeline=landings.timeline,
         )
         return StagingReport(

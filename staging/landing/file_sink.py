@@ -14,10 +14,11 @@ from crc32c import crc32c
 from staging.atomic import TEMPORARY_SUFFIX, is_temporary
 from staging.bookkeeping import BOOKKEEPING
 from staging.errors import DataError
-from staging.landing.holes import HOLE_BYTES, runs_of_data
 from staging.landing.sinks import Landed, kept
 from staging.source.listing import UNKNOWN
 from staging.storage.destination_folder import DestinationFolder
+from staging.storage.holes import HOLE_BYTES
+from staging.storage.write_ways import WriteWay, write_at
 
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 BLOCK = 4096
@@ -49,7 +50,7 @@ class FileSink:
         try:
             if self._checksum:
                 self._crc = crc32c(data, self._crc)
-            write_at(self._descriptor, data, self._size)
+            write_at(self._descriptor, data, self._size, self._destination.way)
         except OSError as error:
             self.abandon()
             raise landing_error(self._destination / self._name, error) from error
@@ -109,10 +110,10 @@ class FileSinkMaker:
         try:
             above = destination.held(folder)
             if above is not None:
-                kept_ns = _write_whole(above, temporary, base, data, mtime_ns)
+                kept_ns = _write_whole(above, temporary, base, data, mtime_ns, destination.way)
             else:
                 with destination.reach(folder, make=True) as above:
-                    kept_ns = _write_whole(above, temporary, base, data, mtime_ns)
+                    kept_ns = _write_whole(above, temporary, base, data, mtime_ns, destination.way)
         except OSError as error:
             raise landing_error(destination / name, error) from error
         return Landed(name, len(data), checksum, name, mtime_ns, kept(mtime_ns, kept_ns))
@@ -124,14 +125,6 @@ class FileSinkMaker:
     def space(self, name: str, size: int) -> int:
         """The size in whole blocks of 4 KiB, as most filesystems take it."""
         return -(-size // BLOCK) * BLOCK
-
-
-def write_at(descriptor: int, data: memoryview, position: int) -> None:
-    """Write ``data`` into a file from ``position`` on, without long runs of zeros: the caller says how long it is."""
-    for start, stop in runs_of_data(data) if len(data) >= HOLE_BYTES else ((0, len(data)),):
-        done = start
-        while done < stop:
-            done += os.pwrite(descriptor, data[done:stop], position + done)
 
 
 def refuse_outside(name: str, source: object = "") -> None:
@@ -157,7 +150,7 @@ def refuse_outside(name: str, source: object = "") -> None:
         raise DataError(source or "destination", f"the file name '{name}' {problem}", "rename it, or leave it out")
 
 
-def _write_whole(above: int, temporary: str, base: str, data: memoryview, mtime_ns: int) -> int:
+def _write_whole(above: int, temporary: str, base: str, data: memoryview, mtime_ns: int, way: WriteWay) -> int:
     """Write a file into an open folder, and give it its name; the time that it is kept with.
 
     In a line, without an object for each file: a set of many small ones lands in a tenth less time.
@@ -165,7 +158,7 @@ def _write_whole(above: int, temporary: str, base: str, data: memoryview, mtime_
     descriptor = os.open(temporary, NEW, 0o666, dir_fd=above)
     try:
         try:
-            write_at(descriptor, data, 0)
+            write_at(descriptor, data, 0, way)
             if len(data) >= HOLE_BYTES:
                 os.ftruncate(descriptor, len(data))
             os.utime(descriptor, ns=(mtime_ns, mtime_ns))

@@ -13,10 +13,11 @@ from crc32c import crc32c
 from staging.atomic import TEMPORARY_SUFFIX
 from staging.checksums import combined
 from staging.errors import DataError
-from staging.landing.file_sink import NAME_KEPT, landing_error, refuse_outside, write_at
+from staging.landing.file_sink import NAME_KEPT, landing_error, refuse_outside
 from staging.landing.sinks import Landed, kept
 from staging.source.listing import UNKNOWN, Listing
 from staging.storage.destination_folder import DestinationFolder
+from staging.storage.write_ways import write_at
 
 SHARED = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
@@ -65,7 +66,7 @@ class SharedFiles:
         """Write ``data`` into an entry from ``start`` on. Raises ``DataError`` for what the system refuses."""
         checksum = crc32c(data) if self._checksum else 0
         try:
-            write_at(self._open(entry), data, start)
+            write_at(self._open(entry), data, start, self._destination.way)
         except OSError as error:
             raise landing_error(self._destination / self._listing.names[entry], error) from error
         with self._lock:

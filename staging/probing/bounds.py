@@ -28,6 +28,7 @@ class Rank(Protocol):
     phases_s: dict[str, float]
     seconds: float
     threads: int
+    way: str
 
 
 @dataclass(frozen=True)
@@ -62,13 +63,13 @@ def probed_shares(ranks: Sequence[Rank], ceilings: Ceilings, path: str, transfor
     """
     nodes = _by_node(ranks)
     move_s = max((node.move_s for node in nodes.values()), default=0.0)
-    shares = []
+    shares, way = [], next((rank.way for rank in ranks), "")
     for part, attribute in (("read", "bytes_read"), ("open", "files_read")):
         rate, amount = ceilings.best(part), sum(getattr(node.counters, attribute) for node in nodes.values())
         if rate is not None and rate.total > 0 and amount and move_s > 0:
             shares.append(Share(part, amount / move_s / rate.total, amount / move_s, rate.total))
     for part in ("write", "write_flushed", "create", "exchange", "crc32c", "gunzip"):
-        rate = ceilings.best(part)
+        rate = ceilings.best(part, way if part in ("write", "write_flushed") else None)
         if rate is None or (part == "crc32c" and verify == "none") or (part == "gunzip" and "gunzip" not in transform):
             continue
         of_nodes = [_share_of(part, name, node, rate, ceilings, path) for name, node in nodes.items()]

@@ -42,7 +42,8 @@ class Rate:
     per_node: tuple[float, ...]
     """Bytes or files per second of each node, in the order of the nodes."""
     note: str = ""
-    """Where reads came from (``cold``, ``warm``, ``mixed``, ``unknown``); whether files were looked at before."""
+    """Where reads came from (``cold``, ``warm``, ``mixed``, ``unknown``); whether files were looked at before; how
+    large files were written (``buffered``, ``early``, ``uncached``)."""
 
     @property
     def total(self) -> float:
@@ -64,9 +65,11 @@ class Ceilings:
     machine: list[dict[str, Any]] = field(default_factory=list)
     """Facts about the nodes, one object for each kind of node."""
 
-    def best(self, part: str) -> Rate | None:
-        """The fastest setting of ``part``; ``None`` where it was not measured."""
-        return max((rate for rate in self.rates if rate.part == part), key=lambda rate: rate.total, default=None)
+    def best(self, part: str, note: str | None = None) -> Rate | None:
+        """The fastest setting of ``part``, of those with ``note`` if any have it; ``None`` where none was measured."""
+        rates = [rate for rate in self.rates if rate.part == part]
+        noted = [rate for rate in rates if rate.note == note]
+        return max(noted or rates, key=lambda rate: rate.total, default=None)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""

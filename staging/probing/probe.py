@@ -29,6 +29,7 @@ from staging.source.page_cache import IoCounters, cache_state
 from staging.source.sources import Source
 from staging.storage.destination import storage
 from staging.storage.space import filesystem_type
+from staging.storage.write_ways import WAYS, WriteWay, ways_at
 
 THREADS = (1, 2, 4, 8)
 BLOCKS = (256 << 10, 1 << 20, 4 << 20, 8 << 20)
@@ -89,18 +90,19 @@ class Probe:
         self.budget_s = budget_s
         self.filesystem = filesystem_type(options.source)
         self.rates: list[Rate] = []
-        shown = world.place.rank == 0 and not quiet
-        self.progress = Progress(self._number(), "probe", "measurements", enabled=shown)
+        self.quiet = quiet
 
     def run(self, job: str) -> list[Rate]:
         """Measure everything that can be measured here."""
         folder = self.destination / BOOKKEEPING / f"probe.{job}"
         together(self.world, lambda: self._make(folder))
         try:
-            with self.progress:
+            ways = self._ways(folder)
+            shown = self.world.place.rank == 0 and not self.quiet
+            with Progress(self._number(len(ways)), "probe", "measurements", enabled=shown) as self.progress:
                 self._looks()
                 self._reads()
-                self._local(folder)
+                self._local(folder, ways)
                 self._exchange()
                 self._decode()
             return self.rates
@@ -124,11 +126,16 @@ class Probe:
         largest = self.sample.largest
         return [block for number, block in enumerate(BLOCKS) if number == 0 or BLOCKS[number - 1] < largest]
 
-    def _number(self) -> int:
+    def _ways(self, folder: Path) -> list[WriteWay]:
+        """How large files can be written on all nodes."""
+        found = self.world.all_gather(together(self.world, lambda: ways_at(folder)))
+        return [way for way in WAYS if all(way in ways for ways in found)]
+
+    def _number(self, ways: int) -> int:
         read = len(THREADS) * len(self._blocks()) if self.sample.segments else 0
         looks = 2 * len(THREADS) if self.sample.names else 0
         exchange = len(BLOCKS) if self.world.place.nodes > 1 else 0
-        return read + looks + exchange + bool(self.sample.gzip) + 4
+        return read + looks + exchange + bool(self.sample.gzip) + 2 * ways + 2
 
     def _looks(self) -> None:
         """Looking at files and opening them."""
@@ -152,12 +159,13 @@ class Probe:
             )
             self._add("read", threads, block, rate, cache_state(before, IoCounters.now(), size, self.filesystem))
 
-    def _local(self, folder: Path) -> None:
+    def _local(self, folder: Path, ways: list[WriteWay]) -> None:
         """Writing to the destination: large files, and small ones."""
         options, seconds = self.options, self.budget_s * CREATE_SHARE
-        both = write_rates(folder, options, self.world, self.budget_s * WRITE_SHARE)
-        for part, value in zip(("write", "write_flushed"), both, strict=True):
-            self._add(part, options.threads, options.piece_bytes, value)
+        for way in ways:
+            both = write_rates(folder, options, self.world, self.budget_s * WRITE_SHARE / len(ways), way)
+            for part, value in zip(("write", "write_flushed"), both, strict=True):
+                self._add(part, options.threads, options.piece_bytes, value, way)
         rate = partial(create_rate, folder, options.threads, SMALL_FILE, seconds, self.world.place)
         self._measure("create", options.threads, SMALL_FILE, rate)
 

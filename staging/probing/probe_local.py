@@ -22,6 +22,7 @@ from staging.ranks.world import Place, World
 from staging.source.listing import UNKNOWN
 from staging.storage.destination_folder import DestinationFolder
 from staging.storage.space import free_bytes
+from staging.storage.write_ways import WriteWay
 
 TRIAL = 16 << 20
 """Bytes per node of the first trial, which tells how much the disk takes in the time that there is."""
@@ -33,7 +34,9 @@ SMALL_FILES = 4096
 """Of each thread at most."""
 
 
-def write_rates(folder: Path, options: StageOptions, world: World, seconds: float) -> tuple[float, float]:
+def write_rates(
+    folder: Path, options: StageOptions, world: World, seconds: float, way: WriteWay
+) -> tuple[float, float]:
     """Bytes per second of this rank that writes ``options.threads`` files at once: without and with a final syncfs.
 
     The files are removed. Raises ``DataError`` on all ranks where a disk is full. Collective: all ranks write at once.
@@ -42,9 +45,9 @@ def write_rates(folder: Path, options: StageOptions, world: World, seconds: floa
     room = free_bytes(folder) // FREE_SHARE // place.local_size // options.threads
     together(world, lambda: sync_filesystem(folder))  # what others wrote before is not ours to wait for
     size = min(room, TRIAL // place.local_size // options.threads)
-    trial = _write(folder, options, world, size)
+    trial = _write(folder, options, world, size, way)
     most = min(trial[1] * seconds, LARGEST / place.local_size)
-    return _write(folder, options, world, min(room, max(size, int(most / options.threads))))
+    return _write(folder, options, world, min(room, max(size, int(most / options.threads))), way)
 
 
 def create_rate(folder: Path, threads: int, size: int, seconds: float, place: Place) -> float:
@@ -97,7 +100,7 @@ def gunzip_rate(sample: Sample, threads: int, seconds: float) -> float:
     return total / took
 
 
-def _write(folder: Path, options: StageOptions, world: World, size: int) -> tuple[float, float]:
+def _write(folder: Path, options: StageOptions, world: World, size: int, way: WriteWay) -> tuple[float, float]:
     """Write ``size`` bytes with each thread; bytes per second until handed over, and until flushed."""
     make = FileSinkMaker(checksum=False)
     block = memoryview(os.urandom(min(options.piece_bytes, max(size, 1))))
@@ -116,7 +119,7 @@ def _write(folder: Path, options: StageOptions, world: World, size: int) -> tupl
         return time.perf_counter() - start
 
     world.barrier()
-    with DestinationFolder(folder) as opened:
+    with DestinationFolder(folder, way) as opened:
         total, written_s = together(world, lambda: at_once(options.threads, work))
     flushed_s = written_s + together(world, flush)
     for name in names:

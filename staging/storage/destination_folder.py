@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from staging.errors import DataError
+from staging.storage.write_ways import WriteWay
 
 KEPT = 512
 """Folders that are held open at most; others are opened each time."""
@@ -28,12 +29,14 @@ LINKED = (errno.ELOOP, errno.ENOTDIR)
 class DestinationFolder:
     """The folder ``path``, which may be a link itself; names below it are relative, with ``/`` between their parts.
 
-    Used by many threads; a context manager. Raises ``DataError`` where it can't be opened. All methods raise
-    ``DataError`` where a link or a file stands in the place of a folder, and else ``OSError``.
+    ``way`` is how large files in it are written. Used by many threads; a context manager. Raises ``DataError`` where it
+    can't be opened. All methods raise ``DataError`` where a link or a file stands in the place of a folder, and else
+    ``OSError``.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, way: WriteWay = "buffered") -> None:
         self.path = path
+        self.way = way
         self._lock = threading.Lock()
         try:
             self._folders = {"": os.open(path, FOLDER)}
@@ -109,7 +112,8 @@ class DestinationFolder:
     def below(self, name: str, *, make: bool = False) -> DestinationFolder:
         """A folder below as a destination of its own."""
         made = object.__new__(DestinationFolder)
-        made.path, made._lock, made._folders = self.path / name, threading.Lock(), {"": self._walk(name, make)}
+        made.path, made.way, made._lock = self.path / name, self.way, threading.Lock()
+        made._folders = {"": self._walk(name, make)}
         return made
 
     def walk(self, *, topdown: bool = True) -> Iterator[tuple[str, list[str], list[str], int]]:

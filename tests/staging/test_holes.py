@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from staging.landing import holes
-from staging.landing.holes import runs_of_data
 from staging.options import StageOptions
 from staging.stage import stage
+from staging.storage import holes
+from staging.storage.holes import runs_of_data
 from tests.staging.processes import contents
 from tests.staging.thread_world import run_ranks
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import staging.landing.file_sink
 import staging.ledger.batch
 import staging.probing.probe_local
+import staging.storage.write_ways
 from staging.cli import add_arguments, run
 from staging.errors import DataError, InputError
 from staging.options import StageOptions
@@ -57,9 +57,13 @@ class SlowOs:
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
 
-    def write(self, descriptor: int, data: memoryview) -> int:
+    def pwrite(self, descriptor: int, data: memoryview, position: int) -> int:
         time.sleep(len(data) / RATE)
-        return os.write(descriptor, data)
+        return os.pwrite(descriptor, data, position)
+
+    def pwritev(self, descriptor: int, data: list[memoryview], position: int, flags: int = 0) -> int:
+        time.sleep(sum(map(len, data)) / RATE)
+        return os.pwritev(descriptor, data, position, flags)
 
 
 class ThrottledReader(FileReader):
@@ -155,7 +159,7 @@ def test_the_slow_part_is_the_bound(
     if part == "read":
         monkeypatch.setattr(TreeSource, "reader", ThrottledSource.reader)
     else:
-        monkeypatch.setattr(staging.landing.file_sink, "os", SlowOs())
+        monkeypatch.setattr(staging.storage.write_ways, "os", SlowOs())
     options = StageOptions(source, str(tmp_path / "out"), path=path, threads=4, verify="none", piece_bytes=SIZE)
     ceilings = probe(options, Alone(), budget_s=1.5, quiet=True)
     report = stage(options, Alone(), quiet=True)

@@ -1,0 +1,89 @@
+"""Ways to write a large file: how soon the disk gets it, and whether it stays in memory.
+
+The system keeps what is written in memory and stores it when it finds time. A staging waits for the disk at its end,
+so it is faster where storing begins at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+from typing import Literal, get_args
+
+from staging.atomic import TEMPORARY_SUFFIX
+from staging.errors import InputError
+from staging.storage.holes import HOLE_BYTES, runs_of_data
+from staging.storage.space import MEMORY_FILESYSTEMS, existing_parent, filesystem_type
+
+WriteWay = Literal["buffered", "early", "uncached"]
+"""``buffered``: stored when the system wants. ``early``: storing begins after each piece, which stays in memory for the
+first reader. ``uncached``: it begins at once, and the memory is free again when the disk has it."""
+WAYS: tuple[WriteWay, ...] = get_args(WriteWay)
+DISKS = ("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs")
+"""Filesystems that are written ``early`` where no probe has found what is fastest."""
+RWF_DONTCACHE = 0x80
+"""Of pwritev2(2), from Linux 6.14 on, where the filesystem has it."""
+REFUSALS = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+
+
+def choose_way(asked: str, probed: str, folder: Path) -> WriteWay:
+    """The way that is asked for, or for ``auto`` that which a probe found, or what suits the filesystem of ``folder``.
+
+    Raises ``InputError`` where one is asked for that does not work there.
+    """
+    kind = filesystem_type(existing_parent(folder))
+    if asked != "auto":
+        if asked not in (found := ways_at(folder)):
+            raise InputError(
+                f"--write-way {asked} does not work at {folder} ({kind}): take {' or '.join(found)}, or auto"
+            )
+        return WAYS[WAYS.index(asked)]
+    if probed in WAYS and probed in ways_at(folder):
+        return WAYS[WAYS.index(probed)]
+    return "early" if kind in DISKS else "buffered"
+
+
+def ways_at(folder: Path) -> list[WriteWay]:
+    """The ways that work for files in ``folder``, which exists. In memory there is but one."""
+    if filesystem_type(folder) in MEMORY_FILESYSTEMS:
+        return ["buffered"]
+    return [way for way in WAYS if _works(folder, way)]
+
+
+def write_at(descriptor: int, data: memoryview, position: int, way: WriteWay) -> None:
+    """Write ``data`` into a file from ``position`` on, without long runs of zeros: the caller says how long it is.
+
+    Less than ``HOLE_BYTES`` is written as a whole, and ``buffered``.
+    """
+    if len(data) < HOLE_BYTES:
+        _write(descriptor, data, position, 0)
+        return
+    flags = RWF_DONTCACHE if way == "uncached" else 0
+    for start, stop in runs_of_data(data):
+        _write(descriptor, data[start:stop], position + start, flags)
+        if way == "early" and hasattr(os, "posix_fadvise"):
+            # has storing begin; only pages that are stored already leave the memory
+            os.posix_fadvise(descriptor, position + start, stop - start, os.POSIX_FADV_DONTNEED)
+
+
+def _write(descriptor: int, data: memoryview, position: int, flags: int) -> None:
+    done = 0
+    while done < len(data):
+        if flags:
+            done += os.pwritev(descriptor, [data[done:]], position + done, flags)
+        else:
+            done += os.pwrite(descriptor, data[done:], position + done)
+
+
+def _works(folder: Path, way: WriteWay) -> bool:
+    """Try it with a file that has no name, or, where that can't be, one that is removed with unfinished files."""
+    with tempfile.TemporaryFile(dir=folder, prefix=".way.", suffix=TEMPORARY_SUFFIX) as file:
+        try:
+            write_at(file.fileno(), memoryview(b"1" * HOLE_BYTES), 0, way)
+        except OSError as error:
+            if error.errno in REFUSALS:
+                return False
+            raise
+    return True

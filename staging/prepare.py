@@ -327,7 +327,7 @@ def check_room(
         return sum(make_sink.space(listing.names[int(entry)], int(sizes[entry])) for entry in entries)
 
     def beside() -> tuple[int, int]:
-        return overhead(listing.names.take(entries), destination) if world.place.local_rank == 0 else (0, 0)
+        return overhead(listing.take(entries).names, destination) if world.place.local_rank == 0 else (0, 0)
 
     books_bytes, books_files = together(world, beside)
     need = together(world, bytes_needed) + books_bytes

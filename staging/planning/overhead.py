@@ -23,8 +23,8 @@ def overhead(names: Names, folder: Path) -> tuple[int, int]:
     if not len(names):
         return 0, 0
     block = os.statvfs(existing_parent(folder)).f_frsize
-    direct = {name[: name.rfind(b"/") + 1] for part in names.blocks() for name in part}
-    folders = {above for name in direct for above in parents(name)}
+    direct = names.folders()
+    folders = direct | {above for name in direct for above in parents(name)}
     lines = 3 * len(names.blob) + LINE * len(names)
     return (-(-lines // block) + len(folders) + BOOKS) * block, len(folders) + BOOKS
 

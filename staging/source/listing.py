@@ -57,12 +57,23 @@ class Names:
             begins = [int(self.ends[start - 1]) if start else 0, *ends[:-1]]
             yield [self.blob[begin:end] for begin, end in zip(begins, ends, strict=True)]
 
+    def folders(self) -> set[bytes]:
+        """The folders that files of these names lie in, without those above them; not the folder of all."""
+        slashes = np.flatnonzero(np.frombuffer(self.blob, np.uint8) == ord("/"))
+        before = np.searchsorted(slashes, self.ends)
+        last = slashes[before[before > 0] - 1]
+        begins = self._begins()[before > 0]
+        inside = last >= begins
+        return {self.blob[begin:end] for begin, end in zip(begins[inside].tolist(), last[inside].tolist(), strict=True)}
+
     def take(self, indices: NDArray[np.int64]) -> Names:
         """The names with these numbers, in this order."""
-        begins = np.concatenate([[0], self.ends[:-1]])[indices] if len(self) else self.ends
-        ends = self.ends[indices]
+        begins, ends = self._begins()[indices], self.ends[indices]
         pairs = zip(begins.tolist(), ends.tolist(), strict=True)
         return Names(b"".join(self.blob[begin:end] for begin, end in pairs), np.cumsum(ends - begins))
+
+    def _begins(self) -> NDArray[np.int64]:
+        return np.concatenate([[0], self.ends[:-1]]) if len(self) else self.ends
 
 
 @dataclass
@@ -91,6 +102,8 @@ class Listing:
 
     def take(self, indices: NDArray[np.int64]) -> Listing:
         """The entries with these numbers, which must ascend."""
+        if len(indices) == len(self):
+            return self
         columns = (self.sizes[indices], self.mtimes_ns[indices], self.checksums[indices])
         return Listing(self.names.take(indices), *columns)
 

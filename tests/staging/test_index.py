@@ -160,6 +160,24 @@ def test_a_name_that_cannot_be_read_is_not_written(tmp_path: Path, name: str) ->
     assert list(tmp_path.iterdir()) == []
 
 
+@given(st.lists(st.text("a./\n\0", max_size=4), min_size=1, max_size=4, unique=True))
+def test_exactly_the_names_that_lead_nowhere_else_are_taken(
+    tmp_path_factory: pytest.TempPathFactory, names: list[str]
+) -> None:
+    good = all(
+        name and not set(name) & {"\n", "\0"} and all(part and part[0] != "." for part in name.split("/"))
+        for name in names
+    )
+    path = tmp_path_factory.mktemp("index") / "i"
+    rows = dict.fromkeys(names, (1, 2, 3))
+    if good:
+        write_index(path, listing_of(rows))
+        assert rows_of(read_index(path)) == rows
+    else:
+        with pytest.raises(DataError, match="cannot hold the name"):
+            write_index(path, listing_of(rows))
+
+
 def test_a_backslash_in_a_name_is_one_like_any_other_character(tmp_path: Path) -> None:
     names = ["a\\b", "a\\n", "\\"]
     write_index(tmp_path / "i", listing_of(dict.fromkeys(sorted(names), (1, 2, 3))))

@@ -45,6 +45,12 @@ def test_a_table_gives_its_names_back(names: list[str], block: int) -> None:
     assert list(table.take(some)) == names[::2]
 
 
+@given(st.lists(st.text("ab/", min_size=1, max_size=6), max_size=20))
+def test_the_folders_of_names(names: list[str]) -> None:
+    folders = {name.rpartition("/")[0].encode() for name in names if "/" in name}
+    assert Names.of(names).folders() == folders
+
+
 def test_a_listing_keeps_columns_together() -> None:
     columns = [np.arange(4) + start for start in (10, 20, 30)]
     part = Listing(Names.of("abcd"), *columns).take(np.array([1, 3]))

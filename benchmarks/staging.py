@@ -6,8 +6,9 @@ the tmpfs) for all. Ours is the time of ``stage()`` in processes that run alread
 ranks to the return of the last: listing, plan, check of space, checksums, manifest and flush are inside. ``cp`` and
 ``rsync`` are timed from outside, with their start of a few ms; the whole of ``python -m staging``, with the start of
 Python and MPI, stands beside it as ``..._whole_process``: a start takes the same time for one file and for a million.
-On the disk all ways end with a flush but where it says otherwise, ``dd`` writes past the page cache, and staging writes
-in the way that a probe of the disk found fastest, which is in the result as ``disk_way``.
+``cp -r`` has the system copy files within itself where it can (``copy_file_range``), without a look at the data, and
+``cp -r --reflink=never`` reads and writes them. On the disk all ways end with a flush but where it says otherwise,
+``dd`` writes past the page cache, and staging writes in the way that a probe of the disk found fastest (``disk_way``).
 """
 
 from __future__ import annotations
@@ -169,23 +170,25 @@ def copies(
     name: str, source: Path, room: Path, ranks: list[Ranks], rounds: int, *, way: str = "", dd: bool = False,
     keep: bool = False, target: float | None = None, whole_target: float | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Staging by the last of ``ranks`` against all peers, first ``dd`` where that is asked for, else ``cp``.
+    """Staging by the last of ``ranks`` against all peers; ``target`` is for ``dd`` where it is asked for, else ``cp``.
 
-    ``way`` is how staging writes to a disk; then the peers flush, too, as staging always does.
+    ``way`` is how staging writes to a disk; then the peers flush, too, as staging always does. In memory ``target`` is
+    for the ``cp`` that reads and writes, as everyone has to who looks at the data.
     """
     last: dict[str, Any] = {}
     ours, copied = f"stage(), {len(ranks)} rank(s)", "cp -r + flush" if way else "cp -r"
-    peer = "dd oflag=direct" if dd else copied
-    cp, options = ("cp", "-r", "--reflink=never"), {"write_way": way} if way else {}
+    peer = "dd oflag=direct" if dd else copied if way else "cp -r --reflink=never"
+    options = {"write_way": way} if way else {}
     ways = {
         ours: by_ranks(ranks[-1], "stage", source, last, **options),
-        copied: by_command(*cp, flush=bool(way))(source),
+        copied: by_command("cp", "-r", flush=bool(way))(source),
     }
     if dd:
         ways[peer] = by_dd(source)
     if way:
-        ways["cp -r, not flushed"] = by_command(*cp)(source)
+        ways["cp -r, not flushed"] = by_command("cp", "-r")(source)
     else:
+        ways[peer] = by_command(*peer.split())(source)
         for number, group in enumerate(ranks, 1):
             ways[f"shutil.copyfile, {number} process(es)"] = by_ranks(group, "copyfile", source, {})
     if shutil.which("rsync"):

@@ -219,7 +219,20 @@ class Campaign:
             if len(chosen) == 1 and chosen[0] in ranks and kill.signal == signal.SIGKILL and others:
                 self.outcome.ends_s.append(took)
         end_all(process, folder)
+        if trial.launcher == "srun":
+            self._free_nodes()
         return ended
+
+    def _free_nodes(self) -> None:
+        """Slurm keeps the nodes for an ``srun`` that was killed, for all that it knows."""
+        deadline = time.monotonic() + HUNG_S
+        while time.monotonic() < deadline:
+            subprocess.run(["scancel", "--quiet", "--full", "--user", "root"], env=self.environ, check=False)
+            queued = subprocess.run(["squeue", "--noheader"], env=self.environ, capture_output=True, check=True).stdout
+            if not queued.strip():
+                return
+            time.sleep(0.1)
+        raise RuntimeError(f"Slurm has not ended {queued.decode()}")
 
 
 def wrong_of(folder: Path, expected: Files) -> Iterator[str]:

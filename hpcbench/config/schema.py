@@ -63,6 +63,8 @@ class StagingConfig:
     """What is done to each file on the way, such as gunzip or tfrecord-to-npy."""
     verify: Literal["none", "transfer", "reread"] = "transfer"
     """No checksums; CRC32C from the read on; or the landed files are read again, too."""
+    repair: bool = False
+    """Read again first what is there already, and bring again what is not what landed."""
     index: str = ""
     """Dataset index to take sizes and checksums from."""
     overlap: bool = False

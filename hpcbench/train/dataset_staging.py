@@ -119,6 +119,7 @@ def options_of(application: Application, config: RunConfig, seed: int, shuffle: 
         transform=staging.transform,
         plain=shared_names(application, config),
         verify=staging.verify,
+        repair=staging.repair,
         threads=staging.threads,
         share_files=not staging.overlap,
         index=Path(staging.index) if staging.index else None,

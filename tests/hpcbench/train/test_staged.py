@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from hpcbench.results.run_folder import RunFolder
+from tests.staging.spoiled import spoil
 
 Train = Callable[..., int]
 
@@ -49,6 +50,20 @@ def test_staged_data_train_the_same(train: Train, tmp_path: Path) -> None:
     assert report["files"] == 34
     assert report["bytes_landed"] == sum(path.stat().st_size for path in staged.rglob("*.tfrecord"))
     assert RunFolder.open(tmp_path / "staged").read_summary().phases_s["staging"] > 0
+
+
+@pytest.mark.parametrize(
+    "more", [(), ("--staging.overlap", "true", "--train.local_batch_size", "2")], ids=["", "overlap"]
+)
+def test_a_run_repairs_what_an_earlier_one_brought(train: Train, tmp_path: Path, more: tuple[str, ...]) -> None:
+    staged = ("--staging.destination", str(tmp_path / "local"), "--staging.transform", "gunzip", *more)
+    assert train(tmp_path / "first", "--train.max_epochs", "1", *staged) == 0
+    bad = spoil(tmp_path / "local")
+    assert train(tmp_path / "again", "--train.max_epochs", "1", *staged, "--staging.repair", "true") == 0
+    report = json.loads((tmp_path / "again" / "staging.json").read_text())
+    assert sorted(file["name"] for file in report["repaired"]) == bad
+    assert report["files"] == 3
+    assert (steps(tmp_path / "first")["loss"] == steps(tmp_path / "again")["loss"]).all()
 
 
 def test_stage_only_stages_what_a_run_would(train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

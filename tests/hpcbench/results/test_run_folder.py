@@ -17,7 +17,7 @@ from hpcbench.results.checkpoint_files import write_marker
 from hpcbench.results.run_folder import RunFolder, default_path, write_atomic
 from hpcbench.results.summary import Summary
 from staging.errors import DataError, InputError
-from tests.hpcbench.train.disk_model import Disk, Recorder
+from tests.disk_model import Disk, Recorder
 
 ARCHITECTURE = Path(__file__).parents[3] / "docs" / "architecture.md"
 

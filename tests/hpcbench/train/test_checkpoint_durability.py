@@ -17,8 +17,7 @@ import torch
 from hpcbench.results.checkpoint_files import complete
 from hpcbench.train.checkpoint_io import Checkpoint, load, load_newest, save
 from staging.errors import InputError
-
-from .disk_model import Disk, Event, Recorder, State, materialize
+from tests.disk_model import Disk, Event, Recorder, State, materialize
 
 SAVES = 4
 

@@ -13,8 +13,7 @@ from hpcbench.results.checkpoint_files import complete
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.train.resume_check import missing_events, missing_rows
 from hpcbench.train.state import State as RunState
-
-from .disk_model import Disk, Event, Recorder, State, materialize
+from tests.disk_model import Disk, Event, Recorder, State, materialize
 
 Train = Callable[..., int]
 RECORDS = ("mllog.txt", "steps.csv", "epochs.csv")

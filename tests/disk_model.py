@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
+from random import Random
 from typing import Any
 from unittest.mock import patch
 
 State = dict[str, bytes | None]
 """What a crash leaves: the content of each path below the root; ``None`` is a folder."""
+Times = dict[str, int]
+"""Modification times in nanoseconds of the paths whose files were given one."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """``create``, ``write``, ``sync``, ``rename``, ``unlink``, ``mkdir``, ``sync folder`` or a note of the test."""
+    """``create``, ``write``, ``time``, ``sync``, ``rename``, ``unlink``, ``mkdir``, ``rmdir``, ``sync folder``,
+    ``sync all`` (of what is below ``path``, which is a disk of its own) or a note of the test."""
 
     kind: str
     path: str = ""
@@ -30,6 +34,7 @@ class Event:
     content: bytes = b""
     to: str = ""
     note: Any = None
+    time_ns: int = 0
 
 
 @dataclass
@@ -113,13 +118,21 @@ class Disk:
     written: dict[int, bytes] = field(default_factory=dict)
     pending: list[Event] = field(default_factory=list)
     """Changes of names that no sync of their folder followed."""
+    times: dict[int, int] = field(default_factory=dict)
+    """Modification times that files were given."""
+    synced_times: dict[int, int] = field(default_factory=dict)
 
     def apply(self, event: Event) -> None:
         """Go on by an event."""
         if event.kind == "write":
             self.written[event.file] = event.content
+            self.times.pop(event.file, None)
+        elif event.kind == "time":
+            self.times[event.file] = event.time_ns
         elif event.kind == "sync":
-            self.synced[event.file] = self.written.get(event.file, b"")
+            self._sync(event.file)
+        elif event.kind == "sync all":
+            self._sync_all(event.path)
         elif event.kind == "sync folder":
             for each in [each for each in self.pending if _folder(each) == event.path]:
                 change(self.names, each)
@@ -141,6 +154,57 @@ class Disk:
                 content = {**self.synced, **dict(zip(loose, contents, strict=True))}
                 yield {path: None if file is None else content.get(file, b"") for path, file in names.items()}
 
+    def crash(self, random: Random) -> tuple[State, Times]:
+        """A state that a crash now may leave, drawn: more than ``crashes`` has, and no end of them.
+
+        A file that was not synced may be as long as it was made and hold zeros from anywhere on, and have its new time
+        whatever it holds. Each folder of the root is a node, of which all may be lost while another keeps all.
+        """
+        names, lost = dict(self.names), self._odds(random)
+        for each in self.pending:
+            if random.random() >= lost[_node(each.path)]:
+                change(names, each)
+        names = {path: file for path, file in names.items() if _parents(path) <= set(names)}
+        files = {file: _node(path) for path, file in sorted(names.items()) if file is not None}
+        torn = self._odds(random)
+        contents = {
+            file: self._torn(file, random) if random.random() < torn[node] else self._now(file)
+            for file, node in files.items()
+        }
+        known = {file: random.choice((self.times, self.synced_times)).get(file) for file in files}
+        times = {path: time for path, file in names.items() if file is not None and (time := known[file]) is not None}
+        return {path: None if file is None else contents[file] for path, file in names.items()}, times
+
+    def _odds(self, random: Random) -> dict[str, float]:
+        """For each node how much of what was not synced is lost."""
+        nodes = sorted({_node(path) for path in (*self.names, *(each.path for each in self.pending))})
+        return {node: random.choice((0.0, 0.1, 0.5, 0.9, 1.0)) for node in nodes}
+
+    def _sync_all(self, disk: str) -> None:
+        names = dict(self.names)
+        for each in self.pending:
+            change(names, each)
+        for file in {file for path, file in names.items() if file is not None and (not disk or _node(path) == disk)}:
+            self._sync(file)
+        for each in [each for each in self.pending if not disk or _node(each.path) == disk]:
+            change(self.names, each)
+            self.pending.remove(each)
+
+    def _sync(self, file: int) -> None:
+        self.synced[file] = self._now(file)
+        if file in self.times:
+            self.synced_times[file] = self.times[file]
+
+    def _now(self, file: int) -> bytes:
+        return self.written.get(file, b"")
+
+    def _torn(self, file: int, random: Random) -> bytes:
+        old, new = self.synced.get(file, b""), self._now(file)
+        if old == new:
+            return new
+        kept = random.randint(len(old) if new.startswith(old) else 0, len(new))
+        return random.choice((old, new[:kept], new[:kept] + bytes(len(new) - kept), new))
+
     def _contents(self, file: int) -> list[bytes]:
         old, new = self.synced.get(file, b""), self.written[file]
         kept = len(old) if new.startswith(old) else 0  # what was appended may be cut off, and no more
@@ -152,19 +216,25 @@ def change(names: dict[str, int | None], event: Event) -> None:
     if event.kind == "rename":
         names.pop(event.path, None)
         names[event.to] = event.file
-    elif event.kind == "unlink":
+    elif event.kind in ("unlink", "rmdir"):
         names.pop(event.path, None)
     else:
         names[event.path] = None if event.kind == "mkdir" else event.file
 
 
-def materialize(state: State, root: Path) -> None:
-    """Make files and folders of a state below the empty folder ``root``."""
+def materialize(state: State, root: Path, times: Mapping[str, int] | None = None) -> None:
+    """Make files and folders of a state below the empty folder ``root``, and give files their ``times``."""
     for path, content in sorted(state.items()):
         if content is None:
             (root / path).mkdir()
         else:
             (root / path).write_bytes(content)
+    for path, time_ns in (times or {}).items():
+        os.utime(root / path, ns=(time_ns, time_ns))
+
+
+def _node(path: str) -> str:
+    return path.partition("/")[0]
 
 
 def _folder(event: Event) -> str:

@@ -1,0 +1,215 @@
+"""What holds after a kill or a crash: nothing whole is lost, nothing half is taken, and the next command ends well."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from crc32c import crc32c
+
+from staging.bookkeeping import BOOKKEEPING
+from staging.errors import InputError
+from staging.ledger.clean import clean
+from staging.ledger.journal import Journal
+from staging.ledger.manifest import has_manifest, load_records
+from staging.ledger.records import is_as_landed
+from tests.staging.crashes.scenarios import FOREIGN, STRANGER, Scenario
+from tests.staging.processes import contents, run, unfinished
+
+COLUMNS = ("lost", "wrong", "stuck")
+"""Bytes that are gone or not what they were declared to be; what is left and should not be; a command that fails."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What does not hold."""
+
+    column: str
+    text: str
+
+
+class Commands(Protocol):
+    """How to go on: in processes, as a user does, or in this one. Both return what went wrong."""
+
+    def stage(self, scenario: Scenario, place: Path, root: Path) -> str:
+        """Stage again."""
+
+    def clean(self, scenario: Scenario, place: Path, destination: Path) -> tuple[str, list[str]]:
+        """``--clean``; and what it says that it left."""
+
+
+class Processes:
+    """The commands themselves."""
+
+    def stage(self, scenario: Scenario, place: Path, root: Path) -> str:
+        """``python -m staging SRC DST``."""
+        code, _, error = run(scenario.stage_command(place, root.name))
+        return "" if code == 0 else f"staging again ended with {code}: {error.strip()[-300:]}"
+
+    def clean(self, scenario: Scenario, place: Path, destination: Path) -> tuple[str, list[str]]:
+        """``python -m staging --clean DST``."""
+        code, said, error = run(scenario.clean_command(place, destination.parent.name, destination.name))
+        lines = [line for line in (said + error).splitlines() if line.startswith("left ")]
+        left = sorted(line.removeprefix("left ").partition(", which is not")[0] for line in lines)
+        return "" if code == 0 else f"--clean ended with {code}: {error.strip()[-300:]}", left
+
+
+class InThisProcess:
+    """The functions behind the commands, which take hundredths of a second."""
+
+    def stage(self, scenario: Scenario, place: Path, root: Path) -> str:
+        """``staging.stage.stage``."""
+        try:
+            scenario.stage(place, root.name)
+        except InputError as error:
+            return f"staging again: {error}"
+        return ""
+
+    def clean(self, scenario: Scenario, place: Path, destination: Path) -> tuple[str, list[str]]:
+        """``staging.ledger.clean.clean``."""
+        try:
+            return "", clean(destination).left
+        except InputError as error:
+            return f"--clean: {error}", []
+
+
+@dataclass
+class Judge:
+    """Looks at what is left of ``scenario`` in ``place``, and goes on from it by ``commands``."""
+
+    scenario: Scenario
+    place: Path
+    commands: Commands
+    crashed: bool
+    """Whether the node crashed, so that what was not synced may hold anything."""
+
+    def faults(self, root: Path, *, ended: bool = False) -> list[Fault]:
+        """What does not hold of the state below ``root``, which is used up; ``ended`` once the command had."""
+        copy = root.with_name(f"{root.name}-copy")
+        shutil.copytree(root, copy)
+        try:
+            if self.scenario.what == "clean":
+                return [*self.after_clean(root), *self.stage_after_clean(copy)]
+            faults = [*self.sound(root), *self.everywhere(root), *(self.done(root) if ended else [])]
+            return [*faults, *self.stage(root), *self.clean(copy)]
+        finally:
+            shutil.rmtree(root)
+            shutil.rmtree(copy)
+
+    def sound(self, root: Path) -> list[Fault]:
+        """Everything that a manifest names is there and whole, or is seen not to be."""
+        faults = []
+        for destination in self.destinations(root):
+            if not has_manifest(destination):
+                continue
+            for file in load_records(destination):
+                path = destination / file.name
+                if not path.is_file() or not is_as_landed(path.lstat(), file.size, file.landed_ns):
+                    if not self.scenario.lands_again and self.scenario.what == "stage":
+                        faults.append(Fault("lost", f"{file.name} is named and not there as it landed"))
+                elif crc32c(path.read_bytes()) != file.checksum:
+                    faults.append(Fault("lost", f"{file.name} is named, and its bytes are not those that landed"))
+        return faults
+
+    def everywhere(self, root: Path) -> list[Fault]:
+        """Between re-shuffled nodes every file is whole and named on one at least."""
+        if self.scenario.what != "reshuffle":
+            return []
+        held = set()
+        for destination in self.destinations(root):
+            for file in load_records(destination):
+                path = destination / file.name
+                if path.is_file() and crc32c(path.read_bytes()) == file.checksum:
+                    held.add(file.name)
+        gone = {name.partition("/")[2] for name in self.scenario.wanted(self.place)} - held
+        return [Fault("lost", f"no node has {name}") for name in sorted(gone)]
+
+    def done(self, root: Path) -> list[Fault]:
+        """A staging that ended stays so."""
+        if contents(root) != self.scenario.wanted(self.place):
+            return [Fault("lost", "the command had ended, and its files are not there")]
+        undone = [destination.name for destination in self.destinations(root) if not Journal(destination).is_done()]
+        return [Fault("stuck", f"the command had ended, and {name} is refused as not staged") for name in undone]
+
+    def stage(self, root: Path) -> list[Fault]:
+        """The same command again ends well; ``--clean`` then removes all of it."""
+        if said := self.commands.stage(self.scenario, self.place, root):
+            return [Fault("stuck", said)]
+        wanted, found = self.scenario.wanted(self.place), contents(root)
+        faults = [
+            Fault("lost", f"{name} is not as in the source") for name in wanted if found.get(name) != wanted[name]
+        ]
+        faults += [Fault("wrong", f"{name} is left over") for name in sorted(set(found) - set(wanted))]
+        faults += [Fault("wrong", f"{name} is unfinished") for name in unfinished(root)]
+        for destination in self.destinations(root):
+            here = {name.partition("/")[2] for name in wanted if name.startswith(f"{destination.name}/")}
+            if set(load_records(destination).position) != here:
+                faults.append(Fault("wrong", f"the manifest of {destination.name} names other files than are wanted"))
+        return faults + [fault for each in self.destinations(root) for fault in self.clean_all(each)]
+
+    def clean_all(self, destination: Path) -> list[Fault]:
+        """After a whole staging nothing but a stranger's file stays."""
+        (destination / STRANGER).write_bytes(FOREIGN)
+        said, _ = self.commands.clean(self.scenario, self.place, destination)
+        return [Fault("stuck", said)] if said else self.only_the_stranger(destination)
+
+    def only_the_stranger(self, destination: Path) -> list[Fault]:
+        """Nothing of staging's is there, and the file of somebody else is as it was."""
+        found = {str(path.relative_to(destination)) for path in destination.rglob("*")}
+        faults = [Fault("wrong", f"--clean leaves {name}") for name in sorted(found - {STRANGER})]
+        if STRANGER not in found or (destination / STRANGER).read_bytes() != FOREIGN:
+            faults.append(Fault("lost", "--clean took a stranger's file"))
+        return faults
+
+    def clean(self, root: Path) -> list[Fault]:
+        """``--clean`` at once: what stays was landed and not named yet, and is said to stay."""
+        faults = []
+        for destination in self.destinations(root):
+            if not (destination / BOOKKEEPING).is_dir():
+                left = list(contents(destination)) if destination.exists() else []
+                faults += [Fault("stuck", f"{name} is there, and no books are") for name in left]
+                continue
+            before = contents(destination)
+            (destination / STRANGER).write_bytes(FOREIGN)
+            said, told = self.commands.clean(self.scenario, self.place, destination)
+            if said:
+                faults.append(Fault("stuck", said))
+                continue
+            left = sorted(set(contents(destination)) - {STRANGER})
+            if sorted([*left, STRANGER]) != told:
+                faults.append(Fault("wrong", f"--clean leaves {left}, and says {told}"))
+            if (destination / BOOKKEEPING).exists() or unfinished(destination):
+                faults.append(Fault("wrong", f"--clean leaves {unfinished(destination) or BOOKKEEPING}"))
+            if (destination / STRANGER).read_bytes() != FOREIGN:
+                faults.append(Fault("lost", "--clean took a stranger's file"))
+            wanted = self.scenario.wanted(self.place)
+            torn = [name for name in left if not self.crashed and wanted[f"{destination.name}/{name}"] != before[name]]
+            faults += [Fault("lost", f"{name} has its name, and is not whole") for name in torn]
+        return faults
+
+    def after_clean(self, root: Path) -> list[Fault]:
+        """``--clean`` again removes the rest."""
+        destination = root / "node0"
+        if (destination / BOOKKEEPING).exists():
+            said, _ = self.commands.clean(self.scenario, self.place, destination)
+            if said:
+                return [Fault("stuck", said)]
+        return self.only_the_stranger(destination)
+
+    def stage_after_clean(self, root: Path) -> list[Fault]:
+        """A staging brings back what was removed; where the books are gone, the stranger's file alone forbids it."""
+        destination = root / "node0"
+        if not (destination / BOOKKEEPING).exists():
+            return []
+        if said := self.commands.stage(self.scenario, self.place, root):
+            return [Fault("stuck", said)]
+        wanted = self.scenario.wanted(self.place) | {f"node0/{STRANGER}": FOREIGN}
+        return (
+            [] if contents(root) == wanted else [Fault("lost", "a staging after --clean brings other than the source")]
+        )
+
+    def destinations(self, root: Path) -> list[Path]:
+        """The destinations that there are."""
+        return [root / node for node in self.scenario.nodes]

@@ -1,0 +1,83 @@
+"""Replays what a command did to a disk that forgets what it was not told to keep, with a crash of the node anywhere."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from tests.disk_model import Disk, Event, State, Times, materialize
+from tests.staging.crashes.calls import Folder, read_calls, traced
+from tests.staging.crashes.judge import Fault, InThisProcess, Judge
+from tests.staging.crashes.scenarios import Scenario
+
+
+@dataclass
+class Recording:
+    """What a command did, from a state that the disk had."""
+
+    before: Folder
+    events: list[Event]
+    first: int = 0
+    """Crashes come behind this event at the earliest."""
+
+    def disk(self) -> Disk:
+        """The disk before the first event."""
+        before = self.before
+        return Disk(dict(before.names), dict(before.contents), dict(before.contents), [], dict(before.times),
+                    dict(before.times))  # fmt: skip
+
+
+def record(scenario: Scenario, place: Path, killed_at: Random | None = None) -> Recording:
+    """Run the command in ``place``; with ``killed_at`` once more from what a kill at a drawn event leaves."""
+    whole = recorded(scenario, place, Folder.of(place / "root", len(scenario.nodes) > 1), [])
+    if killed_at is None or scenario.what != "stage":
+        return whole
+    cut = killed_at.randrange(1, len(whole.events))
+    return recorded(scenario, place, whole.before, whole.events[:cut])
+
+
+def recorded(scenario: Scenario, place: Path, before: Folder, events: list[Event]) -> Recording:
+    """Run the command where ``events`` have happened since ``before``."""
+    root, trace = place / "recorded", place / "trace"
+    folder = Folder(root, dict(before.names), dict(before.contents), dict(before.times), before.disks)
+    folder.follow(events)
+    root.mkdir()
+    state, times = folder.state()
+    materialize(state, root, times)
+    done = traced(scenario.command(place, root.name), trace)
+    assert done.returncode == 0, done.stderr
+    followed = [event for _, event in folder.events(read_calls(trace))]
+    assert folder.state()[0] == Folder.of(root).state()[0], "the trace has not all that happened"
+    shutil.rmtree(root)
+    return Recording(before, [*events, *followed], len(events))
+
+
+def crashes(recording: Recording, number: int, random: Random) -> Iterator[tuple[int, State, Times]]:
+    """So many states that crashes may leave, drawn; each with how many events came before, and at most once."""
+    disk, after = recording.disk(), len(recording.events) - recording.first
+    seen = set()
+    for count, event in enumerate(recording.events, 1):
+        disk.apply(event)
+        past = count - recording.first
+        for _ in range(0 if past < 1 else past * number // after - (past - 1) * number // after):
+            state, times = disk.crash(random)
+            key = (frozenset(state.items()), frozenset(times.items()))
+            if key not in seen:
+                seen.add(key)
+                yield count, state, times
+
+
+def replays(
+    scenario: Scenario, place: Path, recording: Recording, number: int, random: Random
+) -> Iterator[tuple[str, list[Fault]]]:
+    """What does not hold after crashes in a place that is prepared, each with the event that it came behind."""
+    judge = Judge(scenario, place, InThisProcess(), crashed=True)
+    for count, state, times in crashes(recording, number, random):
+        root, event = place / "crashed", recording.events[count - 1]
+        root.mkdir()
+        materialize(state, root, times)
+        faults = judge.faults(root, ended=count == len(recording.events))
+        yield f"{event.kind} {event.path or event.file} (event {count})", faults

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from staging.atomic import sync_folder
 from staging.bookkeeping import BOOKKEEPING
 from staging.errors import DataError
 from staging.ranks.world import Place
@@ -57,6 +58,7 @@ def claim(destination: Path, source: Path, place: Place, job: str) -> Claim:
     refuse_strangers(destination)
     try:
         (destination / BOOKKEEPING).mkdir(parents=True, exist_ok=True)
+        sync_folder(destination)  # or after a crash there might be files, and nothing that says whose they are
     except OSError as error:
         raise DataError(destination, f"cannot be made ({error.strerror})", "choose another destination") from None
     return lock(destination, place.node_name, job)

@@ -45,16 +45,20 @@ class Journal:
         self.path = destination / BOOKKEEPING / NAME
 
     def start(self, staging: str, place: Place, command: str) -> Start:
-        """Write down that this process begins ``staging``; ``DataError`` where that can't be written."""
+        """Write down that this process begins ``staging``, and wait until the disk has it: unfinished files tell nobody.
+
+        Raises ``DataError`` where it can't be written.
+        """
         begun = Start(staging, time.time(), place.node_name, place.rank, os.getpid(), _born(os.getpid()) or 0, command)
         start_file(self.path, {"what": "hpcbench staging journal"})
-        append_lines(self.path, [json.dumps({"event": "start", **asdict(begun)})])
+        append_lines(self.path, [json.dumps({"event": "start", **asdict(begun)})], durable=True)
         return begun
 
     def end(self, start: Start, outcome: str = DONE, reason: str = "") -> None:
-        """Write down how it ended: ``done``, ``aborted`` or ``killed``, and why."""
+        """Write down how it ended: ``done``, ``aborted`` or ``killed``, and why; what is done stays so after a crash."""
         line = {"event": "end", "id": start.id, "rank": start.rank, "pid": start.pid, "time": time.time()}
-        append_lines(self.path, [json.dumps(line | {"outcome": outcome, "reason": reason})])
+        text = json.dumps(line | {"outcome": outcome, "reason": reason})
+        append_lines(self.path, [text], durable=outcome == DONE)
 
     def unfinished(self, node: str) -> list[Start]:
         """Those that began, did not say how they ended, and run no more; oldest first.

@@ -32,8 +32,9 @@ def start_file(path: Path, header: dict[str, Any]) -> dict[str, Any]:
                 newline = b"\n" if file.tell() else b""
                 file.write(newline + json.dumps(found).encode())
                 file.flush()
-                os.fsync(file.fileno())
-                sync_folder(path.parent)
+            # Also of a header that was found: who wrote it may have been killed before the disk had it.
+            os.fsync(file.fileno())
+            sync_folder(path.parent)
     except OSError as error:
         raise _unwritable(path, error) from None
     return _checked(path, found)

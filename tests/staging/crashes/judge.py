@@ -178,7 +178,7 @@ class Judge:
                 faults.append(Fault("stuck", said))
                 continue
             left = sorted(set(contents(destination)) - {STRANGER})
-            if sorted([*left, STRANGER]) != told:
+            if [name for name in told if name != STRANGER] != left:
                 faults.append(Fault("wrong", f"--clean leaves {left}, and says {told}"))
             if (destination / BOOKKEEPING).exists() or unfinished(destination):
                 faults.append(Fault("wrong", f"--clean leaves {unfinished(destination) or BOOKKEEPING}"))

@@ -36,9 +36,10 @@ def points_of(scenario: Scenario, place: Path) -> list[Point]:
     root = place / "traced"
     shutil.copytree(place / "root", root)
     trace = place / "trace"
+    folder, points = Folder.of(root), []
     done = traced(scenario.command(place, root.name), trace)
     assert done.returncode == 0, done.stderr
-    calls, folder, points = read_calls(trace), Folder.of(root), []
+    calls = read_calls(trace)
     for call, event in folder.events(calls):
         points.append(Point(call, kind_of(call, event, folder), path_of(call, folder)))
     assert folder.state()[0] == Folder.of(root).state()[0], "the trace has not all that happened"

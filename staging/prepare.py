@@ -111,6 +111,7 @@ def prepare(
     names: Sequence[str] | None = None,
     *,
     must_fit: bool = True,
+    quiet: bool = False,
 ) -> Prepared:
     """List the source, make the plan, and check that it fits; nothing is written. Collective.
 
@@ -126,7 +127,7 @@ def prepare(
     bad = list[tuple[str, BadFile]]()
     if options.repair:
         with timer.span("verify"):
-            bad = damaged(destination, options.threads, world)
+            bad = damaged(destination, options.threads, world, quiet=quiet)
     here = world.place.node_name
     with timer.span("plan"):
         plan = together(world, lambda: plan_for(source.listing, places, options))

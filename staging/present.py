@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from staging.errors import DataError
 from staging.landing.sinks import Landed
+from staging.ledger.batch import sync_filesystem
 from staging.ledger.manifest import Manifest, has_manifest, is_inside, load_records
 from staging.ledger.records import Records, is_as_landed
 from staging.options import StageOptions
@@ -32,6 +33,8 @@ class Present:
     """Entries that some node lacks."""
     changed: int
     """Entries of this node that the source has changed since they landed; counted on its first rank."""
+    stale: list[Landed]
+    """Files that this node's manifest names of entries that it lacks, which land again; on its first rank."""
 
 
 def look(plan: Plan, world: World, destination: Path, options: StageOptions, bad: Collection[str] = ()) -> Present:
@@ -42,6 +45,7 @@ def look(plan: Plan, world: World, destination: Path, options: StageOptions, bad
     """
     place, number = world.place, len(plan.listing)
     entries = plan.lands_on(place.node)
+    stale: list[Landed] = []
 
     def here() -> tuple[NDArray[np.uint8] | None, int]:
         if place.local_rank != 0 or not has_manifest(destination):
@@ -52,6 +56,7 @@ def look(plan: Plan, world: World, destination: Path, options: StageOptions, bad
         present, as_they_are = np.zeros(number, np.bool_), not options.transform
         with DestinationFolder(destination) as folder:
             present[entries] = records.complete(plan.listing, entries, folder, bad, as_they_are=as_they_are)
+        stale.extend(records.of_sources({plan.listing.names[int(entry)] for entry in entries[~present[entries]]}))
         changed = records.changed(plan.listing, entries, as_they_are=as_they_are) if options.update else 0
         return np.packbits(present), changed
 
@@ -66,7 +71,7 @@ def look(plan: Plan, world: World, destination: Path, options: StageOptions, bad
         moving |= lacking
         if node == place.node:
             wanted = lacking
-    return Present(wanted, moving, changed)
+    return Present(wanted, moving, changed, stale)
 
 
 def refuse_stale(records: Records, plan: Plan, entries: NDArray[np.int64], destination: Path) -> None:
@@ -148,6 +153,7 @@ def drop(destination: Path, files: Collection[Landed]) -> tuple[int, list[str]]:
             before, _, base = above.rpartition("/")
             with suppress(OSError, DataError), folder.reach(before) as descriptor:
                 os.rmdir(base, dir_fd=descriptor)  # refused where it is not empty
+    sync_filesystem(destination)
     Manifest(destination).remove([file.name for file in files])
     return dropped, left
 

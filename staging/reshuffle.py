@@ -251,6 +251,7 @@ def remove(destination: Path, files: Iterable[Landed], place: Place) -> None:
             except OSError as error:
                 problem = f"cannot be removed ({error.strerror})"
                 raise DataError(destination / name, problem, "check its permissions") from None
+    sync_filesystem(destination)
     Manifest(destination).remove(names)
 
 

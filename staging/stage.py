@@ -70,7 +70,7 @@ def stage(
     meets it for what turns up on the way, so that the caller ends the others (``together.watch``); ``watcher`` is that,
     so that they write down why. What landed until then is kept, and named if the disk takes it in a few seconds.
     """
-    prepared = prepare(settled(options), world, PhaseTimer(), Counters(), names)
+    prepared = prepare(settled(options), world, PhaseTimer(), Counters(), names, quiet=quiet)
     return carry_out(prepared, quiet=quiet, watcher=watcher)
 
 
@@ -192,10 +192,12 @@ class Staging:
         self.quiet = quiet
         self.job = job
         self.way = way
+        self.manifest = manifest
         self.batch = Batch(manifest, prepared.destination)
 
     def run(self) -> StagingReport:
         """Move, make durable, verify; then gather the report."""
+        together(self.world, self.doubt_stale)
         before = IoCounters.now()
         with self.progress() as progress:
             landings = Landings(self.batch, progress)
@@ -214,6 +216,11 @@ class Staging:
             with self.timer.span("verify"):
                 self.verify()
         return self.report(landings, before, after)
+
+    def doubt_stale(self) -> None:
+        """Before files are written again, on the first rank of a node, which knows them."""
+        if self.prepared.present.stale:
+            self.manifest.doubt(self.prepared.present.stale)
 
     @contextmanager
     def written_down(self, journal: Journal, begun: Start, watcher: AbortWatcher | None) -> Iterator[None]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from staging.atomic import is_temporary
 from staging.bookkeeping import BOOKKEEPING
 from staging.errors import DataError
+from staging.ledger.batch import sync_filesystem
 from staging.ledger.claim import NAME as LOCK
 from staging.ledger.claim import lock
 from staging.ledger.journal import NAME as JOURNAL
@@ -52,6 +53,8 @@ def clean(destination: Path) -> Cleaned:
         cleaned = Cleaned()
         if not is_probed_only(destination):
             _remove_staged(destination, cleaned)
+            # or after a crash files might be back, and nothing that says whose they are
+            sync_filesystem(destination)
         with refusals(destination / BOOKKEEPING):
             shutil.rmtree(destination / BOOKKEEPING)
     cleaned.left.sort()

@@ -45,9 +45,9 @@ class Journal:
         self.path = destination / BOOKKEEPING / NAME
 
     def start(self, staging: str, place: Place, command: str) -> Start:
-        """Write down that this process begins ``staging``, and wait until the disk has it: unfinished files tell nobody.
+        """Write down that this process begins ``staging``, and wait until the disk has it.
 
-        Raises ``DataError`` where it can't be written.
+        Unfinished files alone would tell nobody whose they are. Raises ``DataError`` where it can't be written.
         """
         begun = Start(staging, time.time(), place.node_name, place.rank, os.getpid(), _born(os.getpid()) or 0, command)
         start_file(self.path, {"what": "hpcbench staging journal"})
@@ -55,7 +55,7 @@ class Journal:
         return begun
 
     def end(self, start: Start, outcome: str = DONE, reason: str = "") -> None:
-        """Write down how it ended: ``done``, ``aborted`` or ``killed``, and why; what is done stays so after a crash."""
+        """Write down how it ended: ``done``, which a crash does not undo, ``aborted`` or ``killed``, and why."""
         line = {"event": "end", "id": start.id, "rank": start.rank, "pid": start.pid, "time": time.time()}
         text = json.dumps(line | {"outcome": outcome, "reason": reason})
         append_lines(self.path, [text], durable=outcome == DONE)

@@ -17,7 +17,7 @@ from staging.bookkeeping import BOOKKEEPING
 from staging.errors import DataError
 from staging.landing.sinks import UNSET, Landed
 from staging.ledger.lines import append_lines, is_begun, read_header, start_file
-from staging.ledger.records import Records
+from staging.ledger.records import DOUBTED, Records
 
 NAME = "manifest.jsonl"
 PARENTS = 3
@@ -62,8 +62,16 @@ class Manifest:
         counts = Counter(file.source for file in landed)
         append_lines(self.path, (_line(file, counts[file.source]) for file in landed), durable=True)
 
+    def doubt(self, files: Sequence[Landed]) -> None:
+        """Say that named files are about to be written again, and wait until the disk has it.
+
+        Where nothing changed in the source, the new ones have the same names, sizes and times before the disk has
+        their bytes: after a crash the old lines would vouch for them.
+        """
+        append_lines(self.path, (_line(file, DOUBTED) for file in files), durable=True)
+
     def remove(self, names: Sequence[str]) -> None:
-        """Say that files are no longer there, and wait until the disk has it."""
+        """Say that files are gone, of which the disk knows already, and wait until it has this, too."""
         append_lines(self.path, (f'{{"name": {_QUOTE(name)}, "removed": true}}' for name in names), durable=True)
 
 

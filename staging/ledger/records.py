@@ -16,6 +16,9 @@ from staging.ledger.lines import read_lines
 from staging.source.listing import Listing
 from staging.storage.destination_folder import DestinationFolder, is_file_of
 
+DOUBTED = 0
+"""In place of the number of files of an entry: this one is about to be written again, and may be anything meanwhile."""
+
 
 class Records:
     """Files that landed, one per name; where a name comes twice, what was said last holds, also that it was removed."""
@@ -76,11 +79,21 @@ class Records:
             if at is None:
                 continue
             size, _, mtime_ns, files_of_source, kept_ns = self._numbers[5 * position : 5 * position + 5]
+            if files_of_source == DOUBTED:
+                continue
             if mtime_ns == mtimes_ns[at] and (not as_they_are or size == sizes[at]):
                 promised[at] = files_of_source
                 found[at] += name not in bad and is_as_landed(destination.status(name), size, kept_ns)
         whole: NDArray[np.bool_] = (found == promised) & (found > 0)
         return whole
+
+    def is_doubted(self, name: str) -> bool:
+        """Whether a file was about to be written again when the manifest was last written to."""
+        return self._numbers[5 * self.position[name] + 3] == DOUBTED
+
+    def of_sources(self, sources: Collection[str]) -> list[Landed]:
+        """The files that came from these entries."""
+        return [self._landed(name, at) for name, at in self.position.items() if self.sources[at] in sources]
 
     def changed(self, listing: Listing, entries: NDArray[np.int64], *, as_they_are: bool = False) -> int:
         """How many of ``entries`` have another modification time, or ``as_they_are`` another size, than landed."""

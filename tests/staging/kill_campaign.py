@@ -225,7 +225,7 @@ class Campaign:
 
     def _free_nodes(self) -> None:
         """Slurm keeps the nodes for an ``srun`` that was killed, for all that it knows."""
-        deadline = time.monotonic() + HUNG_S
+        deadline = time.monotonic() + LAST_S
         while time.monotonic() < deadline:
             subprocess.run(["scancel", "--quiet", "--full", "--user", "root"], env=self.environ, check=False)
             queued = subprocess.run(["squeue", "--noheader"], env=self.environ, capture_output=True, check=True).stdout

@@ -198,7 +198,7 @@ def test_a_file_that_vanishes_midway_stops_it_and_keeps_the_rest(
 
     real = staging.stage.prepare
 
-    def then_remove(*words: Any) -> Any:
+    def then_remove(*words: Any, **more: Any) -> Any:
         prepared = real(*words)
         (source / "validation" / "09.bin").unlink(missing_ok=True)
         return prepared

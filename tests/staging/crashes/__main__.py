@@ -8,19 +8,15 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 
 from tests.staging.crashes.calls import has_strace
 from tests.staging.crashes.judge import COLUMNS, Fault
 from tests.staging.crashes.kills import kills
 from tests.staging.crashes.replays import record, replays
-from tests.staging.crashes.scenarios import SCENARIOS, Scenario
-from tests.staging.processes import memory_folder
+from tests.staging.crashes.scenarios import SCENARIOS, Scenario, place_for
 
 SHOWN = 5
 """Faults of a scenario that are told at most."""
@@ -49,14 +45,6 @@ class Tally:
             lines.append(f"{kind:26} {number:7}" + "".join(f" {self.faults[kind, column]:7}" for column in columns))
         sums = [sum(self.faults[kind, column] for kind in self.points) for column in columns]
         return "\n".join([*lines, f"{'all':26} {self.points.total():7}" + "".join(f" {number:7}" for number in sums)])
-
-
-@contextmanager
-def place_for(scenario: Scenario) -> Iterator[Path]:
-    """A prepared place for a scenario, in memory where it can be."""
-    with tempfile.TemporaryDirectory() as otherwise, memory_folder(Path(otherwise)) as folder:
-        scenario.prepare(folder / "place")
-        yield folder / "place"
 
 
 def kill_all(scenario: Scenario, number: int | None, seed: int, tally: Tally) -> None:
@@ -105,4 +93,5 @@ def main() -> int:
     return 1 if failed else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

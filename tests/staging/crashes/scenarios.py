@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +18,8 @@ import numpy as np
 
 from staging.options import StageOptions
 from staging.stage import stage
-from tests.staging.processes import ENVIRON, PLAIN, PROGRAMS, contents
+from tests.staging.processes import ENVIRON, PLAIN, PROGRAMS, contents, memory_folder
+from tests.staging.spoiled import flip
 from tests.staging.thread_world import run_ranks
 from tests.staging.transforming import cosmoflow
 
@@ -45,7 +48,8 @@ class Scenario:
     transform: str = ""
     lands_again: bool = False
     """Whether files that the manifest names are written once more."""
-    words: tuple[str, ...] = ()
+    follows: bool = False
+    """Whether the command mends what is bad and follows a source that lost files."""
 
     @property
     def nodes(self) -> list[str]:
@@ -70,7 +74,8 @@ class Scenario:
         """What a user runs to go on."""
         if len(self.nodes) > 1:
             return [*TWO_NODES, "stage", place / "source", f"{place / root}/{{node}}", 1]
-        options = ["--threads", 1, "--piece-bytes", PIECE, *self.words]
+        options: list[object] = ["--threads", 1, "--piece-bytes", PIECE]
+        options += ["--repair", "--update", "--drop-vanished"] if self.follows else []
         options += ["--transform", self.transform] if self.transform else []
         return [*PLAIN, place / "source", place / root / "node0", *options]
 
@@ -88,13 +93,21 @@ class Scenario:
         options = StageOptions(
             place / "source", f"{place / root}/{{node}}", "shard" if is_shard else "replicate",
             transform=self.transform, threads=1, piece_bytes=8 << 20 if is_shard else PIECE,
-            shuffle=shuffle if is_shard else 0,
+            shuffle=shuffle if is_shard else 0, repair=self.follows, update=self.follows, drop_vanished=self.follows,
         )  # fmt: skip
         run_ranks([1] * len(self.nodes), lambda world: stage(options, world, quiet=True))
 
     def wanted(self, place: Path) -> dict[str, bytes]:
         """What all destinations hold in the end."""
         return contents(place / "wanted")
+
+
+@contextmanager
+def place_for(scenario: Scenario) -> Iterator[Path]:
+    """A prepared place for a scenario, in memory where it can be."""
+    with tempfile.TemporaryDirectory() as otherwise, memory_folder(Path(otherwise)) as folder:
+        scenario.prepare(folder / "place")
+        yield folder / "place"
 
 
 def write(path: Path, size: int, seed: int, time_ns: int = TIME_NS) -> None:
@@ -171,6 +184,14 @@ def half_lost(scenario: Scenario, place: Path) -> None:
     (place / "root" / "node0" / "1_data.npy").unlink()
 
 
+def spoiled_and_vanished(scenario: Scenario, place: Path) -> None:
+    """After a staging, a bit of a file flipped, and the source lost two files."""
+    scenario.stage(place)
+    flip(place / "root" / "node0" / "train" / "c.bin")
+    (place / "source" / "a.bin").unlink()
+    shutil.rmtree(place / "source" / "validation")
+
+
 def staged_beside_a_stranger(scenario: Scenario, place: Path) -> None:
     """All has been staged, and somebody put a file beside it."""
     staged(scenario, place)
@@ -193,6 +214,7 @@ SCENARIOS = [
     Scenario("untar", fill_archives, transform="untar"),
     Scenario("arrays", fill_records, transform="tfrecord-to-npy"),
     Scenario("an array lost", fill_records, half_lost, transform="tfrecord-to-npy", lands_again=True),
+    Scenario("repaired, updated", fill_plain, spoiled_and_vanished, lands_again=True, follows=True),
     Scenario("reshuffle", fill_shards, staged, "reshuffle"),
     Scenario("clean", fill_plain, staged_beside_a_stranger, "clean"),
 ]

@@ -1,13 +1,83 @@
-"""CRC32C of bytes that were summed in parts."""
+"""CRC32C of files: of all of one, of every beginning of whole blocks, and of parts that were summed apart.
+
+From the CRC32C of what comes before a block, and of what ends with it, any run of blocks can be checked alone.
+"""
 
 from __future__ import annotations
 
+import sys
+from array import array
+from collections.abc import Iterable
 from functools import lru_cache
 
+from crc32c import crc32c
+
+BLOCK_BYTES = 1 << 18
+"""Small, since a reader of a part also reads the rest of its first and last block; 256 KiB stay in a core's cache."""
 POLYNOMIAL = 0x82F63B78
 """Castagnoli's, the highest power in the lowest bit, as in RFC 3720, appendix B.4."""
 ONE = 1 << 31
 """The polynomial 1 in that order of bits."""
+
+
+def inner_blocks(size: int) -> int:
+    """Block borders within a file of ``size`` bytes: so many values ``RunningChecksum.blocks`` has of it."""
+    return max(size - 1, 0) // BLOCK_BYTES
+
+
+class RunningChecksum:
+    """The CRC32C of bytes that come in any pieces."""
+
+    __slots__ = ("_values", "crc", "size")
+
+    def __init__(self) -> None:
+        self.crc = 0
+        """CRC32C of all bytes so far."""
+        self.size = 0
+        """Bytes so far."""
+        self._values = array("I")
+
+    def update(self, data: memoryview) -> None:
+        """Take the next bytes."""
+        done = 0
+        while done < len(data):
+            piece = data[done : done + BLOCK_BYTES - self.size % BLOCK_BYTES]
+            self.crc = crc32c(piece, self.crc)
+            self.size += len(piece)
+            done += len(piece)
+            if self.size % BLOCK_BYTES == 0:
+                self._values.append(self.crc)
+
+    @property
+    def blocks(self) -> bytes:
+        """The CRC32C of the first block, of the first two, and so on, without that of the whole file.
+
+        Four bytes each, big endian.
+        """
+        return _packed(self._values[: inner_blocks(self.size)])
+
+
+def checksums(data: memoryview) -> tuple[int, bytes]:
+    """The CRC32C of the bytes of a whole file, and its ``RunningChecksum.blocks``."""
+    if len(data) <= BLOCK_BYTES:
+        return crc32c(data), b""
+    running = RunningChecksum()
+    running.update(data)
+    return running.crc, running.blocks
+
+
+def checksums_of_parts(parts: Iterable[tuple[int, int]]) -> tuple[int, bytes]:
+    """What ``checksums`` gives of a whole file, from the bytes and the CRC32C of its parts, in order.
+
+    A part may begin and end anywhere, but none has a border of blocks within.
+    """
+    crc = size = 0
+    values = array("I")
+    for nbytes, checksum in parts:
+        crc, size = combined(crc, checksum, nbytes), size + nbytes
+        if size % BLOCK_BYTES == 0:
+            values.append(crc)
+    return crc, _packed(values[: inner_blocks(size)])
 
 
 def combined(first: int, second: int, second_bytes: int) -> int:
@@ -16,7 +86,17 @@ def combined(first: int, second: int, second_bytes: int) -> int:
     Checksums are remainders of division by a polynomial over GF(2): the first is multiplied by x to the number of bits
     behind it.
     """
+    if second_bytes == BLOCK_BYTES:
+        zero, one, two, three = _block_tables()
+        shifted = zero[first & 255] ^ one[first >> 8 & 255] ^ two[first >> 16 & 255] ^ three[first >> 24]
+        return shifted ^ second
     return _product(first, _power(8 * second_bytes)) ^ second
+
+
+def _packed(values: array[int]) -> bytes:
+    if sys.byteorder == "little":
+        values.byteswap()
+    return values.tobytes()
 
 
 def _product(one: int, other: int) -> int:
@@ -40,3 +120,10 @@ def _power(exponent: int) -> int:
         square = _product(square, square)
         exponent >>= 1
     return power
+
+
+@lru_cache(maxsize=1)
+def _block_tables() -> list[list[int]]:
+    """For each byte of a checksum, lowest first, what it becomes with a block behind it."""
+    power = _power(8 * BLOCK_BYTES)
+    return [[_product(value << shift, power) for value in range(256)] for shift in (0, 8, 16, 24)]

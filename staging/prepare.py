@@ -327,11 +327,15 @@ def check_room(
         sizes = listing.sizes
         return sum(make_sink.space(listing.names[int(entry)], int(sizes[entry])) for entry in entries)
 
+    content_bytes = together(world, bytes_needed)
+
     def beside() -> tuple[int, int]:
-        return overhead(listing.take(entries).names, destination) if world.place.local_rank == 0 else (0, 0)
+        if world.place.local_rank != 0:
+            return 0, 0
+        return overhead(listing.take(entries).names, content_bytes, destination)
 
     books_bytes, books_files = together(world, beside)
-    need = together(world, bytes_needed) + books_bytes
+    need = content_bytes + books_bytes
     together(world, lambda: check_space(destination, need, len(entries) + books_files, world))
     return max(world.all_gather(need))
 

@@ -75,6 +75,8 @@ class Moves:
     """The entry of the source that each file came from."""
     present: NDArray[np.int32]
     home: NDArray[np.int32]
+    blocks: Sequence[bytes]
+    """``Landed.blocks`` of each."""
 
     def arriving(self, node: int) -> list[Landed]:
         """What comes to ``node``."""
@@ -87,8 +89,11 @@ class Moves:
     def _landed(self, entries: NDArray[np.int64]) -> list[Landed]:
         files, sources = self.listing.take(entries), self.sources.take(entries)
         columns = (column.tolist() for column in (files.sizes, files.checksums, files.mtimes_ns))
-        rows = zip(files.names, *columns, sources, strict=True)
-        return [Landed(name, size, checksum, source, time_ns) for name, size, checksum, time_ns, source in rows]
+        rows = zip(files.names, *columns, sources, entries.tolist(), strict=True)
+        return [
+            Landed(name, size, checksum, source, time_ns, blocks=self.blocks[entry])
+            for name, size, checksum, time_ns, source, entry in rows
+        ]
 
 
 def reshuffle(options: StageOptions, shuffle: int, world: World) -> ReshuffleReport:
@@ -99,8 +104,8 @@ def reshuffle(options: StageOptions, shuffle: int, world: World) -> ReshuffleRep
     byte has moved, where the destination holds no whole shards, or has no room for what arrives beside what leaves
     later; ``DataError`` on the rank that meets it for what turns up on the way, so that the caller ends the others.
 
-    Memory: every rank holds about 100 bytes for each file of all nodes, the first one a few times that, and pieces as
-    in a staging by exchange.
+    Memory: every rank holds about 100 bytes for each file of all nodes, and 16 for each MiB of it, the first one a few
+    times that, and pieces as in a staging by exchange.
     """
     start = time.perf_counter()
     destination = together(world, lambda: own_destination(replace(options, path="exchange"), world))
@@ -154,7 +159,7 @@ def drawn(on_node: dict[int, list[Landed]], seed: int, shuffle: int, destination
     listing = Listing(Names.of(file.name for file in files), *(np.array(column, np.int64) for column in columns))
     present = np.array([node for _, node in moving], np.int32)
     home = np.array([home_of[file.source] for file in files], np.int32)
-    return Moves(listing, Names.of(file.source for file in files), present, home)
+    return Moves(listing, Names.of(file.source for file in files), present, home, [file.blocks for file in files])
 
 
 def homes_of(files: Sequence[Landed], nodes: int, seed: int, shuffle: int) -> dict[str, int]:

@@ -9,10 +9,9 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
-from crc32c import crc32c
-
 from staging.atomic import TEMPORARY_SUFFIX, is_temporary
 from staging.bookkeeping import BOOKKEEPING
+from staging.checksums import RunningChecksum, checksums
 from staging.errors import DataError
 from staging.landing.sinks import Landed, kept
 from staging.source.listing import UNKNOWN
@@ -31,7 +30,7 @@ class FileSink:
     """One file below the destination. Nothing is seen under its name before ``close``; errors leave nothing behind."""
 
     __slots__ = (
-        "_checksum", "_crc", "_descriptor", "_destination", "_mtime_ns", "_name", "_said", "_size", "_temporary",
+        "_checksum", "_descriptor", "_destination", "_mtime_ns", "_name", "_said", "_size", "_temporary",
     )  # fmt: skip
 
     def __init__(
@@ -39,7 +38,7 @@ class FileSink:
     ) -> None:
         self._destination, self._temporary = destination, temporary
         self._name, self._said, self._mtime_ns = name, size, mtime_ns
-        self._checksum, self._crc, self._size = checksum, 0, 0
+        self._checksum, self._size = RunningChecksum() if checksum else None, 0
         try:
             self._descriptor = destination.open(temporary, NEW, make=True)
         except OSError as error:
@@ -48,8 +47,8 @@ class FileSink:
     def write(self, data: memoryview) -> None:
         """Append ``data``. Raises ``DataError`` for a full disk and for whatever else the system refuses."""
         try:
-            if self._checksum:
-                self._crc = crc32c(data, self._crc)
+            if self._checksum is not None:
+                self._checksum.update(data)
             write_at(self._descriptor, data, self._size, self._destination.way)
         except OSError as error:
             self.abandon()
@@ -73,8 +72,9 @@ class FileSink:
             raise landing_error(self._destination / self._name, error) from error
         finally:
             self.abandon()
-        crc = self._crc if self._checksum else UNKNOWN
-        return [Landed(self._name, self._size, crc, self._name, self._mtime_ns, kept(self._mtime_ns, kept_ns))]
+        crc, blocks = (UNKNOWN, b"") if self._checksum is None else (self._checksum.crc, self._checksum.blocks)
+        kept_ns = kept(self._mtime_ns, kept_ns)
+        return [Landed(self._name, self._size, crc, self._name, self._mtime_ns, kept_ns, blocks)]
 
     def abandon(self) -> None:
         """Remove the temporary file if there is still one."""
@@ -106,7 +106,8 @@ class FileSinkMaker:
     def write_whole(self, destination: DestinationFolder, name: str, data: memoryview, mtime_ns: int) -> Landed:
         """Land a file that is there in one piece, as a sink does; raises as it does."""
         folder, _, base = _parts(name)
-        temporary, checksum = self._temporary(base), crc32c(data) if self._checksum else UNKNOWN
+        temporary = self._temporary(base)
+        crc, blocks = checksums(data) if self._checksum else (UNKNOWN, b"")
         try:
             above = destination.held(folder)
             if above is not None:
@@ -116,7 +117,7 @@ class FileSinkMaker:
                     kept_ns = _write_whole(above, temporary, base, data, mtime_ns, destination.way)
         except OSError as error:
             raise landing_error(destination / name, error) from error
-        return Landed(name, len(data), checksum, name, mtime_ns, kept(mtime_ns, kept_ns))
+        return Landed(name, len(data), crc, name, mtime_ns, kept(mtime_ns, kept_ns), blocks)
 
     def _temporary(self, base: str) -> str:
         """The name of a file until it is complete, beside its own."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from staging.atomic import TEMPORARY_SUFFIX
-from staging.checksums import combined
+from staging.checksums import BLOCK_BYTES, checksums_of_parts, combined
 from staging.errors import DataError
 from staging.landing.file_sink import NAME_KEPT, landing_error, refuse_outside
 from staging.landing.sinks import Landed, kept
@@ -24,20 +24,34 @@ SHARED = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
 @dataclass
 class Written:
-    """Ranges of a file that hold what they should, with the CRC32C of each; neighbours are one range."""
+    """Ranges of a file that hold what they should, with the CRC32C of each; neighbours in one block are one range."""
 
     ranges: dict[int, tuple[int, int]] = field(default_factory=dict)
     """By where each starts: where it stops, and its CRC32C."""
     _starts: dict[int, int] = field(default_factory=dict)
     """By where each stops: where it starts."""
 
+    @property
+    def size(self) -> int:
+        """Bytes from the beginning on that are there without a gap; -1 where others lie behind one."""
+        size = 0
+        for start in sorted(self.ranges):
+            if start != size:
+                return -1
+            size = self.ranges[start][0]
+        return size
+
+    def checksums(self) -> tuple[int, bytes]:
+        """As ``staging.checksums.checksums`` of all that is there."""
+        return checksums_of_parts((stop - start, crc) for start, (stop, crc) in sorted(self.ranges.items()))
+
     def add(self, start: int, stop: int, checksum: int) -> None:
-        """One range more, which overlaps none."""
-        if start in self._starts:
+        """One range more, which overlaps none and has no border of blocks within."""
+        if start % BLOCK_BYTES and start in self._starts:
             before = self._starts.pop(start)
             checksum = combined(self.ranges.pop(before)[1], checksum, stop - start)
             start = before
-        if stop in self.ranges:
+        if stop % BLOCK_BYTES and stop in self.ranges:
             after, other = self.ranges.pop(stop)
             checksum = combined(checksum, other, after - stop)
             stop = after
@@ -64,13 +78,16 @@ class SharedFiles:
 
     def write(self, entry: int, start: int, data: memoryview) -> None:
         """Write ``data`` into an entry from ``start`` on. Raises ``DataError`` for what the system refuses."""
-        checksum = crc32c(data) if self._checksum else 0
+        parts = [(at, min(at - at % BLOCK_BYTES + BLOCK_BYTES, start + len(data))) for at in borders(start, len(data))]
+        checksums = [crc32c(data[at - start : stop - start]) if self._checksum else 0 for at, stop in parts]
         try:
             write_at(self._open(entry), data, start, self._destination.way)
         except OSError as error:
             raise landing_error(self._destination / self._listing.names[entry], error) from error
         with self._lock:
-            self.written.setdefault(entry, Written()).add(start, start + len(data), checksum)
+            written = self.written.setdefault(entry, Written())
+            for (at, stop), checksum in zip(parts, checksums, strict=True):
+                written.add(at, stop, checksum)
 
     def close(self) -> None:
         """Let go of what is open; what was written stays for ``settle``."""
@@ -97,11 +114,11 @@ class SharedFiles:
         for start, (stop, checksum) in sorted(item for part in parts for item in part.ranges.items()):
             whole.add(start, stop, checksum)
         try:
-            if list(whole.ranges) != [0] or whole.ranges[0][0] != size:
+            if whole.size != size:
                 raise DataError(
                     self._destination / name, "lacks parts that other ranks should have written", "stage again"
                 )
-            checksum = whole.ranges[0][1] if self._checksum else UNKNOWN
+            checksum, blocks = whole.checksums() if self._checksum else (UNKNOWN, b"")
             if self._checksum and expected not in (UNKNOWN, checksum):
                 raise DataError(
                     self._root / name,
@@ -117,7 +134,7 @@ class SharedFiles:
             raise landing_error(self._destination / name, error) from error
         with self._lock:
             os.close(self._descriptors.pop(entry))
-        return Landed(name, size, checksum, name, mtime_ns, kept(mtime_ns, kept_ns))
+        return Landed(name, size, checksum, name, mtime_ns, kept(mtime_ns, kept_ns), blocks)
 
     def _open(self, entry: int) -> int:
         with self._lock:
@@ -131,3 +148,8 @@ class SharedFiles:
         refuse_outside(name)
         folder, slash, base = name.rpartition("/")
         return f"{folder}{slash}.{base[:NAME_KEPT]}.{self._token}-{entry:06x}{TEMPORARY_SUFFIX}"
+
+
+def borders(start: int, size: int) -> list[int]:
+    """Where ``size`` bytes from ``start`` on begin, and the borders of blocks within them."""
+    return [start, *range(start - start % BLOCK_BYTES + BLOCK_BYTES, start + size, BLOCK_BYTES)]

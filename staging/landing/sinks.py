@@ -31,6 +31,8 @@ class Landed:
     """Modification time of the source."""
     kept_ns: int = UNSET
     """The time that the destination keeps for the file, where it is coarser than ``mtime_ns``."""
+    blocks: bytes = b""
+    """``RunningChecksum.blocks`` of the bytes on disk, by which parts are checked; empty where that is not known."""
 
     @property
     def landed_ns(self) -> int:

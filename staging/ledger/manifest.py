@@ -1,7 +1,9 @@
 """The manifest of a destination: which files staging put there, of what source; readers take these and no others.
 
 A text file, ``.staging/manifest.jsonl``, that only grows: a header with what the destination is for, then a line per
-file. A file is named once it is durable, so what is named is whole, whenever the processes were killed.
+file. A file is named once it is durable, so what is named is whole, whenever the processes were killed. The line of a
+file of more than 256 KiB has, beside its CRC32C, that of its first 256 KiB, of its first 512 KiB, and so on, in
+hexadecimal digits (``crc32c_256k``), so that a part of it can be checked; lines of earlier versions have not.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from staging.bookkeeping import BOOKKEEPING
 from staging.errors import DataError
 from staging.landing.sinks import UNSET, Landed
 from staging.ledger.lines import append_lines, is_begun, read_header, start_file
-from staging.ledger.records import DOUBTED, Records
+from staging.ledger.records import BLOCKS, DOUBTED, Records
 
 NAME = "manifest.jsonl"
 PARENTS = 3
@@ -160,7 +162,8 @@ def _line(file: Landed, files_of_source: int) -> str:
     line = f'"name": {name}, "size": {file.size}, "crc32c": {file.checksum}, "source": {source}'
     of = "" if files_of_source == 1 else f', "of": {files_of_source}'
     kept = "" if file.kept_ns == UNSET else f', "kept_ns": {file.kept_ns}'
-    return f'{{{line}, "mtime_ns": {file.mtime_ns}{of}{kept}}}'
+    blocks = f', "{BLOCKS}": "{file.blocks.hex()}"' if file.blocks else ""
+    return f'{{{line}, "mtime_ns": {file.mtime_ns}{of}{kept}{blocks}}}'
 
 
 def _refuse_other(destination: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:

@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from staging.checksums import inner_blocks
 from staging.landing.sinks import Landed, kept
 from staging.ledger.lines import read_lines
 from staging.source.listing import Listing
 from staging.storage.destination_folder import DestinationFolder, is_file_of
 
+BLOCKS = "crc32c_256k"
+"""Key of ``Landed.blocks`` in a line; another size of blocks would have another one."""
 DOUBTED = 0
 """In place of the number of files of an entry: this one is about to be written again, and may be anything meanwhile."""
 
@@ -30,6 +33,10 @@ class Records:
         """The entry that each file came from."""
         self._numbers = array("q")
         """Five per file: bytes, CRC32C, time of the source, how many files that has, time at the destination."""
+        self._blocks = bytearray()
+        """``Landed.blocks`` of all files, one after the other."""
+        self._extents = array("q")
+        """Two per file: where its part of ``_blocks`` begins and ends."""
 
     @classmethod
     def read(cls, path: Path) -> Records:
@@ -110,7 +117,9 @@ class Records:
 
     def _landed(self, name: str, position: int) -> Landed:
         size, checksum, mtime_ns, _, kept_ns = self._numbers[5 * position : 5 * position + 5]
-        return Landed(name, size, checksum, self.sources[position], mtime_ns, kept(mtime_ns, kept_ns))
+        start, stop = self._extents[2 * position : 2 * position + 2]
+        blocks = bytes(self._blocks[start:stop])
+        return Landed(name, size, checksum, self.sources[position], mtime_ns, kept(mtime_ns, kept_ns), blocks)
 
     def _add(self, item: dict[str, Any]) -> None:
         if item.get("removed") is True and isinstance(item.get("name"), str):
@@ -126,15 +135,31 @@ class Records:
             return
         if not isinstance(name, str) or not isinstance(source, str):
             return
+        start = len(self._blocks)
+        self._blocks += _parsed_blocks(item.get(BLOCKS), numbers[0])
+        extent = array("q", (start, len(self._blocks)))
         if source == name:
             source = name  # one string in memory, not two
         position = self.position.setdefault(name, len(self.sources))
         if position == len(self.sources):
             self.sources.append(source)
             self._numbers += numbers
+            self._extents += extent
         else:
             self.sources[position] = source
             self._numbers[5 * position : 5 * position + 5] = numbers
+            self._extents[2 * position : 2 * position + 2] = extent
+
+
+def _parsed_blocks(text: object, size: int) -> bytes:
+    """``Landed.blocks`` of a file of ``size`` bytes; empty where ``text`` is not such, so that none is better."""
+    if not isinstance(text, str) or len(text) != 8 * inner_blocks(size):
+        return b""
+    try:
+        blocks = bytes.fromhex(text)
+    except ValueError:
+        return b""
+    return blocks if 2 * len(blocks) == len(text) else b""
 
 
 def is_as_landed(status: os.stat_result | None, size: int, kept_ns: int) -> bool:

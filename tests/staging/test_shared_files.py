@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random as random_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
+from staging.checksums import checksums
 from staging.errors import DataError, InputError
 from staging.landing.shared_files import SharedFiles, Written
 from staging.ledger.manifest import load_records
@@ -60,6 +62,23 @@ def test_two_ranks_write_one_file(tmp_path: Path) -> None:
     assert contents(tmp_path) == {"train/big": b"0123456789"}
     assert (landed.size, landed.checksum, landed.mtime_ns) == (10, crc32c(b"0123456789"), 5)
     assert (tmp_path / "train/big").stat().st_mtime_ns == 5
+
+
+@given(st.lists(st.integers(1, 900_000), min_size=1, max_size=4), st.integers(1, 3), st.integers(0, 1 << 20))
+def test_the_checksums_of_blocks_do_not_tell_who_wrote(
+    tmp_path_factory: pytest.TempPathFactory, pieces: list[int], ranks: int, seed: int
+) -> None:
+    data = memoryview(random_module.Random(seed).randbytes(sum(pieces)))
+    starts = np.cumsum([0, *pieces]).tolist()
+    listing = Listing(Names.of(["big"]), np.array([len(data)]), np.array([5]), np.array([-1]))
+    with DestinationFolder(tmp_path_factory.mktemp("shared")) as folder:
+        group = [SharedFiles(folder, listing, "job", checksum=True) for _ in range(ranks)]
+        for number, (start, stop) in enumerate(pairwise(starts)):
+            group[number % ranks].write(0, start, data[start:stop])
+        landed = group[0].settle(0, [rank.written[0] for rank in group if rank.written])
+        for rank in group:
+            rank.close()
+    assert (landed.checksum, landed.blocks) == checksums(data)
 
 
 @pytest.mark.parametrize(

@@ -103,8 +103,8 @@ def split_files(config: Config, split: str) -> list[Path]:
     """Every file of the samples that are used, labels included, and the indices that DALI reads TFRecords with."""
     files = counts_files(config, split)
     samples = [path for counts in files for path in sample_files(counts, config.data.format)]
-    made_on_the_way = "tfrecord-index" in config.staging.transform
-    indexed = config.data.loader == "dali" and config.data.format == "tfrecord" and not made_on_the_way
+    # what a transform makes has an index that was made with it, or needs none
+    indexed = config.data.loader == "dali" and config.data.format == "tfrecord" and not config.staging.transform
     return samples + [index_file(path) for path in files] if indexed else samples
 
 

@@ -41,6 +41,8 @@ class DataConfig:
     """Batches that each reader process (4 when unset) or DALI (2) reads ahead; without processes nothing is."""
     loader: Literal["torch", "dali"] = "torch"
     """What reads the samples; both give the same ones in the same order. NVIDIA DALI reads npy and plain TFRecord."""
+    check_staged: bool = True
+    """Compare what is read first of each file with the checksums of its staging; DALI's reading is not checked."""
     last_batch: Literal["keep", "drop"] = "keep"
     """The last, smaller batch of an epoch: kept (every sample exactly once) or dropped."""
 

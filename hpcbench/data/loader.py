@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from hpcbench.data.spatial_part import part_of
 from hpcbench.parallel.peers import Peers
 from hpcbench.parallel.spatial.extents import Extent
 from staging.errors import InputError
+from staging.first_reads import FirstReads
 
 Batch = tuple[Tensor, Tensor]
 AHEAD = 4
@@ -51,17 +53,19 @@ def open_loader(
     device: torch.device,
     axes: Mapping[int, Peers] | None = None,
     stored: Extent | None = None,
+    first_reads: FirstReads | None = None,
 ) -> Loader:
     """The loader that ``data.loader`` names, for one split; it reads nothing before it is asked to load.
 
     With ``axes`` it reads this rank's part of each sample along them, where loader and dataset can; from files that
-    hold no more than the places ``stored`` of dimension 2 of a batch, where that is said.
+    hold no more than the places ``stored`` of dimension 2 of a batch, where that is said. ``first_reads`` checks what
+    it reads; DALI reads by itself.
     """
     if config.data.loader == "torch":
         own = part_of(samples, axes, stored) if axes else None
         return BatchLoader(
             samples if own is None else own, workers, pin=device.type != "cpu", parts=own is not None,
-            prefetch=config.data.prefetch,
+            prefetch=config.data.prefetch, first_reads=first_reads,
         )  # fmt: skip
     from hpcbench.data.dali_loader import DaliLoader, describe
 
@@ -75,8 +79,9 @@ def open_loader(
 class BatchReader(Dataset[Batch | InputError]):
     """A dataset that is asked for whole batches; an empty batch is made of no samples of the right shape."""
 
-    def __init__(self, samples: Dataset[Any]) -> None:
+    def __init__(self, samples: Dataset[Any], first_reads: FirstReads | None = None) -> None:
         self.samples = samples
+        self.first_reads = first_reads
 
     def __getitem__(self, indices: Indices) -> Batch | InputError:
         """The batch of these samples; bad input comes back as a value, since torch's workers print tracebacks."""
@@ -86,7 +91,11 @@ class BatchReader(Dataset[Batch | InputError]):
             return error
 
     def read(self, indices: Indices) -> Batch:
-        """Read and stack samples."""
+        """Read and stack samples; raises ``DataError`` for a staged file that is not what landed."""
+        with nullcontext() if self.first_reads is None else self.first_reads.checking():
+            return self._read(indices)
+
+    def _read(self, indices: Indices) -> Batch:
         read = [self.samples[int(index)] for index in (indices if len(indices) else [some_sample(self.samples)])]
         inputs, targets = (stack([torch.as_tensor(sample[part]) for sample in read]) for part in (0, 1))
         return inputs[: len(indices)], targets[: len(indices)]
@@ -96,10 +105,11 @@ class BatchLoader:
     """Loads batches of one dataset, read ahead by ``workers`` lasting processes, or inline with none."""
 
     def __init__(
-        self, samples: Dataset[Any], workers: int, pin: bool, parts: bool = False, prefetch: int | None = None
-    ) -> None:
+        self, samples: Dataset[Any], workers: int, pin: bool, parts: bool = False, prefetch: int | None = None,
+        first_reads: FirstReads | None = None,
+    ) -> None:  # fmt: skip
         self.parts = parts
-        self.reader = BatchReader(samples)
+        self.reader = BatchReader(samples, first_reads)
         self.workers, self.pin, self.prefetch = workers, pin, AHEAD if prefetch is None else prefetch
         self._asked = RequestedBatches()
         self._loader: DataLoader[Batch | InputError] | None = None

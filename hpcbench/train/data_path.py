@@ -23,6 +23,7 @@ from hpcbench.train.background_staging import BackgroundStaging
 from hpcbench.train.build import open_data
 from hpcbench.train.context import RunContext
 from hpcbench.train.node_shard import NodeShard
+from staging.first_reads import FirstReads
 
 
 class Batch(NamedTuple):
@@ -85,12 +86,13 @@ class DataPath:
 
         Of samples that ranks share, it reads this rank's part where the task prepares parts; ``stored`` as ``part_of``.
         """
-        run = self.run
+        run, config = self.run, config or self.config
+        self.first_reads = FirstReads(Path(config.data.root)) if config.data.check_staged else None
 
         def opened(split: str, samples: Any) -> Loader:
             axes = run.mesh.axes if run.task.reads_parts(split == "train") else {}
             return open_loader(
-                run.application, config or self.config, split, samples, self.workers, run.device, axes, stored
+                run.application, config, split, samples, self.workers, run.device, axes, stored, self.first_reads
             )
 
         self.close()

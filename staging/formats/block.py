@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from staging.errors import DataError
+from staging.formats.reading import tell_of_bytes
 
 SMALLEST_GAP = 4096
 """Bytes that are worth leaving out: less is in the same page, and costs more calls than it saves."""
@@ -24,7 +25,8 @@ def read_block(
     """The ``block`` of an array of ``shape`` that begins at byte ``start`` of the open ``file``, in C order.
 
     ``block`` has slices of step 1 for the first dimensions; those that it leaves out are whole. Raises ``DataError``
-    of ``path`` where the file ends before the block does, and ``OSError`` where it cannot be read.
+    of ``path`` where the file ends before the block does, and ``OSError`` where it cannot be read. Tells of what it
+    reads with ``tell_of_bytes``.
     """
     whole = [range(size) for size in shape]
     wanted = [range(*part.indices(size)) for part, size in zip(block, shape, strict=False)] + whole[len(block) :]
@@ -54,3 +56,4 @@ def fill(file: int, path: Path, view: memoryview, offset: int) -> None:
                 path, f"ends {len(view) - done} bytes too early", "copy it again, or remove it from the set"
             )
         done += count
+    tell_of_bytes(file, path, offset, view)

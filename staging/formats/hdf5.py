@@ -16,7 +16,9 @@ import numpy.typing as npt
 
 from staging.atomic import replacing
 from staging.errors import DataError
+from staging.formats.block import read_block
 from staging.formats.hdf5_chunks import filters_of, read_chunks
+from staging.formats.reading import tell_of_file
 from staging.formats.regular import MOST_BYTES, opened, read_at_most
 
 AGAIN = "copy it again, or remove it from the set"
@@ -176,13 +178,29 @@ def refuse_links(path: Path, file: h5py.File, key: str, depth: int = 0) -> None:
 
 
 def read_selected(path: Path, key: str, dataset: h5py.Dataset, selection: Selection | None) -> npt.NDArray[Any]:
+    """The ``selection`` of a dataset, or all of it. Raises ``DataError``, and one of ``DAMAGE``.
+
+    What lies in one piece is read from there, without the library: it can be checked on the way.
+    """
+    if is_plain(dataset) and all(isinstance(part, slice) and part.step in (None, 1) for part in selection or ()):
+        slices = [part for part in selection or () if isinstance(part, slice)]
+        place, descriptor = dataset.id.get_offset(), dataset.file.id.get_vfd_handle()
+        return read_block(descriptor, path, place, dataset.shape, dataset.dtype, slices)
     filters = set(filters_of(dataset))
+    if h5py.h5z.FILTER_DEFLATE not in filters:
+        tell_of_file(path)
     if filters <= {h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}:  # what these make is as large as before
         return np.asarray(dataset[() if selection is None else selection])
     slices = [part for part in selection or () if isinstance(part, slice)]
     if selection is None or len(slices) == len(selection):
         return read_chunks(path, key, dataset, slices)
     return np.asarray(read_chunks(path, key, dataset, ())[selection])
+
+
+def is_plain(dataset: h5py.Dataset) -> bool:
+    """Whether the values of a dataset lie in the file as NumPy has them in memory, in one piece."""
+    kind = dataset.dtype.kind in "fiu" and dataset.id.get_type() == h5py.h5t.py_create(dataset.dtype)
+    return bool(kind and dataset.shape and dataset.id.get_offset() is not None)
 
 
 def _check_size(path: Path, key: str, dataset: h5py.Dataset, selection: Selection | None, most: int) -> None:

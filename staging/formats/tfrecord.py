@@ -26,6 +26,7 @@ from staging.formats.compression import (
     largest_gzip,
     refuse_gzip,
 )
+from staging.formats.reading import tell_of_bytes
 from staging.formats.regular import opened, read_at_most
 
 HEADER = struct.Struct("<QI")
@@ -52,9 +53,11 @@ def read_records(path: Path, compression: Compression, most: int | None = None) 
         if limit is not None and size > limit:
             raise TooLargeError(path, f"has {size} bytes where at most {limit} are expected")
         if compression == "gzip":
-            yield from _records(_Memory(gunzip(read_at_most(file, size), path, most)), path)
+            packed = read_at_most(file, size)
+            tell_of_bytes(file.fileno(), path, 0, packed)
+            yield from _records(_Memory(gunzip(packed, path, most)), path)
         else:
-            yield from _records(_Plain(file, size), path)
+            yield from _records(_Plain(file, path, size), path)
 
 
 def read_record(path: Path, compression: Compression, most: int | None = None) -> memoryview:
@@ -100,12 +103,16 @@ class _Memory:
 
 
 class _Plain:
-    def __init__(self, file: FileIO, size: int) -> None:
+    def __init__(self, file: FileIO, path: Path, size: int) -> None:
         self._file = file
+        self._path = path
         self.size = size
 
     def take(self, offset: int, length: int) -> memoryview:
-        return read_at_most(self._file, length)  # records follow each other, so the file stands at offset
+        data = read_at_most(self._file, length)  # records follow each other, so the file stands at offset
+        if length > HEADER.size:  # a header is in the same block as what follows
+            tell_of_bytes(self._file.fileno(), self._path, offset, data)
+        return data
 
 
 def _records(source: _Source, path: Path) -> Iterator[memoryview]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,24 @@ from numpy.typing import NDArray
 from staging.checksums import inner_blocks
 from staging.landing.sinks import Landed, kept
 from staging.ledger.lines import read_lines
-from staging.source.listing import Listing
+from staging.source.listing import UNKNOWN, Listing
 from staging.storage.destination_folder import DestinationFolder, is_file_of
 
 BLOCKS = "crc32c_256k"
 """Key of ``Landed.blocks`` in a line; another size of blocks would have another one."""
 DOUBTED = 0
 """In place of the number of files of an entry: this one is about to be written again, and may be anything meanwhile."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Numbers of files, in the order of ``Records.position``; checksums of those that are doubted are unknown."""
+
+    sizes: NDArray[np.int64]
+    checksums: NDArray[np.int64]
+    extents: NDArray[np.int64]
+    """(files, 2): where the values of a file begin and end in ``blocks``."""
+    blocks: NDArray[np.uint32]
 
 
 class Records:
@@ -61,6 +73,14 @@ class Records:
     def size(self, name: str) -> int:
         """Bytes of the file called ``name``."""
         return self._numbers[5 * self.position[name]]
+
+    def columns(self) -> Columns:
+        """Sizes and checksums of all files."""
+        places = np.fromiter(self.position.values(), np.int64, len(self.position))
+        numbers = np.frombuffer(self._numbers, np.int64).reshape(-1, 5)[places]
+        checksums = np.where(numbers[:, 3] == DOUBTED, UNKNOWN, numbers[:, 1])
+        extents = np.frombuffer(self._extents, np.int64).reshape(-1, 2)[places] // 4
+        return Columns(numbers[:, 0], checksums, extents, np.frombuffer(self._blocks, ">u4").astype(np.uint32))
 
     def complete(
         self,

@@ -20,8 +20,9 @@ BOOKS = 12
 def overhead(names: Names, content_bytes: int, folder: Path) -> tuple[int, int]:
     """Bytes and files that files of these relative names take below ``folder`` beside their content.
 
-    The manifest names each, with its source and a checksum for every block of ``content_bytes``; their folders do, too, and are files themselves. ``BOOKS`` are for the
-    other books, and for what a filesystem needs to put files in their place.
+    The manifest names each, with its source and a checksum for every block of ``content_bytes``; their folders do, too,
+    and are files themselves. ``BOOKS`` are for the other books, and for what a filesystem needs to put files in their
+    place.
     """
     if not len(names):
         return 0, 0

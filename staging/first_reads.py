@@ -1,0 +1,174 @@
+"""What a process reads first of each staged file, compared with what landed.
+
+Readers tell of the bytes that they have just read, whose CRC32C is taken while the processor has them at hand. Only
+the rest of the first and the last block of them is read in addition, so that a part of a file costs as a part.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from staging.checksums import BLOCK_BYTES
+from staging.errors import DataError
+from staging.formats.reading import told_of_reads
+from staging.formats.regular import opened
+from staging.ledger.checksum_table import ChecksumTable, FileChecksums
+from staging.ledger.lines import read_header
+from staging.ledger.manifest import identity_of, load_records, manifest_path, staged_destination
+
+
+class FirstReads:
+    """Checks the first reads of the files below ``folder`` by this process, where ``folder`` was staged.
+
+    Elsewhere it does nothing. The manifest is read when the first file is, and goes as a compact table to processes
+    that this is sent to, each of which checks what it is the first to read itself.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._destination = staged_destination(folder)
+        self._table: ChecksumTable | None = None
+        self._prefixes: dict[str, str | None] = {}
+        self._seen = np.zeros(0, np.bool_)
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._load()
+        return self.__dict__ | {"_seen": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._seen = np.zeros(0 if self._table is None else self._table.all_blocks, np.bool_)
+
+    @property
+    def applies(self) -> bool:
+        """Whether the folder was staged."""
+        return self._destination is not None
+
+    @contextmanager
+    def checking(self) -> Iterator[None]:
+        """While entered, what readers of ``staging.formats`` read in this thread is checked.
+
+        They raise ``DataError`` for the first file that is not what landed, also where they stumble over what is
+        damaged.
+        """
+        if not self.applies:
+            yield
+            return
+        try:
+            with told_of_reads(self):
+                yield
+        except DataError as error:
+            self.check_whole(Path(str(error.path)))
+            raise
+
+    def bytes_read(self, file: int, path: Path, offset: int, data: memoryview) -> None:
+        """Check those blocks of the open ``file`` that have any of ``data``, from ``offset`` on, if they are new."""
+        landed = self._find(path)
+        if landed is None or not len(data):
+            return
+        whole = not landed.in_parts
+        first = 0 if whole else offset // BLOCK_BYTES
+        stop = landed.count if whole else min(-(-(offset + len(data)) // BLOCK_BYTES), landed.count)
+        seen = self._seen[landed.first : landed.first + landed.count]
+        for start, end in unset(seen, first, stop):
+            self._check(file, path, landed, (start, end), offset, data)
+            seen[start:end] = True
+
+    def file_read(self, path: Path) -> None:
+        """Check a file as a whole, if any of it is new."""
+        landed = self._find(path)
+        if landed is not None and not self._seen[landed.first : landed.first + landed.count].all():
+            self.check_whole(path)
+            self._seen[landed.first : landed.first + landed.count] = True
+
+    def check_whole(self, path: Path) -> None:
+        """Raise ``DataError`` for a file that is not what landed."""
+        landed = self._find(path)
+        if landed is not None:
+            with opened(path) as file:
+                self._check(file.fileno(), path, landed, (0, landed.count), 0, memoryview(b""))
+
+    def _load(self) -> ChecksumTable | None:
+        if self._table is None and self._destination is not None:
+            self._table = ChecksumTable(load_records(self._destination))
+            self._seen = np.zeros(self._table.all_blocks, np.bool_)
+        return self._table
+
+    def _find(self, path: Path) -> FileChecksums | None:
+        """What the manifest has of ``path``; ``None`` where that is nothing."""
+        folder, _, base = str(path).rpartition("/")
+        if folder not in self._prefixes:
+            real, destination = Path(folder or "/").resolve(), self._destination
+            is_below = destination is not None and real.is_relative_to(destination)
+            relative = real.relative_to(destination).as_posix() if is_below and destination is not None else None
+            self._prefixes[folder] = None if relative is None else "" if relative == "." else f"{relative}/"
+        prefix, table = self._prefixes[folder], self._load()
+        return None if prefix is None or table is None else table.find(prefix + base)
+
+    def _check(
+        self, file: int, path: Path, landed: FileChecksums, blocks: tuple[int, int], offset: int, data: memoryview
+    ) -> None:
+        """Compare ``blocks``, the first of several and the one behind the last; ``data`` are those from ``offset``."""
+        size = os.fstat(file).st_size
+        if size != landed.size:
+            raise self._differs(path, f"has {size} bytes where {landed.size} landed")
+        first, stop = blocks
+        begin, end = first * BLOCK_BYTES, min(stop * BLOCK_BYTES, size)
+        start = min(max(begin, offset), end)
+        behind = max(start, min(end, offset + len(data)))
+        found = checksum(file, begin, start, landed.before(first))
+        found = crc32c(data[start - offset : behind - offset], found)
+        if checksum(file, behind, end, found) != landed.up_to(stop - 1):
+            whole = checksum(file, 0, size, 0)
+            raise self._differs(path, f"has CRC32C {whole:08x} where {landed.crc:08x} landed")
+
+    def _differs(self, path: Path, problem: str) -> DataError:
+        assert self._destination is not None
+        words = shlex.join(["hpcbench", "stage", *words_again(self._destination), "--repair"])
+        change = f"bring it again with `{words}`, or train with --staging.repair true"
+        return DataError(path, f"{problem}, so it was damaged since", change)
+
+
+def words_again(destination: Path) -> list[str]:
+    """The words of a command line that stages to ``destination`` what was staged there, from the same source."""
+    manifest = manifest_path(destination)
+    identity = identity_of(read_header(manifest), manifest)
+    words = [str(identity.get("source", "SOURCE")), str(destination)]
+    if identity.get("placement") == "shard":
+        words += ["--placement", "shard", "--seed", str(identity.get("seed", 0))]
+    if identity.get("transform"):
+        words += ["--transform", str(identity["transform"])]
+    for key in ("plain", "replicate_also"):
+        patterns = identity.get(key, [])
+        words += [word for pattern in patterns for word in (f"--{key.replace('_', '-')}", str(pattern))]
+    return words
+
+
+def unset(flags: NDArray[np.bool_], first: int, stop: int) -> list[tuple[int, int]]:
+    """Runs of ``flags`` that are not set, from ``first`` to the one before ``stop``."""
+    if flags[first:stop].all():
+        return []
+    edges = np.diff(flags[first:stop], prepend=True, append=True)
+    return [(first + start, first + end) for start, end in np.flatnonzero(edges).reshape(-1, 2).tolist()]
+
+
+def checksum(file: int, start: int, stop: int, before: int) -> int:
+    """CRC32C of the open ``file`` up to byte ``stop``, or its end, of which that up to ``start`` is ``before``."""
+    found = before
+    buffer = memoryview(bytearray(min(BLOCK_BYTES, max(stop - start, 0))))
+    while start < stop:
+        count = os.preadv(file, [buffer[: stop - start]], start)
+        if not count:
+            break
+        found = crc32c(buffer[:count], found)
+        start += count
+    return found

@@ -1,7 +1,7 @@
 """What a process reads first of each staged file, compared with what landed.
 
-Readers tell of the bytes that they have just read, whose CRC32C is taken while the processor has them at hand. Only
-the rest of the first and the last block of them is read in addition, so that a part of a file costs as a part.
+The CRC32C is taken of the bytes that readers have just read, while the processor has them at hand. Only the rest of the
+first and of the last block is read in addition, so that a part of a file costs as a part.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 from crc32c import crc32c
-from numpy.typing import NDArray
 
 from staging.checksums import BLOCK_BYTES
 from staging.errors import DataError
-from staging.formats.reading import told_of_reads
+from staging.formats.reading import Feed, observed
 from staging.formats.regular import opened
 from staging.ledger.checksum_table import ChecksumTable, FileChecksums
 from staging.ledger.lines import read_header
@@ -64,38 +63,54 @@ class FirstReads:
             yield
             return
         try:
-            with told_of_reads(self):
+            with observed(self):
                 yield
         except DataError as error:
             self.check_whole(Path(str(error.path)))
             raise
 
-    def bytes_read(self, file: int, path: Path, offset: int, data: memoryview) -> None:
-        """Check those blocks of the open ``file`` that have any of ``data``, from ``offset`` on, if they are new."""
+    def reading(self, file: int, path: Path, offset: int, size: int) -> Feed | None:
+        """Takes what is read of the open ``file``, and checks its blocks, unless none of them is new."""
         landed = self._find(path)
-        if landed is None or not len(data):
-            return
-        whole = not landed.in_parts
-        first = 0 if whole else offset // BLOCK_BYTES
-        stop = landed.count if whole else min(-(-(offset + len(data)) // BLOCK_BYTES), landed.count)
-        seen = self._seen[landed.first : landed.first + landed.count]
-        for start, end in unset(seen, first, stop):
-            self._check(file, path, landed, (start, end), offset, data)
-            seen[start:end] = True
+        if landed is None:
+            return None
+        first, stop = offset // BLOCK_BYTES, min(-(-(offset + size) // BLOCK_BYTES), landed.count)
+        if not landed.in_parts:
+            first, stop = 0, landed.count
+        seen = self._seen[landed.first + first : landed.first + stop]
+        if seen.all():
+            return None
+        if (found := os.fstat(file).st_size) != landed.size:
+            raise self._differs(path, f"has {found} bytes where {landed.size} landed")
+        begin, end = first * BLOCK_BYTES, min(stop * BLOCK_BYTES, landed.size)
+        crc, left = checksum(file, begin, offset, landed.before(first)), size
 
-    def file_read(self, path: Path) -> None:
-        """Check a file as a whole, if any of it is new."""
-        landed = self._find(path)
-        if landed is not None and not self._seen[landed.first : landed.first + landed.count].all():
-            self.check_whole(path)
-            self._seen[landed.first : landed.first + landed.count] = True
+        def feed(data: memoryview) -> None:
+            nonlocal crc, left
+            crc, left = crc32c(data, crc), left - len(data)
+            if left > 0:
+                return
+            if checksum(file, offset + size, end, crc) != landed.up_to(stop - 1):
+                whole = checksum(file, 0, landed.size, 0)
+                raise self._differs(path, f"has CRC32C {whole:08x} where {landed.crc:08x} landed")
+            seen[:] = True
+
+        return feed
+
+    def reading_file(self, path: Path) -> None:
+        """Check a file as a whole, if any of it is new. Raises ``DataError``."""
+        with opened(path) as file:
+            feed = self.reading(file.fileno(), path, 0, os.fstat(file.fileno()).st_size)
+            if feed is not None:
+                while len(data := memoryview(file.read(BLOCK_BYTES))):
+                    feed(data)
 
     def check_whole(self, path: Path) -> None:
-        """Raise ``DataError`` for a file that is not what landed."""
+        """Raise ``DataError`` for a file that is not what landed, also if all of it was checked before."""
         landed = self._find(path)
         if landed is not None:
-            with opened(path) as file:
-                self._check(file.fileno(), path, landed, (0, landed.count), 0, memoryview(b""))
+            self._seen[landed.first : landed.first + landed.count] = False
+            self.reading_file(path)
 
     def _load(self) -> ChecksumTable | None:
         if self._table is None and self._destination is not None:
@@ -113,23 +128,6 @@ class FirstReads:
             self._prefixes[folder] = None if relative is None else "" if relative == "." else f"{relative}/"
         prefix, table = self._prefixes[folder], self._load()
         return None if prefix is None or table is None else table.find(prefix + base)
-
-    def _check(
-        self, file: int, path: Path, landed: FileChecksums, blocks: tuple[int, int], offset: int, data: memoryview
-    ) -> None:
-        """Compare ``blocks``, the first of several and the one behind the last; ``data`` are those from ``offset``."""
-        size = os.fstat(file).st_size
-        if size != landed.size:
-            raise self._differs(path, f"has {size} bytes where {landed.size} landed")
-        first, stop = blocks
-        begin, end = first * BLOCK_BYTES, min(stop * BLOCK_BYTES, size)
-        start = min(max(begin, offset), end)
-        behind = max(start, min(end, offset + len(data)))
-        found = checksum(file, begin, start, landed.before(first))
-        found = crc32c(data[start - offset : behind - offset], found)
-        if checksum(file, behind, end, found) != landed.up_to(stop - 1):
-            whole = checksum(file, 0, size, 0)
-            raise self._differs(path, f"has CRC32C {whole:08x} where {landed.crc:08x} landed")
 
     def _differs(self, path: Path, problem: str) -> DataError:
         assert self._destination is not None
@@ -151,14 +149,6 @@ def words_again(destination: Path) -> list[str]:
         patterns = identity.get(key, [])
         words += [word for pattern in patterns for word in (f"--{key.replace('_', '-')}", str(pattern))]
     return words
-
-
-def unset(flags: NDArray[np.bool_], first: int, stop: int) -> list[tuple[int, int]]:
-    """Runs of ``flags`` that are not set, from ``first`` to the one before ``stop``."""
-    if flags[first:stop].all():
-        return []
-    edges = np.diff(flags[first:stop], prepend=True, append=True)
-    return [(first + start, first + end) for start, end in np.flatnonzero(edges).reshape(-1, 2).tolist()]
 
 
 def checksum(file: int, start: int, stop: int, before: int) -> int:

@@ -42,7 +42,7 @@ class DataConfig:
     loader: Literal["torch", "dali"] = "torch"
     """What reads the samples; both give the same ones in the same order. NVIDIA DALI reads npy and plain TFRecord."""
     check_staged: bool = True
-    """Compare what is read first of each file with the checksums of its staging; DALI's reading is not checked."""
+    """Compare the first read of every staged file with the checksum that it landed with; not what DALI reads."""
     last_batch: Literal["keep", "drop"] = "keep"
     """The last, smaller batch of an epoch: kept (every sample exactly once) or dropped."""
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from hpcbench.application import Application
 from hpcbench.config.schema import DataConfig, RunConfig
 from staging.errors import DataError, InputError
 from staging.files import expected_files, list_samples
+from staging.first_reads import FirstReads
 from staging.ledger.manifest import load_records, staged_destination
 
 SPLITS = ("train", "validation")
@@ -26,6 +28,14 @@ def sample_files(data: DataConfig, split: str, suffix: str) -> list[Path]:
     if wanted is not None and not 1 <= wanted <= len(files):
         raise InputError(f"data.{key} ({wanted}) must be between 1 and {len(files)}, the samples in {folder}; lower it")
     return files[:wanted]
+
+
+def checked_reads(config: RunConfig) -> AbstractContextManager[None]:
+    """While entered, what is read of a dataset that was staged is compared with its checksums, where that is wanted.
+
+    Readers then raise ``DataError`` for a file that is not what landed.
+    """
+    return FirstReads(Path(config.data.root)).checking() if config.data.check_staged else nullcontext()
 
 
 def split_files(application: Application, config: RunConfig, split: str) -> list[Path]:

@@ -9,6 +9,7 @@ from torch import nn
 
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
+from hpcbench.data.files import checked_reads
 from hpcbench.data.loader import first_samples
 from hpcbench.data.sampler import Shards, epoch_sizes
 from hpcbench.optim.registry import create_optimizer, parameter_kinds
@@ -18,7 +19,7 @@ from staging.errors import InputError
 
 
 def open_data(application: Application, config: RunConfig) -> tuple[Any, Any]:
-    """The two splits, listed but not read."""
+    """The two splits, listed but not read; files that all samples share may be."""
     if not config.data.root:
         make = f"hpcbench data simulate {application.name} --preset {config.preset or 'smoke'} --out DIR"
         hint = f" (`{make}` makes one)" if application.has("simulate") else ""
@@ -28,7 +29,8 @@ def open_data(application: Application, config: RunConfig) -> tuple[Any, Any]:
 
         check_dali(application, config)
     data = application.module("data")
-    training, validation = data.open_split(config, "train"), data.open_split(config, "validation")
+    with checked_reads(config):
+        training, validation = data.open_split(config, "train"), data.open_split(config, "validation")
     return (
         first_samples(training, config.data.train_samples, "data.train_samples"),
         first_samples(validation, config.data.validation_samples, "data.validation_samples"),

@@ -87,12 +87,16 @@ class DataPath:
         Of samples that ranks share, it reads this rank's part where the task prepares parts; ``stored`` as ``part_of``.
         """
         run, config = self.run, config or self.config
-        self.first_reads = FirstReads(Path(config.data.root)) if config.data.check_staged else None
+        first_reads = FirstReads(Path(config.data.root)) if config.data.check_staged else None
+        if config.data.loader == "dali" and first_reads is not None and first_reads.applies and run.is_first:
+            run.console.say(
+                "DALI does not compare what was staged with its checksums; `hpcbench stage --verify-only` does"
+            )
 
         def opened(split: str, samples: Any) -> Loader:
             axes = run.mesh.axes if run.task.reads_parts(split == "train") else {}
             return open_loader(
-                run.application, config, split, samples, self.workers, run.device, axes, stored, self.first_reads
+                run.application, config, split, samples, self.workers, run.device, axes, stored, first_reads
             )
 
         self.close()

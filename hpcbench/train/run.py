@@ -14,6 +14,7 @@ from typing import cast
 from hpcbench.application import Application
 from hpcbench.batch.preemption import was_preempted
 from hpcbench.config.schema import RunConfig
+from hpcbench.data.files import checked_reads
 from hpcbench.exits import DONE, TARGET_NOT_REACHED, Aborted, Cause
 from hpcbench.measure.job_check import Asked
 from hpcbench.measure.process_age import process_age_s
@@ -117,7 +118,8 @@ def execute(trainer: Trainer, end: Finalizer) -> int:
     run.log.run_start()
     if timed:
         stage_dataset(run, data, epoch)
-    run.together(lambda: run.task.load(data.config))
+    with checked_reads(data.config):
+        run.together(lambda: run.task.load(data.config))
     with run.interrupts.deferred():
         reached = trainer.train()
         with run.phases.phase("checkpoint"):

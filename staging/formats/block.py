@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from staging.errors import DataError
-from staging.formats.reading import tell_of_bytes
+from staging.formats.reading import reading
 
+PIECE = 1 << 20
+"""Bytes that are read at a time where somebody watches: a core's cache has them still when they are looked at."""
 SMALLEST_GAP = 4096
 """Bytes that are worth leaving out: less is in the same page, and costs more calls than it saves."""
 
@@ -25,8 +27,7 @@ def read_block(
     """The ``block`` of an array of ``shape`` that begins at byte ``start`` of the open ``file``, in C order.
 
     ``block`` has slices of step 1 for the first dimensions; those that it leaves out are whole. Raises ``DataError``
-    of ``path`` where the file ends before the block does, and ``OSError`` where it cannot be read. Tells of what it
-    reads with ``tell_of_bytes``.
+    of ``path`` where the file ends before the block does, and ``OSError`` where it cannot be read.
     """
     whole = [range(size) for size in shape]
     wanted = [range(*part.indices(size)) for part, size in zip(block, shape, strict=False)] + whole[len(block) :]
@@ -48,12 +49,15 @@ def read_block(
 
 def fill(file: int, path: Path, view: memoryview, offset: int) -> None:
     """Fill ``view`` with the bytes of the open ``file`` from ``offset`` on; ``DataError`` of ``path`` if it ends."""
+    feed = reading(file, path, offset, len(view))
+    most = len(view) if feed is None else PIECE
     done = 0
     while done < len(view):
-        count = os.preadv(file, [view[done:]], offset + done)
+        count = os.preadv(file, [view[done : done + most]], offset + done)
         if count == 0:
             raise DataError(
                 path, f"ends {len(view) - done} bytes too early", "copy it again, or remove it from the set"
             )
+        if feed is not None:
+            feed(view[done : done + count])
         done += count
-    tell_of_bytes(file, path, offset, view)

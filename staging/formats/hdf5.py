@@ -18,7 +18,7 @@ from staging.atomic import replacing
 from staging.errors import DataError
 from staging.formats.block import read_block
 from staging.formats.hdf5_chunks import filters_of, read_chunks
-from staging.formats.reading import tell_of_file
+from staging.formats.reading import reading_file
 from staging.formats.regular import MOST_BYTES, opened, read_at_most
 
 AGAIN = "copy it again, or remove it from the set"
@@ -188,7 +188,7 @@ def read_selected(path: Path, key: str, dataset: h5py.Dataset, selection: Select
         return read_block(descriptor, path, place, dataset.shape, dataset.dtype, slices)
     filters = set(filters_of(dataset))
     if h5py.h5z.FILTER_DEFLATE not in filters:
-        tell_of_file(path)
+        reading_file(path)
     if filters <= {h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}:  # what these make is as large as before
         return np.asarray(dataset[() if selection is None else selection])
     slices = [part for part in selection or () if isinstance(part, slice)]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from staging.errors import DataError
 from staging.formats.compression import LARGEST_EXPANSION, PIECE, TooLargeError, libdeflate
-from staging.formats.reading import tell_of_bytes
+from staging.formats.reading import have_read
 
 DEFLATE, SHUFFLE = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE
 AGAIN = "copy it again, or remove it from the set"
@@ -59,7 +59,7 @@ def read_chunks(path: Path, key: str, dataset: h5py.Dataset, selection: Sequence
             array[target] = dataset.fillvalue
             continue
         mask, packed = dataset.id.read_direct_chunk(place)
-        tell_of_bytes(dataset.file.id.get_vfd_handle(), path, stored.byte_offset, memoryview(packed))
+        have_read(dataset.file.id.get_vfd_handle(), path, stored.byte_offset, memoryview(packed))
         plain = _plain(path, key, packed, pipeline, mask, size, dtype.itemsize)
         array[target] = np.frombuffer(plain, dtype).reshape(chunks)[source]
     return array

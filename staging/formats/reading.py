@@ -1,30 +1,33 @@
-"""Tells of what readers have read of files, so that it can be checked before anyone uses it."""
+"""Lets readers be watched, so that what they read can be checked before anyone uses it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Protocol
 
+Feed = Callable[[memoryview], None]
+"""Takes the bytes of a read in order, in any pieces; may raise ``DataError`` at the last."""
+
 
 class ReadObserver(Protocol):
-    """Is told what was read; may raise ``DataError`` for it."""
+    """Who watches."""
 
-    def bytes_read(self, file: int, path: Path, offset: int, data: memoryview) -> None:
-        """``data`` are the bytes of the open ``file`` from ``offset`` on."""
+    def reading(self, file: int, path: Path, offset: int, size: int) -> Feed | None:
+        """``size`` bytes of the open ``file`` from ``offset`` on are about to be read; who wants them, if anyone."""
 
-    def file_read(self, path: Path) -> None:
-        """Anything of ``path`` is about to be read, by a library that does not say what."""
+    def reading_file(self, path: Path) -> None:
+        """A library is about to read anything of ``path``; may raise ``DataError``."""
 
 
 _OBSERVER: ContextVar[ReadObserver | None] = ContextVar("observer", default=None)
 
 
 @contextmanager
-def told_of_reads(observer: ReadObserver) -> Iterator[None]:
-    """While entered, ``observer`` is told of all that readers of this package read in this thread."""
+def observed(observer: ReadObserver) -> Iterator[None]:
+    """While entered, ``observer`` watches all that readers of this package read in this thread."""
     token = _OBSERVER.set(observer)
     try:
         yield
@@ -32,15 +35,21 @@ def told_of_reads(observer: ReadObserver) -> Iterator[None]:
         _OBSERVER.reset(token)
 
 
-def tell_of_bytes(file: int, path: Path, offset: int, data: memoryview) -> None:
-    """Tell of bytes that were read; raises ``DataError`` where who is told does."""
+def reading(file: int, path: Path, offset: int, size: int) -> Feed | None:
+    """Say what is about to be read, and get who takes it, if anyone does."""
     observer = _OBSERVER.get()
-    if observer is not None:
-        observer.bytes_read(file, path, offset, data)
+    return None if observer is None or not size else observer.reading(file, path, offset, size)
 
 
-def tell_of_file(path: Path) -> None:
-    """Tell of a file that a library reads; raises ``DataError`` where who is told does."""
+def have_read(file: int, path: Path, offset: int, data: memoryview) -> None:
+    """The same for bytes that were read already. Raises ``DataError`` where who watches does."""
+    feed = reading(file, path, offset, len(data))
+    if feed is not None:
+        feed(data)
+
+
+def reading_file(path: Path) -> None:
+    """Say that a library is about to read of a file. Raises ``DataError`` where who watches does."""
     observer = _OBSERVER.get()
     if observer is not None:
-        observer.file_read(path)
+        observer.reading_file(path)

@@ -26,7 +26,7 @@ from staging.formats.compression import (
     largest_gzip,
     refuse_gzip,
 )
-from staging.formats.reading import tell_of_bytes
+from staging.formats.reading import have_read
 from staging.formats.regular import opened, read_at_most
 
 HEADER = struct.Struct("<QI")
@@ -54,7 +54,7 @@ def read_records(path: Path, compression: Compression, most: int | None = None) 
             raise TooLargeError(path, f"has {size} bytes where at most {limit} are expected")
         if compression == "gzip":
             packed = read_at_most(file, size)
-            tell_of_bytes(file.fileno(), path, 0, packed)
+            have_read(file.fileno(), path, 0, packed)
             yield from _records(_Memory(gunzip(packed, path, most)), path)
         else:
             yield from _records(_Plain(file, path, size), path)
@@ -111,7 +111,7 @@ class _Plain:
     def take(self, offset: int, length: int) -> memoryview:
         data = read_at_most(self._file, length)  # records follow each other, so the file stands at offset
         if length > HEADER.size:  # a header is in the same block as what follows
-            tell_of_bytes(self._file.fileno(), self._path, offset, data)
+            have_read(self._file.fileno(), self._path, offset, data)
         return data
 
 

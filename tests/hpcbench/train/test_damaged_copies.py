@@ -1,0 +1,113 @@
+"""A staged file that was damaged since ends a training before it is used; a repair mends it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hpcbench.cli.main import main
+from tests.staging.spoiled import flip
+
+Train = Callable[..., int]
+Start = Callable[..., "subprocess.Popen[str]"]
+ONE = ("--train.max_epochs", "1")
+NPY = ("--staging.transform", "tfrecord-to-npy")
+
+
+def staged_by(tmp_path: Path) -> tuple[str, ...]:
+    """Settings of a run that stages."""
+    return ("--staging.destination", str(tmp_path / "local"), *NPY)
+
+
+def damage(tmp_path: Path, split: str = "train") -> Path:
+    """Flip a bit of a staged file; size and time stay."""
+    path = sorted((tmp_path / "local" / split).glob("*_data.npy"))[3]
+    flip(path)
+    return path
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_the_run_ends_and_names_the_file(
+    train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str], split: str, workers: int
+) -> None:
+    staged = (*staged_by(tmp_path), "--data.workers", str(workers))
+    assert train(tmp_path / "first", *ONE, *staged) == 0
+    path = damage(tmp_path, split)
+    capsys.readouterr()
+    assert train(tmp_path / "second", *ONE, *staged) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+    assert f"{path}: has CRC32C" in line
+    assert f"{tmp_path / 'local'} --transform tfrecord-to-npy --repair`, or train with --staging.repair true" in line
+    assert train(tmp_path / "third", *ONE, *staged, "--data.check_staged", "false") == 0
+    assert train(tmp_path / "fourth", *ONE, *staged, "--staging.repair", "true") == 0
+    assert train(tmp_path / "fifth", *ONE, *staged) == 0
+
+
+def test_the_command_that_it_names_mends_it(
+    train: Train, cosmos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the run reads a folder that was staged before."""
+    words = ["stage", str(cosmos), str(tmp_path / "local"), *("--transform", "tfrecord-to-npy", "--plain", "auto")]
+    assert main(words) == 0
+    damage(tmp_path)
+    read = ("--data.root", str(tmp_path / "local"), "--data.format", "npy")
+    assert train(tmp_path / "first", *ONE, *read) == 2
+    said = capsys.readouterr().err.split("`")[1]
+    assert said == f"hpcbench {' '.join(words)} --repair"
+    assert main(said.split()[1:]) == 0
+    assert train(tmp_path / "second", *ONE, *read) == 0
+
+
+@pytest.mark.slow
+def test_all_ranks_end(start: Start, train: Train, tmp_path: Path) -> None:
+    assert train(tmp_path / "first", *ONE, *staged_by(tmp_path)) == 0
+    path = damage(tmp_path)
+    process = start(tmp_path / "second", *ONE, *staged_by(tmp_path), "--parallel.devices", "2")
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 2, said
+    assert said.count(f"{path}: has CRC32C") == 1
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_ranks_of_mpi_end(start: Start, train: Train, tmp_path: Path, mpiexec: str) -> None:
+    assert train(tmp_path / "first", *ONE, *staged_by(tmp_path)) == 0
+    path = damage(tmp_path)
+    process = start(tmp_path / "second", *ONE, *staged_by(tmp_path), before=(mpiexec, "-n", "2"))
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 2, said
+    assert said.count(f"{path}: has CRC32C") == 1
+
+
+@pytest.mark.slow
+def test_a_field_of_deepcam(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the published form, HDF5: values, and the statistics that all samples share."""
+    assert main(["data", "simulate", "deepcam", "--preset", "smoke", "--out", str(tmp_path / "data")]) == 0
+    run = [
+        "train", "deepcam", "--preset", "smoke", "--data.root", str(tmp_path / "data"), "--train.max_epochs", "1",
+        "--train.target", "null", "--staging.destination", str(tmp_path / "local"),
+    ]  # fmt: skip
+    assert main([*run, "--run-dir", str(tmp_path / "first")]) == 0
+    for path in (sorted((tmp_path / "local/train").glob("*.h5"))[2], tmp_path / "local/stats.h5"):
+        flip(path)
+        capsys.readouterr()
+        assert main([*run, "--run-dir", str(tmp_path / path.stem)]) == 2
+        assert f"{path}: has CRC32C" in capsys.readouterr().err
+        assert main([*run, "--run-dir", str(tmp_path / f"{path.stem}-again"), "--staging.repair", "true"]) == 0
+
+
+@pytest.mark.parametrize("transform", ["tfrecord-to-npy", "gunzip+tfrecord-index"])
+def test_dali_reads_what_was_staged_and_says_that_it_compares_nothing(
+    train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str], transform: str
+) -> None:
+    pytest.importorskip("nvidia.dali")
+    said = "DALI does not compare what was staged with its checksums; `hpcbench stage --verify-only` does"
+    staged = (*ONE, *staged_by(tmp_path)[:2], "--staging.transform", transform)
+    assert train(tmp_path / "first", *staged, "--data.loader", "dali") == 0
+    assert capsys.readouterr().out.count(said) == 1
+    assert train(tmp_path / "second", *staged) == 0
+    assert said not in capsys.readouterr().out

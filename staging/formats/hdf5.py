@@ -17,7 +17,7 @@ import numpy.typing as npt
 from staging.atomic import replacing
 from staging.errors import DataError
 from staging.formats.block import read_block
-from staging.formats.hdf5_chunks import filters_of, read_chunks
+from staging.formats.hdf5_chunks import filters_of, is_on_disk, read_chunks
 from staging.formats.reading import reading_file
 from staging.formats.regular import MOST_BYTES, opened, read_at_most
 
@@ -198,9 +198,9 @@ def read_selected(path: Path, key: str, dataset: h5py.Dataset, selection: Select
 
 
 def is_plain(dataset: h5py.Dataset) -> bool:
-    """Whether the values of a dataset lie in the file as NumPy has them in memory, in one piece."""
+    """Whether the values of a dataset lie in a file on a disk as NumPy has them in memory, in one piece."""
     kind = dataset.dtype.kind in "fiu" and dataset.id.get_type() == h5py.h5t.py_create(dataset.dtype)
-    return bool(kind and dataset.shape and dataset.id.get_offset() is not None)
+    return bool(kind and dataset.shape and dataset.id.get_offset() is not None and is_on_disk(dataset))
 
 
 def _check_size(path: Path, key: str, dataset: h5py.Dataset, selection: Selection | None, most: int) -> None:

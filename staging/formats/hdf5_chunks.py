@@ -34,6 +34,11 @@ def filters_of(dataset: h5py.Dataset) -> list[int]:
     return [int(properties.get_filter(place)[0]) for place in range(properties.get_nfilters())]
 
 
+def is_on_disk(dataset: h5py.Dataset) -> bool:
+    """Whether HDF5 reads the file by a descriptor, which ``get_vfd_handle`` gives then; else it is in memory."""
+    return bool(dataset.file.driver == "sec2")
+
+
 def read_chunks(path: Path, key: str, dataset: h5py.Dataset, selection: Sequence[slice]) -> NDArray[Any]:
     """The ``selection``, slices of step 1 for the first dimensions, of a ``dataset`` of deflated chunks.
 
@@ -59,7 +64,8 @@ def read_chunks(path: Path, key: str, dataset: h5py.Dataset, selection: Sequence
             array[target] = dataset.fillvalue
             continue
         mask, packed = dataset.id.read_direct_chunk(place)
-        have_read(dataset.file.id.get_vfd_handle(), path, stored.byte_offset, memoryview(packed))
+        if is_on_disk(dataset):
+            have_read(dataset.file.id.get_vfd_handle(), path, stored.byte_offset, memoryview(packed))
         plain = _plain(path, key, packed, pipeline, mask, size, dtype.itemsize)
         array[target] = np.frombuffer(plain, dtype).reshape(chunks)[source]
     return array

@@ -4,3 +4,5 @@ from __future__ import annotations
 
 BOOKKEEPING = ".staging"
 """Folder below a destination that holds all of it."""
+ARRIVING = "arriving"
+"""Folder in it for files that a re-shuffle brings."""

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from staging.bookkeeping import BOOKKEEPING
+from staging.bookkeeping import ARRIVING, BOOKKEEPING
 from staging.counters import Counters
 from staging.errors import DataError
 from staging.landing.file_sink import FileSinkMaker
@@ -47,9 +47,6 @@ from staging.source.listing import Listing, Names
 from staging.source.sources import TreeSource
 from staging.storage.destination_folder import DestinationFolder
 from staging.storage.space import bytes_in_blocks, check_space
-
-ARRIVING = "arriving"
-"""Folder in the bookkeeping of a destination for files on their way to it."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from staging.counters import Counters
 from staging.errors import DataError
 from staging.landing.shared_files import SharedFiles
 from staging.landing.sinks import Landed
-from staging.ledger.batch import Batch
+from staging.ledger.batch import Batch, sync_filesystem
 from staging.ledger.claim import claim
 from staging.ledger.clean import remove_unfinished
 from staging.ledger.journal import KILLED, Journal, Start
@@ -122,7 +122,8 @@ def way_to_write(prepared: Prepared, ceilings: Ceilings | None) -> WriteWay:
 def clear_up(journal: Journal, destination: Path, place: Place, quiet: bool) -> None:
     """After a staging that did not come to its end: name the processes that were killed, remove unfinished files.
 
-    The first rank of a node does, which holds the claim.
+    These are gone for good before this staging may end, also where it has nothing to move. The first rank of a node
+    does, which holds the claim.
     """
     if place.local_rank != 0 or journal.is_done():
         return
@@ -130,7 +131,8 @@ def clear_up(journal: Journal, destination: Path, place: Place, quiet: bool) -> 
         if not quiet:
             print_line(f"{start}; going on from what it left")
         journal.end(start, KILLED)
-    remove_unfinished(destination)
+    if remove_unfinished(destination):
+        sync_filesystem(destination)
 
 
 @contextmanager

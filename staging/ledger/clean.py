@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from staging.atomic import is_temporary
-from staging.bookkeeping import BOOKKEEPING
+from staging.bookkeeping import ARRIVING, BOOKKEEPING
 from staging.errors import DataError
 from staging.ledger.batch import sync_filesystem
 from staging.ledger.claim import NAME as LOCK
@@ -44,8 +44,8 @@ def clean(destination: Path) -> Cleaned:
     """Remove the staged files below ``destination``, unfinished ones, empty folders, and the bookkeeping.
 
     Where only a probe was, there is no more than the bookkeeping. Stays below ``destination``: names that lead out of
-    it are not followed, nor are links. Raises ``DataError`` where there is no manifest, where a staging is going on,
-    and where a file can't be removed.
+    it are not followed, nor are links. The bookkeeping goes last; killed in the midst of that, the same call goes on.
+    Raises ``DataError`` where there is no manifest, where a staging is going on, and where a file can't be removed.
     """
     if not is_probed_only(destination):
         load_records(destination)
@@ -53,6 +53,7 @@ def clean(destination: Path) -> Cleaned:
         cleaned = Cleaned()
         if not is_probed_only(destination):
             _remove_staged(destination, cleaned)
+            shutil.rmtree(destination / BOOKKEEPING / ARRIVING, ignore_errors=True)
             # or after a crash files might be back, and nothing that says whose they are
             sync_filesystem(destination)
         with refusals(destination / BOOKKEEPING):

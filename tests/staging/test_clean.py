@@ -177,3 +177,15 @@ def test_a_file_that_cannot_be_removed(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(DataError) as error:
         clean(tmp_path)
     assert str(error.value) == f"{tmp_path}/a: cannot be removed (Operation not permitted); check its permissions"
+
+
+def test_the_books_go_once_the_disk_has_forgotten_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a crash could leave files without books, which nothing would remove any more."""
+    stage(tmp_path, "a", "train/b")
+    (tmp_path / ".staging/arriving").mkdir()
+    (tmp_path / ".staging/arriving/c").touch()
+    at_sync: list[list[str]] = []
+    monkeypatch.setattr("staging.ledger.clean.sync_filesystem", lambda _: at_sync.append(tree(tmp_path)))
+    clean(tmp_path)
+    assert at_sync == [[".staging", ".staging/lock", ".staging/manifest.jsonl"]]
+    assert tree(tmp_path) == []

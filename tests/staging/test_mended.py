@@ -13,12 +13,15 @@ from typing import Any
 import pytest
 
 from staging.errors import InputError
+from staging.ledger.journal import Journal
+from staging.ledger.manifest import load_records
 from staging.options import StageOptions
+from staging.present import drop
 from staging.ranks.world import Alone
 from staging.report import StagingReport
-from staging.stage import stage
+from staging.stage import Landings, Staging, stage
 from staging.verification import Verification, verify
-from tests.staging.processes import contents, journal, make_tree
+from tests.staging.processes import contents, journal, make_tree, unfinished
 from tests.staging.spoiled import flip, read_of, spoil
 from tests.staging.thread_world import run_ranks
 
@@ -103,6 +106,14 @@ def test_just_the_bad_files_are_brought_again(source: Path, tmp_path: Path, path
     assert "3 were bad and are mended" in report.sentence()
     assert verify_all([2, 1], tmp_path).is_good
     assert stage_all([2, 1], options).totals.files_landed == 0
+
+
+def test_a_quiet_repair_prints_nothing(source: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    options = StageOptions(source, str(tmp_path / "{node}"), repair=True)
+    stage_all([1], options)
+    flip(tmp_path / "node0/train/00001.bin")
+    stage_all([1], options)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_without_it_a_flipped_bit_stays(source: Path, tmp_path: Path) -> None:
@@ -268,3 +279,61 @@ def pack(path: Path, members: dict[str, bytes], time_s: int) -> None:
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
     os.utime(path, (time_s, time_s))
+
+
+# -- in the order in which a crash of the node finds it ---------------------------------------------------------------
+
+
+def test_what_vanished_leaves_the_manifest_once_the_disk_has_forgotten_it(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    destination = tmp_path / "out"
+    stage(StageOptions(source, str(destination)), Alone(), quiet=True)
+    first, *_ = load_records(destination)
+    at_sync: list[tuple[bool, bool]] = []
+
+    def look(folder: Path) -> None:
+        at_sync.append(((folder / first.name).exists(), first.name in load_records(folder)))
+
+    monkeypatch.setattr("staging.present.sync_filesystem", look)
+    assert drop(destination, [first]) == (1, [])
+    assert at_sync == [(False, True)]
+    assert first.name not in load_records(destination)
+
+
+@pytest.mark.parametrize("repair", [False, True])
+def test_what_comes_again_is_doubted_before(
+    source: Path, tmp_path: Path, repair: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new file has the size and time of the old one before the disk has its bytes; the old line would vouch."""
+    options = StageOptions(source, str(tmp_path / "out"), repair=repair)
+    stage(options, Alone(), quiet=True)
+    name, changed = "train/00001.bin", "train/00002.bin"
+    flip(tmp_path / "out" / name) if repair else (tmp_path / "out" / name).unlink()
+    os.utime(source / changed, ns=(5, 5))
+    trusted: list[set[str]] = []
+    move = Staging.move
+
+    def moving(staging: Staging, landings: Landings) -> None:
+        records = load_records(tmp_path / "out")
+        trusted.append({name for name in records.position if not records.is_doubted(name)})
+        move(staging, landings)
+
+    monkeypatch.setattr(Staging, "move", moving)
+    assert stage(options, Alone(), quiet=True).totals.files_landed == 2
+    assert trusted == [set(contents(source)) - {name, changed}]
+    assert set(load_records(tmp_path / "out").position) == set(contents(source))
+    assert verify(tmp_path / "out", 1, Alone()).is_good
+
+
+def test_unfinished_files_are_gone_for_good_where_nothing_is_to_be_moved(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = StageOptions(source, str(tmp_path / "out"))
+    stage(options, Alone(), quiet=True)
+    Journal(tmp_path / "out").start("killed", Alone().place, "")
+    (tmp_path / "out" / ".file.0123.part").touch()
+    at_sync: list[list[str]] = []
+    monkeypatch.setattr("staging.stage.sync_filesystem", lambda folder: at_sync.append(unfinished(folder)))
+    assert stage(options, Alone(), quiet=True).totals.files_landed == 0
+    assert at_sync == [[]]

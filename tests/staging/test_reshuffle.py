@@ -24,7 +24,7 @@ from staging.ledger.journal import Journal
 from staging.ledger.manifest import Manifest, load_records
 from staging.ledger.verify import reread
 from staging.options import StageOptions
-from staging.ranks.world import Alone
+from staging.ranks.world import Alone, Place
 from staging.reshuffle import ReshuffleReport, reshuffle
 from staging.stage import stage
 from tests.staging.test_stage import contents, stage_all
@@ -270,3 +270,21 @@ def test_killed_at_random_instants_nothing_is_lost(options: StageOptions, tmp_pa
         assert held == set(expected)
         stage_all([1, 1], replace(options, shuffle=attempt))
         check(options, tmp_path, 2)
+
+
+def test_names_leave_the_manifest_once_the_disk_has_forgotten_the_files(
+    options: StageOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a crash could bring a file back on the node that it left, where nothing would know it any more."""
+    stage_all([1, 1], options)
+    place = Place(0, 1, 0, 1, 0, 1, "node0")
+    file = next(iter(load_records(tmp_path / "node0")))
+    at_sync: list[tuple[bool, bool]] = []
+
+    def look(destination: Path) -> None:
+        at_sync.append(((destination / file.name).exists(), file.name in load_records(destination)))
+
+    monkeypatch.setattr(module, "sync_filesystem", look)
+    module.remove(tmp_path / "node0", [file], place)
+    assert at_sync == [(False, True)]
+    assert file.name not in load_records(tmp_path / "node0")

@@ -6,9 +6,11 @@ and removed in a folder since it was synced, each may have happened or not, in a
 
 from __future__ import annotations
 
+import ctypes
 import os
 import stat
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import product
@@ -42,6 +44,8 @@ class Recorder:
     """What was done below ``root``, in order. Writes are found by looking at the files before everything else."""
 
     root: Path
+    disks: bool = False
+    """Whether each folder of the root is on a disk of its own; else all of it is on one."""
     events: list[Event] = field(default_factory=list)
     _seen: dict[int, bytes] = field(default_factory=dict)
     _numbers: dict[int, int] = field(default_factory=dict)
@@ -51,6 +55,12 @@ class Recorder:
         """Add a note of the test."""
         self.look()
         self.events.append(Event("note", note=value))
+
+    def know(self, files: Mapping[str, int]) -> None:
+        """Before anything is recorded: the numbers of files that are there, by their names below the root."""
+        for name, number in files.items():
+            path = self.root / name
+            self._numbers[path.stat().st_ino], self._seen[number] = number, path.read_bytes()
 
     def look(self) -> None:
         """Find new files, and what was written to them, however it was written."""
@@ -65,48 +75,105 @@ class Recorder:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Inside, calls of ``os`` that change names or sync are recorded, from all threads."""
-        real = {name: getattr(os, name) for name in ("fsync", "rename", "replace", "unlink", "remove", "mkdir")}
+        """Inside, changes of names and times and waits for the disk are recorded, from all threads."""
+        names = ("fsync", "rename", "replace", "unlink", "remove", "mkdir", "rmdir", "utime")
+        real, lock = {name: getattr(os, name) for name in names}, threading.RLock()
 
         def fsync(descriptor: int) -> None:
-            self.look()
-            found = os.fstat(descriptor)
-            name = self._name(Path(f"/proc/self/fd/{descriptor}").readlink())
-            kind = "sync folder" if stat.S_ISDIR(found.st_mode) else "sync"
-            self.events.append(Event(kind, name, 0 if kind == "sync folder" else self._number(found.st_ino)))
-            real["fsync"](descriptor)
+            with lock:
+                self.look()
+                found = os.fstat(descriptor)
+                name = self._name(_path(descriptor))
+                kind = "sync folder" if stat.S_ISDIR(found.st_mode) else "sync"
+                self.events.append(Event(kind, name, 0 if kind == "sync folder" else self._number(found.st_ino)))
+                real["fsync"](descriptor)
 
-        def rename(old: Any, new: Any) -> None:
-            self.look()
-            number = self._number(Path(old).stat().st_ino)
-            real["replace"](old, new)
-            self.events.append(Event("rename", self._name(Path(old)), number, to=self._name(Path(new))))
+        def syncfs(descriptor: int) -> int:
+            with lock:
+                self.look()
+                self.events.append(Event("sync all", _node(self._name(_path(descriptor))) if self.disks else ""))
+            return 0
 
-        def unlink(path: Any) -> None:
-            if not self._is_below(path):
-                real["unlink"](path)
+        def rename(old: Any, new: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None) -> None:
+            with lock:
+                self.look()
+                source, target = _path(old, src_dir_fd), _path(new, dst_dir_fd)
+                number = self._number(source.stat().st_ino)
+                replaced = target.stat().st_ino if target.exists() else None
+                real["replace"](old, new, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+                if replaced is not None and replaced != target.stat().st_ino:
+                    self._numbers.pop(replaced)
+                self.events.append(Event("rename", self._name(source), number, to=self._name(target)))
+
+        def unlink(path: Any, *, dir_fd: int | None = None) -> None:
+            full = _path(path, dir_fd)
+            if not full.is_relative_to(self.root):
+                real["unlink"](path, dir_fd=dir_fd)
                 return
-            self.look()
-            number = self._numbers.pop(Path(path).stat().st_ino)
-            real["unlink"](path)
-            self.events.append(Event("unlink", self._name(Path(path)), number))
+            with lock:
+                self.look()
+                inode = full.stat().st_ino
+                real["unlink"](path, dir_fd=dir_fd)
+                self.events.append(Event("unlink", self._name(full), self._numbers.pop(inode)))
 
-        def mkdir(path: Any, *arguments: Any) -> None:
-            real["mkdir"](path, *arguments)
-            self.events.append(Event("mkdir", self._name(Path(path))))
+        def mkdir(path: Any, *arguments: Any, dir_fd: int | None = None) -> None:
+            with lock:
+                real["mkdir"](path, *arguments, dir_fd=dir_fd)
+                self.events.append(Event("mkdir", self._name(_path(path, dir_fd))))
 
-        with patch.multiple(os, fsync=fsync, rename=rename, replace=rename, unlink=unlink, remove=unlink, mkdir=mkdir):
+        def rmdir(path: Any, *, dir_fd: int | None = None) -> None:
+            full = _path(path, dir_fd)
+            with lock:
+                self.look()
+                real["rmdir"](path, dir_fd=dir_fd)
+                self.events.append(Event("rmdir", self._name(full)))
+
+        def utime(path: Any, *arguments: Any, **more: Any) -> None:
+            with lock:
+                self.look()
+                real["utime"](path, *arguments, **more)
+                if _path(path).is_relative_to(self.root):
+                    status = os.stat(path)  # noqa: PTH116  # it may be a descriptor
+                    self.events.append(Event("time", file=self._number(status.st_ino), time_ns=status.st_mtime_ns))
+
+        with (
+            patch.multiple(os, fsync=fsync, rename=rename, replace=rename, unlink=unlink, remove=unlink),
+            patch.multiple(os, mkdir=mkdir, rmdir=rmdir, utime=utime),
+            patch.object(ctypes, "CDLL", _Libraries(ctypes.CDLL, syncfs)),
+        ):
             yield
         self.look()
 
-    def _is_below(self, path: Any) -> bool:
-        return Path(path).is_relative_to(self.root)
-
     def _number(self, inode: int) -> int:
-        return self._numbers.setdefault(inode, len(self._seen) + 1)
+        return self._numbers.setdefault(inode, max(self._seen, default=0) + 1)
 
     def _name(self, path: Path) -> str:
         return "" if path == self.root else str(path.relative_to(self.root))
+
+
+@dataclass(frozen=True)
+class _Libraries:
+    """In the place of ``ctypes.CDLL``: the same libraries, with another ``syncfs``."""
+
+    real: Callable[..., Any]
+    syncfs: Callable[[int], int]
+
+    def __call__(self, *words: Any, **more: Any) -> Any:
+        class Library:
+            syncfs = staticmethod(self.syncfs)
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(library, name)
+
+        library = self.real(*words, **more)
+        return Library()
+
+
+def _path(path: Any, folder: int | None = None) -> Path:
+    """The absolute path of a name, which may be in an open folder, or of a descriptor."""
+    if isinstance(path, int):
+        return Path(f"/proc/self/fd/{path}").readlink()
+    return Path(path) if folder is None else _path(folder) / path
 
 
 @dataclass

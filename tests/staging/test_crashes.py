@@ -1,95 +1,214 @@
-"""Stagings that are killed at their calls, and whose nodes crash; ``python -m tests.staging.crashes`` does all of it.
+"""Stagings are killed at any instant, and their nodes crash: nothing is lost, and the next command ends well.
 
-Needs strace, with which a command is killed at a call, and its calls are recorded.
+Also that the campaign (``python -m tests.staging.crashes``) would find what breaks that: each planted fault is found.
 """
 
 from __future__ import annotations
 
-import random
-import shutil
-from dataclasses import replace
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
-from tests.staging.crashes.calls import has_strace
-from tests.staging.crashes.judge import InThisProcess, Judge
-from tests.staging.crashes.kills import kills
-from tests.staging.crashes.replays import Recording, record, replays
-from tests.staging.crashes.scenarios import SCENARIOS, Scenario, place_for
+import staging.landing.file_sink
+import staging.ledger.lines
+import staging.ledger.manifest
+from tests.staging.crashes import judge, kills
+from tests.staging.crashes.calls import lacks_strace
+from tests.staging.crashes.judge import Fault
+from tests.staging.crashes.kills import Point, points_of
+from tests.staging.crashes.replays import record, replays, stops
+from tests.staging.crashes.scenarios import SCENARIOS, Scenario
+from tests.staging.processes import memory_folder
 
-BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
-TWO_OF_EACH = 2
+EACH = pytest.mark.parametrize("name", [scenario.name for scenario in SCENARIOS])
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """A folder for a scenario, in memory where it can be."""
+    with memory_folder(tmp_path) as folder:
+        yield folder / "place"
+
+
+@pytest.fixture
 def strace() -> None:
-    """Skip where calls can't be traced."""
-    if not has_strace():
-        pytest.skip("needs strace that may trace processes and change their calls")
+    """Skips where processes can't be killed at their calls."""
+    if lacking := lacks_strace():
+        pytest.skip(f"needs strace that may trace processes: {lacking}")
 
 
-def found(scenario: Scenario, recording: Recording, place: object, states: int) -> list[str]:
-    """What did not hold after crashes."""
-    dice = random.Random(1)
-    all_of = replays(scenario, place, recording, states, dice)  # type: ignore[arg-type]
-    return [f"behind {where}: {fault.column}: {fault.text}" for where, faults in all_of for fault in faults]
+def prepared(name: str, place: Path) -> Scenario:
+    """The scenario of a name, ready in ``place``."""
+    scenario = next(each for each in SCENARIOS if each.name == name)
+    scenario.prepare(place)
+    return scenario
+
+
+def told(found: Iterator[tuple[str, list[Fault]]]) -> list[str]:
+    """What did not hold, and where."""
+    return [f"{where}: {fault.column}: {fault.text}" for where, faults in found for fault in faults]
+
+
+# -- what holds -------------------------------------------------------------------------------------------------------
+
+
+@EACH
+def test_nothing_is_lost_by_a_kill_behind_an_operation(name: str, place: Path) -> None:
+    scenario, random = prepared(name, place), Random(1)
+    assert told(stops(scenario, place, record(scenario, place), 10, random)) == []
+
+
+@EACH
+def test_nothing_is_lost_by_a_crash_of_the_node(name: str, place: Path) -> None:
+    """Anything that was not synced is dropped or torn; the last crash comes after the end, when all must be there."""
+    scenario, random = prepared(name, place), Random(2)
+    assert told(replays(scenario, place, record(scenario, place), 15, random)) == []
+
+
+def test_nothing_is_lost_by_a_crash_after_a_kill(place: Path) -> None:
+    scenario, random = prepared("new", place), Random(3)
+    for _ in range(3):
+        assert told(replays(scenario, place, record(scenario, place, random), 10, random)) == []
+
+
+@pytest.mark.usefixtures("strace")
+def test_a_kill_at_the_first_write_of_the_manifest_is_gone_on_from(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leaves an empty file, which is no manifest: both ``stage`` and ``--clean`` work."""
+    scenario = prepared("new", place)
+
+    def first_write(scenario: Scenario, place: Path) -> list[Point]:
+        points = [point for point in points_of(scenario, place) if point.path == "node0/.staging/manifest.jsonl"]
+        return [next(point for point in points if point.kind == "books: write")]
+
+    monkeypatch.setattr(kills, "points_of", first_write)
+    (found,) = kills.kills(scenario, place, None, Random(0))
+    assert found[1] == []
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("strace")
 @pytest.mark.parametrize("name", ["new", "clean", "reshuffle"])
-def test_killed_at_two_points_of_each_kind(name: str, strace: None) -> None:
-    scenario, points = BY_NAME[name], 0
-    with place_for(scenario) as place:
-        for point, faults in kills(scenario, place, TWO_OF_EACH, random.Random(1)):
-            assert faults == [], f"killed at {point}"
-            points += 1
-    assert points >= 10
+def test_nothing_is_lost_by_kills_at_two_calls_of_each_kind(name: str, place: Path) -> None:
+    scenario = prepared(name, place)
+    kinds, faults = Counter[str](), list[Any]()
+    for point, found in kills.kills(scenario, place, 2, Random(4)):
+        kinds[point.kind] += 1
+        faults += [(point, fault) for fault in found]
+    assert faults == []
+    needed = {
+        "new": {"write", "create", "fsync", "mkdir"}, "clean": {"unlink", "rmdir"}, "reshuffle": {"rename", "write"},
+    }  # fmt: skip
+    assert {f"books: {kind}" for kind in needed[name]} <= set(kinds)
+    assert max(kinds.values()) == 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", BY_NAME)
-def test_crashed_anywhere(name: str, strace: None) -> None:
-    scenario, dice = BY_NAME[name], random.Random(1)
-    with place_for(scenario) as place:
-        assert found(scenario, record(scenario, place), place, 80) == []
-        if scenario.what == "stage":
-            assert found(scenario, record(scenario, place, dice), place, 40) == []
+# -- what would be found ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "kind"), [("new", "sync all"), ("new", "sync"), ("new", "sync folder"), ("clean", "sync all")]
-)
-def test_a_sync_that_is_left_out_is_found(name: str, kind: str, strace: None) -> None:
-    """Each of them is needed, and a staging without it would not come through."""
-    scenario = BY_NAME[name]
-    with place_for(scenario) as place:
+@contextmanager
+def no_header_on_disk() -> Iterator[None]:
+    """Nobody waits for the disk to have the header of a book."""
+    real = staging.ledger.lines.start_file
+
+    def start(*words: Any) -> Any:
+        with patch.object(os, "fsync", lambda descriptor: None):
+            return real(*words)
+
+    with patch("staging.ledger.manifest.start_file", start), patch("staging.ledger.journal.start_file", start):
+        yield
+
+
+@contextmanager
+def nobody_waits_for(what: str, module: str) -> Iterator[None]:
+    """Nobody waits for the disk to have lines of the manifest, or of the journal, with a word."""
+    real = staging.ledger.lines.append_lines
+
+    def append(path: Path, lines: Iterable[str], durable: bool = False) -> None:
+        texts = list(lines)
+        real(path, texts, durable=durable and not any(what in text for text in texts))
+
+    with patch(f"{module}.append_lines", append):
+        yield
+
+
+CRASHES: dict[str, tuple[str, Any, str]] = {
+    "header": ("new", no_header_on_disk(), "wrong"),
+    "folder of the books": ("new", patch("staging.ledger.claim.sync_folder"), "wrong"),
+    "bytes": ("new", patch("staging.ledger.batch.sync_filesystem"), "lost"),
+    "names": ("new", nobody_waits_for("crc32c", "staging.ledger.manifest"), "lost"),
+    "start": ("new", nobody_waits_for('"start"', "staging.ledger.journal"), "wrong"),
+    "end": ("new", nobody_waits_for('"end"', "staging.ledger.journal"), "refused"),
+    "old line": ("changed", patch("staging.stage.Staging.doubt_stale"), "lost"),
+    "removed by a re-shuffle": ("reshuffle", patch("staging.reshuffle.sync_filesystem"), "wrong"),
+    "removed by an update": ("update", patch("staging.present.sync_filesystem"), "wrong"),
+    "removed by --clean": ("clean", patch("staging.ledger.clean.sync_filesystem"), "wrong"),
+}
+"""What the disk does not have in time: the scenario, the fault to plant, and as what it is found."""
+
+
+@pytest.mark.parametrize("what", CRASHES)
+def test_what_the_disk_does_not_have_in_time_is_found(what: str, place: Path) -> None:
+    name, fault, column = CRASHES[what]
+    scenario = prepared(name, place)
+    with fault:
         recording = record(scenario, place)
-        without = [event for event in recording.events if event.kind != kind]
-        assert len(without) < len(recording.events)
-        assert found(scenario, replace(recording, events=without), place, 300) != []
+    rounds = (replays(scenario, place, recording, 60, Random(seed)) for seed in range(12))
+    found = (fault for _, faults in chain.from_iterable(rounds) for fault in faults)
+    assert any(fault.column == column for fault in found)
 
 
-def test_a_file_that_is_named_and_not_whole_is_found() -> None:
-    scenario = BY_NAME["new"]
-    with place_for(scenario) as place:
-        judge = Judge(scenario, place, InThisProcess(), crashed=False)
+KILLS: dict[str, tuple[str, Any, str]] = {
+    "an empty manifest counts": ("new", patch("staging.ledger.manifest.is_begun", lambda path: True), "refused"),
+    "a name before it is whole": (
+        "new", patch.object(staging.landing.file_sink.FileSinkMaker, "_temporary", lambda maker, base: base), "lost",
+    ),
+    "unfinished files stay": ("new", patch("staging.stage.remove_unfinished", lambda folder: 0), "wrong"),
+}  # fmt: skip
+"""What a kill would find: the scenario, the fault to plant, and as what it is found."""
 
-        scenario.stage(place, "killed")
-        begun = b"\n".join((place / "killed/node0/.staging/journal.jsonl").read_bytes().splitlines()[:2]) + b"\n"
 
-        def faults_of(spoil: str, data: bytes | None) -> set[str]:
-            shutil.rmtree(place / "killed", ignore_errors=True)
-            scenario.stage(place, "killed")
-            path = place / "killed" / "node0" / spoil
-            path.unlink()
-            if data is not None:
-                path.write_bytes(data)
-            return {fault.column for fault in judge.faults(place / "killed", ended=True)}
+@pytest.mark.parametrize("what", KILLS)
+def test_what_does_not_hold_after_a_kill_is_found(what: str, place: Path) -> None:
+    name, fault, column = KILLS[what]
+    scenario = prepared(name, place)
+    with fault:
+        found = [
+            one for _, faults in stops(scenario, place, record(scenario, place), None, Random(0)) for one in faults
+        ]
+    assert any(fault.column == column for fault in found)
 
-        assert faults_of("train/c.bin", b"half") == {"lost"}
-        assert "lost" in faults_of("a.bin", None)
-        assert "stuck" in faults_of(".staging/journal.jsonl", begun)
-        shutil.rmtree(place / "killed", ignore_errors=True)
-        scenario.stage(place, "killed")
-        assert judge.faults(place / "killed", ended=True) == []
+
+def test_a_file_that_is_named_and_not_as_it_landed_is_found(place: Path) -> None:
+    scenario = prepared("new", place)
+
+    def columns(name: str, data: bytes | None) -> set[str]:
+        scenario.stage(place, "staged")
+        (place / "staged/node0" / name).unlink()
+        if data is not None:
+            (place / "staged/node0" / name).write_bytes(data)
+        looked = judge.Judge(scenario, place, judge.InThisProcess(), crashed=False)
+        return {fault.column for fault in looked.faults(place / "staged", ended=True)}
+
+    assert columns("train/c.bin", b"half") == {"lost"}
+    assert columns("a.bin", None) == {"lost"}
+    assert columns(".staging/lock", b"") == set()
+
+
+def test_a_command_that_does_not_end_is_found(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = prepared("new", place)
+    recording = record(scenario, place)
+    monkeypatch.setattr(judge, "HUNG_S", 0.2)
+    monkeypatch.setattr("staging.stage.claim", lambda *words: signal.pause())
+    _, faults = next(stops(scenario, place, recording, 1, Random(0)))
+    assert [fault.column for fault in faults] == ["hung"]

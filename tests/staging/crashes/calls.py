@@ -30,12 +30,14 @@ TIME = re.compile(r"tv_sec=(\d+), tv_nsec=(\d+)")
 UNFINISHED = " <unfinished ...>"
 
 
-def has_strace() -> bool:
-    """Whether there is strace, and it may change what becomes of the calls of a process."""
+def lacks_strace() -> str:
+    """Why strace can't be had to change what becomes of the calls of a process; empty where it can."""
     if shutil.which("strace") is None:
-        return False
+        return "it is not installed"
     probe = ["strace", "-o", os.devnull, "-e", "inject=write:retval=0", "true"]
-    return subprocess.run(probe, capture_output=True, check=False).returncode == 0
+    done = subprocess.run(probe, capture_output=True, text=True, check=False)
+    lines = done.stderr.strip().splitlines()
+    return "" if done.returncode == 0 else lines[-1] if lines else "it may trace no process"
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def traced(command: Sequence[object], trace: Path, *more: str) -> subprocess.Com
     """Run a command to its end under strace, which writes to ``trace`` and gets the words ``more``."""
     strace = ["strace", "-f", "-y", "-xx", "-s", "1000000", "-o", str(trace), "-e", f"trace={','.join(TRACED)}", *more]
     words = [*strace, *(str(word) for word in command)]
-    return subprocess.run(words, env=REPRODUCIBLE, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(words, env=REPRODUCIBLE, capture_output=True, text=True, check=False, timeout=60)
 
 
 def read_calls(trace: Path) -> list[Call]:
@@ -129,15 +131,13 @@ class Folder:
     """Below the root; ``None`` is a folder."""
     contents: dict[int, bytes] = field(default_factory=dict)
     times: dict[int, int] = field(default_factory=dict)
-    disks: bool = False
-    """Whether each folder of the root stands for the disk of a node; else all of it is on one."""
     _open: dict[int, tuple[int, int, bool]] = field(default_factory=dict)
     """File, position, and whether it only appends, of each descriptor."""
 
     @classmethod
-    def of(cls, root: Path, disks: bool = False) -> Folder:
+    def of(cls, root: Path) -> Folder:
         """The folder as it is now."""
-        found = cls(root, disks=disks)
+        found = cls(root)
         for path in sorted(root.rglob("*")):
             name = str(path.relative_to(root))
             found.names[name] = None
@@ -145,6 +145,10 @@ class Folder:
                 found.names[name] = number = len(found.contents) + 1
                 found.contents[number], found.times[number] = path.read_bytes(), path.stat().st_mtime_ns
         return found
+
+    def copy(self) -> Folder:
+        """Another one that goes on from the same names, contents and times."""
+        return Folder(self.root, dict(self.names), dict(self.contents), dict(self.times))
 
     def state(self) -> tuple[State, Times]:
         """Content of all files, and times of those that were given one."""
@@ -277,4 +281,4 @@ class Folder:
 
     def _syncfs(self, call: Call) -> Event | None:
         name = self.relative(call.path())
-        return None if name is None else Event("sync all", name if self.disks else "")
+        return None if name is None else Event("sync all", name)

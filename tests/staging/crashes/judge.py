@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from crc32c import crc32c
 
+from staging.atomic import is_temporary
 from staging.bookkeeping import BOOKKEEPING
 from staging.errors import InputError
 from staging.ledger.clean import clean
 from staging.ledger.journal import Journal
-from staging.ledger.manifest import has_manifest, load_records
+from staging.ledger.lines import read_header
+from staging.ledger.manifest import has_manifest, load_records, manifest_path
 from staging.ledger.records import is_as_landed
 from tests.staging.crashes.scenarios import FOREIGN, STRANGER, Scenario
 from tests.staging.processes import contents, run, unfinished
 
-COLUMNS = ("lost", "wrong", "stuck")
-"""Bytes that are gone or not what they were declared to be; what is left and should not be; a command that fails."""
+COLUMNS = ("lost", "wrong", "refused", "hung")
+"""Bytes that are gone or not what they were declared to be; what is left and should not be, or is not written down; a
+command that fails; one that does not end."""
+HUNG_S = 60
+"""A command that is still there after so long hangs; it takes less than two seconds."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +84,22 @@ class InThisProcess:
             return f"--clean: {error}", []
 
 
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Raise ``TimeoutError`` in the main thread where what is inside takes longer."""
+
+    def stop(*_: Any) -> None:
+        raise TimeoutError(f"nothing came of it in {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 @dataclass
 class Judge:
     """Looks at what is left of ``scenario`` in ``place``, and goes on from it by ``commands``."""
@@ -87,19 +112,41 @@ class Judge:
 
     def faults(self, root: Path, *, ended: bool = False) -> list[Fault]:
         """What does not hold of the state below ``root``, which is used up; ``ended`` once the command had."""
+        try:
+            with within(HUNG_S):
+                return self._faults(root, ended)
+        except (TimeoutError, subprocess.TimeoutExpired) as error:
+            return [Fault("hung", str(error))]
+        except InputError as error:
+            return [Fault("refused", str(error))]
+
+    def _faults(self, root: Path, ended: bool) -> list[Fault]:
         copy = root.with_name(f"{root.name}-copy")
         shutil.copytree(root, copy)
         try:
             if self.scenario.what == "clean":
                 return [*self.after_clean(root), *self.stage_after_clean(copy)]
-            faults = [*self.sound(root), *self.everywhere(root), *(self.done(root) if ended else [])]
+            faults = [*self.headed(root), *self.sound(root), *self.everywhere(root)]
+            faults += self.done(root) if ended else []
             return [*faults, *self.stage(root), *self.clean(copy)]
         finally:
             shutil.rmtree(root)
             shutil.rmtree(copy)
 
+    def headed(self, root: Path) -> list[Fault]:
+        """Where a file has its name, a header says of what source it is."""
+        faults = []
+        for destination in self.destinations(root):
+            named = [name for name in contents(destination) if not is_temporary(Path(name).name)]
+            try:
+                if named:
+                    read_header(manifest_path(destination))
+            except InputError as error:
+                faults.append(Fault("wrong", f"{named[0]} has its name, and the manifest no header: {error}"))
+        return faults
+
     def sound(self, root: Path) -> list[Fault]:
-        """Everything that a manifest names is there and whole, or is seen not to be."""
+        """Everything that a manifest names, and does not doubt, is there and whole, or is seen not to be."""
         faults = []
         for destination in self.destinations(root):
             if not has_manifest(destination):
@@ -112,7 +159,7 @@ class Judge:
                 if not path.is_file() or not is_as_landed(path.lstat(), file.size, file.landed_ns):
                     if not self.scenario.lands_again and self.scenario.what == "stage":
                         faults.append(Fault("lost", f"{file.name} is named and not there as it landed"))
-                elif not self.scenario.follows and crc32c(path.read_bytes()) != file.checksum:
+                elif crc32c(data := path.read_bytes()) != file.checksum and data != self.before(path, root):
                     faults.append(Fault("lost", f"{file.name} is named, and its bytes are not those that landed"))
         return faults
 
@@ -133,13 +180,16 @@ class Judge:
         """A staging that ended stays so."""
         if contents(root) != self.scenario.wanted(self.place):
             return [Fault("lost", "the command had ended, and its files are not there")]
+        wanted = [name.partition("/")[2] for name in self.scenario.wanted(self.place)]
+        if sorted(wanted) != sorted(name for each in self.destinations(root) for name in load_records(each).position):
+            return [Fault("lost", "the command had ended, and its manifests do not name its files")]
         undone = [destination.name for destination in self.destinations(root) if not Journal(destination).is_done()]
-        return [Fault("stuck", f"the command had ended, and {name} is refused as not staged") for name in undone]
+        return [Fault("refused", f"the command had ended, and {name} is refused as not staged") for name in undone]
 
     def stage(self, root: Path) -> list[Fault]:
         """The same command again ends well; ``--clean`` then removes all of it."""
         if said := self.commands.stage(self.scenario, self.place, root):
-            return [Fault("stuck", said)]
+            return [Fault("refused", said)]
         wanted, found = self.scenario.wanted(self.place), contents(root)
         faults = [
             Fault("lost", f"{name} is not as in the source") for name in wanted if found.get(name) != wanted[name]
@@ -156,7 +206,7 @@ class Judge:
         """After a whole staging nothing but a stranger's file stays."""
         (destination / STRANGER).write_bytes(FOREIGN)
         said, _ = self.commands.clean(self.scenario, self.place, destination)
-        return [Fault("stuck", said)] if said else self.only_the_stranger(destination)
+        return [Fault("refused", said)] if said else self.only_the_stranger(destination)
 
     def only_the_stranger(self, destination: Path) -> list[Fault]:
         """Nothing of staging's is there, and the file of somebody else is as it was."""
@@ -172,13 +222,13 @@ class Judge:
         for destination in self.destinations(root):
             if not (destination / BOOKKEEPING).is_dir():
                 left = list(contents(destination)) if destination.exists() else []
-                faults += [Fault("stuck", f"{name} is there, and no books are") for name in left]
+                faults += [Fault("refused", f"{name} is there, and no books are") for name in left]
                 continue
             before = contents(destination)
             (destination / STRANGER).write_bytes(FOREIGN)
             said, told = self.commands.clean(self.scenario, self.place, destination)
             if said:
-                faults.append(Fault("stuck", said))
+                faults.append(Fault("refused", said))
                 continue
             left = sorted(set(contents(destination)) - {STRANGER})
             if [name for name in told if name != STRANGER] != left:
@@ -187,9 +237,11 @@ class Judge:
                 faults.append(Fault("wrong", f"--clean leaves {unfinished(destination) or BOOKKEEPING}"))
             if (destination / STRANGER).read_bytes() != FOREIGN:
                 faults.append(Fault("lost", "--clean took a stranger's file"))
-            wanted = self.scenario.wanted(self.place)
-            torn = [name for name in left if not self.crashed and wanted[f"{destination.name}/{name}"] != before[name]]
-            faults += [Fault("lost", f"{name} has its name, and is not whole") for name in torn]
+            whole = self.scenario.wanted(self.place)
+            for name in left if not self.crashed else ():
+                old = self.before(destination / name, root)
+                if before[name] not in (whole.get(f"{destination.name}/{name}"), old):
+                    faults.append(Fault("lost", f"{name} has its name, and is not whole"))
         return faults
 
     def after_clean(self, root: Path) -> list[Fault]:
@@ -198,7 +250,7 @@ class Judge:
         if (destination / BOOKKEEPING).exists():
             said, _ = self.commands.clean(self.scenario, self.place, destination)
             if said:
-                return [Fault("stuck", said)]
+                return [Fault("refused", said)]
         return self.only_the_stranger(destination)
 
     def stage_after_clean(self, root: Path) -> list[Fault]:
@@ -207,11 +259,16 @@ class Judge:
         if not (destination / BOOKKEEPING).exists():
             return []
         if said := self.commands.stage(self.scenario, self.place, root):
-            return [Fault("stuck", said)]
+            return [Fault("refused", said)]
         wanted = self.scenario.wanted(self.place) | {f"node0/{STRANGER}": FOREIGN}
         return (
             [] if contents(root) == wanted else [Fault("lost", "a staging after --clean brings other than the source")]
         )
+
+    def before(self, path: Path, root: Path) -> bytes | None:
+        """What was under the name of ``path``, below ``root``, before the command; what was bad then is no fault."""
+        old = self.place / "root" / path.relative_to(root)
+        return old.read_bytes() if old.is_file() else None
 
     def destinations(self, root: Path) -> list[Path]:
         """The destinations that there are."""

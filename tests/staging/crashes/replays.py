@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from tests.disk_model import Disk, Event, State, Times, materialize
-from tests.staging.crashes.calls import Folder, read_calls, traced
+from tests.disk_model import Disk, Event, Recorder, State, Times, materialize
+from tests.staging.crashes.calls import Folder
 from tests.staging.crashes.judge import Fault, InThisProcess, Judge
 from tests.staging.crashes.scenarios import Scenario
 
@@ -32,7 +32,7 @@ class Recording:
 
 def record(scenario: Scenario, place: Path, killed_at: Random | None = None) -> Recording:
     """Run the command in ``place``; with ``killed_at`` once more from what a kill at a drawn event leaves."""
-    whole = recorded(scenario, place, Folder.of(place / "root", len(scenario.nodes) > 1), [])
+    whole = recorded(scenario, place, Folder.of(place / "root"), [])
     if killed_at is None or scenario.what != "stage":
         return whole
     cut = killed_at.randrange(1, len(whole.events))
@@ -41,18 +41,20 @@ def record(scenario: Scenario, place: Path, killed_at: Random | None = None) -> 
 
 def recorded(scenario: Scenario, place: Path, before: Folder, events: list[Event]) -> Recording:
     """Run the command where ``events`` have happened since ``before``."""
-    root, trace = place / "recorded", place / "trace"
-    folder = Folder(root, dict(before.names), dict(before.contents), dict(before.times), before.disks)
+    root = place / "recorded"
+    folder = before.copy()
     folder.follow(events)
     root.mkdir()
     state, times = folder.state()
     materialize(state, root, times)
-    done = traced(scenario.command(place, root.name), trace)
-    assert done.returncode == 0, done.stderr
-    followed = [event for _, event in folder.events(read_calls(trace))]
-    assert folder.state()[0] == Folder.of(root).state()[0], "the trace has not all that happened"
+    recorder = Recorder(root, disks=len(scenario.nodes) > 1)
+    recorder.know({name: file for name, file in folder.names.items() if file is not None})
+    with recorder.recording():
+        scenario.perform(place, root.name)
+    folder.follow(recorder.events)
+    assert folder.state()[0] == Folder.of(root).state()[0], "the recorder has missed something"
     shutil.rmtree(root)
-    return Recording(before, [*events, *followed], len(events))
+    return Recording(before, [*events, *recorder.events], len(events))
 
 
 def crashes(recording: Recording, number: int, random: Random) -> Iterator[tuple[int, State, Times]]:
@@ -68,6 +70,20 @@ def crashes(recording: Recording, number: int, random: Random) -> Iterator[tuple
             if key not in seen:
                 seen.add(key)
                 yield count, state, times
+
+
+def stops(
+    scenario: Scenario, place: Path, recording: Recording, number: int | None, random: Random
+) -> Iterator[tuple[str, list[Fault]]]:
+    """What does not hold where the command ended behind ``number`` of its events, or any, with nothing lost: kills."""
+    judge = Judge(scenario, place, InThisProcess(), crashed=False)
+    counts = range(recording.first, len(recording.events) + 1)
+    for count in counts if number is None else sorted(random.sample(counts, min(number, len(counts)))):
+        folder, root = recording.before.copy(), place / "stopped"
+        folder.follow(recording.events[:count])
+        root.mkdir()
+        materialize(folder.state()[0], root, folder.state()[1])
+        yield f"event {count}", judge.faults(root)
 
 
 def replays(

@@ -5,29 +5,32 @@ from __future__ import annotations
 import io
 import os
 import shutil
-import subprocess
 import sys
 import tarfile
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
+from staging.bookkeeping import ARRIVING, BOOKKEEPING
+from staging.ledger.clean import clean
 from staging.options import StageOptions
+from staging.reshuffle import reshuffle
 from staging.stage import stage
-from tests.staging.processes import ENVIRON, PLAIN, PROGRAMS, contents, memory_folder
+from tests.staging.processes import PLAIN, PROGRAMS, contents, run
 from tests.staging.spoiled import flip
-from tests.staging.thread_world import run_ranks
-from tests.staging.transforming import cosmoflow
+from tests.staging.thread_world import ThreadWorld, run_ranks
 
 STRANGER = "stranger.txt"
 FOREIGN = b"somebody's only copy"
 TIME_NS = 1_600_000_000_000_000_000
-TWO_NODES = [sys.executable, str(PROGRAMS / "two_nodes.py")]
 PIECE = 5000
+CUT = 3000
+"""From so many bytes on the ranks of a node share a file."""
 
 
 @dataclass(frozen=True)
@@ -45,16 +48,17 @@ class Scenario:
     """Does what comes before the command in ``place``."""
     what: str = "stage"
     """``stage``, ``reshuffle`` or ``clean``."""
-    transform: str = ""
+    ranks: tuple[int, ...] = (1,)
+    """Of each node; several ranks are threads of one process."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of ``StageOptions``, where they differ."""
     lands_again: bool = False
     """Whether files that the manifest names are written once more."""
-    follows: bool = False
-    """Whether the command mends what is bad and follows a source that lost files."""
 
     @property
     def nodes(self) -> list[str]:
         """Names of the destinations below ``root``."""
-        return ["node0", "node1"] if self.what == "reshuffle" else ["node0"]
+        return [f"node{number}" for number in range(len(self.ranks))]
 
     def prepare(self, place: Path) -> None:
         """Make the source, what comes before the command, and what is wanted."""
@@ -65,49 +69,67 @@ class Scenario:
         self.stage(place, "wanted")
 
     def command(self, place: Path, root: str = "root") -> list[object]:
-        """What is interrupted."""
+        """What is interrupted, as a process."""
         if self.what == "clean":
             return self.clean_command(place, root, "node0")
-        return self.reshuffle_command(place, root) if self.what == "reshuffle" else self.stage_command(place, root)
+        return self._threads(self.what, place, root) if self.what == "reshuffle" else self.stage_command(place, root)
 
     def stage_command(self, place: Path, root: str = "root") -> list[object]:
         """What a user runs to go on."""
-        if len(self.nodes) > 1:
-            return [*TWO_NODES, "stage", place / "source", f"{place / root}/{{node}}", 1]
-        options: list[object] = ["--threads", 1, "--piece-bytes", PIECE]
-        options += ["--repair", "--update", "--drop-vanished"] if self.follows else []
-        options += ["--transform", self.transform] if self.transform else []
-        return [*PLAIN, place / "source", place / root / "node0", *options]
-
-    def reshuffle_command(self, place: Path, root: str = "root") -> list[object]:
-        """Other homes, between two epochs of a training."""
-        return [*TWO_NODES, "reshuffle", place / "source", f"{place / root}/{{node}}", 1]
+        if self.ranks != (1,):
+            return self._threads("stage", place, root)
+        words: list[object] = ["--threads", 1, "--piece-bytes", PIECE]
+        for name, value in self.settings.items():
+            words += [f"--{name.replace('_', '-')}", *(() if value is True else (value,))]
+        return [*PLAIN, place / "source", place / root / "node0", *words]
 
     def clean_command(self, place: Path, root: str, node: str) -> list[object]:
         """What a user runs to be rid of it."""
         return [*PLAIN, "--clean", place / root / node]
 
-    def stage(self, place: Path, root: str = "root", shuffle: int = 1) -> None:
-        """The same as ``stage_command``, in this process."""
-        is_shard = len(self.nodes) > 1
-        options = StageOptions(
-            place / "source", f"{place / root}/{{node}}", "shard" if is_shard else "replicate",
-            transform=self.transform, threads=1, piece_bytes=8 << 20 if is_shard else PIECE,
-            shuffle=shuffle if is_shard else 0, repair=self.follows, update=self.follows, drop_vanished=self.follows,
-        )  # fmt: skip
-        run_ranks([1] * len(self.nodes), lambda world: stage(options, world, quiet=True))
+    def perform(self, place: Path, root: str = "root") -> None:
+        """The same as ``command``, in this process."""
+        if self.what == "clean":
+            clean(place / root / "node0")
+        else:
+            getattr(self, self.what)(place, root)
+
+    def stage(self, place: Path, root: str = "root", **settings: Any) -> None:
+        """The same as ``stage_command``, in this process; ``settings`` count more than those of the scenario."""
+        options = self._options(place, root, **settings)
+        with small_cuts():
+            run_ranks(list(self.ranks), lambda world: stage(options, world, quiet=True))
+
+    def reshuffle(self, place: Path, root: str = "root") -> None:
+        """Other homes, between two epochs of a training; in this process."""
+        options = self._options(place, root, shuffle=0)
+
+        def work(world: ThreadWorld) -> None:
+            reshuffle(options, self.settings["shuffle"], world)
+
+        run_ranks(list(self.ranks), work)
 
     def wanted(self, place: Path) -> dict[str, bytes]:
         """What all destinations hold in the end."""
         return contents(place / "wanted")
 
+    def _options(self, place: Path, root: str, **settings: Any) -> StageOptions:
+        given = {"threads": 1, "piece_bytes": PIECE, **self.settings, **settings}
+        return StageOptions(place / "source", f"{place / root}/{{node}}", **given)
+
+    def _threads(self, what: str, place: Path, root: str) -> list[object]:
+        return [sys.executable, PROGRAMS / "rank_threads.py", self.name, what, place, root]
+
 
 @contextmanager
-def place_for(scenario: Scenario) -> Iterator[Path]:
-    """A prepared place for a scenario, in memory where it can be."""
-    with tempfile.TemporaryDirectory() as otherwise, memory_folder(Path(otherwise)) as folder:
-        scenario.prepare(folder / "place")
-        yield folder / "place"
+def small_cuts() -> Iterator[None]:
+    """While entered, ranks share files of few bytes."""
+    with (
+        patch("staging.planning.slices.CUT_BYTES", CUT),
+        patch("staging.prepare.CUT_BYTES", CUT),
+        patch("staging.planning.slices.ALIGN_BYTES", 16),
+    ):
+        yield
 
 
 def write(path: Path, size: int, seed: int, time_ns: int = TIME_NS) -> None:
@@ -141,6 +163,8 @@ def fill_archives(source: Path) -> None:
 
 def fill_records(source: Path) -> None:
     """Three samples in TFRecords, of which two arrays are made each."""
+    from tests.staging.transforming import cosmoflow
+
     for number in range(3):
         counts = np.random.default_rng(number).poisson(0.4, (4, 4, 4, 4)).astype(np.int16)
         (source / f"{number}.tfrecord").write_bytes(cosmoflow(source, counts))
@@ -178,43 +202,56 @@ def changed(scenario: Scenario, place: Path) -> None:
     os.utime(place / "root" / "node0" / "train" / "c.bin")
 
 
+def changed_and_vanished(scenario: Scenario, place: Path) -> None:
+    """After a staging, a file of the source was written again, and the only ones of two folders were removed."""
+    scenario.stage(place)
+    write(place / "source" / "train" / "b.bin", 300, 77, TIME_NS + 10**9)
+    (place / "source" / "a.bin").unlink()
+    shutil.rmtree(place / "source" / "validation")
+
+
+def damaged(scenario: Scenario, place: Path) -> None:
+    """After a staging, a bit of a file flipped at the destination, which keeps its size and time."""
+    scenario.stage(place)
+    flip(place / "root" / "node0" / "train" / "c.bin")
+
+
 def half_lost(scenario: Scenario, place: Path) -> None:
     """After a staging, one of the arrays of a sample is gone."""
     scenario.stage(place)
     (place / "root" / "node0" / "1_data.npy").unlink()
 
 
-def spoiled_and_vanished(scenario: Scenario, place: Path) -> None:
-    """After a staging, a bit of a file flipped, and the source lost two files."""
-    scenario.stage(place)
-    flip(place / "root" / "node0" / "train" / "c.bin")
-    (place / "source" / "a.bin").unlink()
-    shutil.rmtree(place / "source" / "validation")
-
-
 def staged_beside_a_stranger(scenario: Scenario, place: Path) -> None:
-    """All has been staged, and somebody put a file beside it."""
+    """All has been staged, somebody put a file beside it, and a re-shuffle was killed."""
     staged(scenario, place)
     for node in scenario.nodes:
         (place / "root" / node / STRANGER).write_bytes(FOREIGN)
+        (place / "root" / node / BOOKKEEPING / ARRIVING).mkdir()
+        (place / "root" / node / BOOKKEEPING / ARRIVING / "9.bin").write_bytes(b"on its way")
 
 
 def killed_midway(scenario: Scenario, place: Path) -> None:
     """A staging was killed as it gave a file its name."""
-    kill = ["strace", "-f", "-o", os.devnull, "-e", "inject=renameat:signal=SIGKILL:when=3"]
-    command = [*kill, *scenario.stage_command(place)]
-    subprocess.run([str(word) for word in command], env=ENVIRON, capture_output=True, check=False)
+    code, *_ = run([*PLAIN[:1], PROGRAMS / "killed_at_rename.py", *scenario.stage_command(place)[len(PLAIN) :]])
+    assert code < 0, code
 
 
+SHARDS = {"placement": "shard", "shuffle": 1}
 SCENARIOS = [
     Scenario("new", fill_plain),
     Scenario("resumed", fill_plain, half_staged),
     Scenario("killed before", fill_plain, killed_midway),
     Scenario("changed", fill_plain, changed, lands_again=True),
-    Scenario("untar", fill_archives, transform="untar"),
-    Scenario("arrays", fill_records, transform="tfrecord-to-npy"),
-    Scenario("an array lost", fill_records, half_lost, transform="tfrecord-to-npy", lands_again=True),
-    Scenario("repaired, updated", fill_plain, spoiled_and_vanished, lands_again=True, follows=True),
-    Scenario("reshuffle", fill_shards, staged, "reshuffle"),
+    Scenario("update", fill_plain, changed_and_vanished, settings={"update": True, "drop_vanished": True},
+             lands_again=True),
+    Scenario("repair", fill_plain, damaged, settings={"repair": True}, lands_again=True),
+    Scenario("untar", fill_archives, settings={"transform": "untar"}),
+    Scenario("arrays", fill_records, settings={"transform": "tfrecord-to-npy"}),
+    Scenario("an array lost", fill_records, half_lost, settings={"transform": "tfrecord-to-npy"}, lands_again=True),
+    Scenario("shared files", fill_plain, ranks=(2,)),
+    Scenario("two nodes", fill_plain, ranks=(1, 1), settings={"path": "exchange"}),
+    Scenario("shards", fill_shards, ranks=(1, 1), settings=SHARDS),
+    Scenario("reshuffle", fill_shards, staged, "reshuffle", (1, 1), SHARDS),
     Scenario("clean", fill_plain, staged_beside_a_stranger, "clean"),
-]
+]  # fmt: skip

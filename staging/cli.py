@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from staging.errors import DataError, EveryRankError, InputError
 from staging.number_options import MOST_FILES, MOST_NODES, add_real, add_whole
+from staging.one_line import one_line
 from staging.print_line import print_line
 from staging.ranks.signals import Interrupted, Interrupts
 
@@ -359,5 +360,5 @@ def clean(template: str, world: World) -> int:
         destination, cleaned = found
         print(f"{destination}: removed {cleaned.files} files, {human(cleaned.bytes)}")
         for name in cleaned.left:
-            print_line(f"left {name}, which is not as staging put it there")
+            print_line(f"left {one_line(name)}, which is not as staging put it there")
     return 0

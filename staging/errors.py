@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from staging.one_line import one_line
+
 
 class InputError(Exception):
     """Bad input. The message is one line: what, the value, the bound, and what to change. Exit code 2."""
@@ -10,6 +12,9 @@ class InputError(Exception):
     """Why the work ended, in a word for programs, as of ``Aborted``."""
     speaks = True
     """Whether this process reports it; false where another rank does."""
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(one_line(str(message)))
 
 
 class DataError(InputError):

@@ -28,6 +28,7 @@ from staging.moving.direct import move_directly
 from staging.moving.exchange import Lane, move_by_exchange
 from staging.moving.streams import Stream
 from staging.moving.writing import PieceWriter
+from staging.one_line import one_line
 from staging.options import StageOptions
 from staging.phase_timer import PhaseTimer
 from staging.prepare import Prepared, identity, prepare, settled
@@ -322,7 +323,7 @@ class Staging:
             return
         self.counters.files_dropped, left = drop(destination, files)
         for name in left if not self.quiet else ():
-            print_line(f"{place.node_name}: left {name}, which is not as staging put it there")
+            print_line(f"{place.node_name}: left {one_line(name)}, which is not as staging put it there")
 
     def verify(self) -> None:
         """Read again what lies at the destination; ``EveryRankError`` names the first bad file and how many there are.

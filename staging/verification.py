@@ -10,6 +10,7 @@ from typing import Any
 from staging.ledger.journal import Journal
 from staging.ledger.manifest import has_manifest, load_records
 from staging.ledger.verify import BadFile, Verified, in_all, reread
+from staging.one_line import one_line
 from staging.progress import Progress
 from staging.ranks.collective_errors import together
 from staging.ranks.world import Place, World
@@ -83,7 +84,11 @@ class Verification:
 def bad_table(bad: list[tuple[str, BadFile]]) -> list[str]:
     """Lines of a table of bad files and their nodes; none for none."""
     head = f"{'node':12} {'problem':48} file"
-    return [head, *(f"{node[:12]:12} {file.problem:48} {file.name}" for node, file in bad)] if bad else []
+    return (
+        [head, *(f"{node[:12]:12} {one_line(file.problem):48} {one_line(file.name)}" for node, file in bad)]
+        if bad
+        else []
+    )
 
 
 def verify(destination: Path, threads: int, world: World, *, quiet: bool = False) -> Verification:

@@ -74,6 +74,17 @@ def test_lines_that_are_none_are_skipped(added: str, words: list[str], source: P
     is_told(done)
 
 
+def test_names_that_no_terminal_shows_are_told_by_their_escapes(staged: Path) -> None:
+    with (staged / ".staging/manifest.jsonl").open("a") as manifest:
+        manifest.writelines("\n" + line(name=name) for name in ("b\ud800", "c\x1b[2J", "d" * 3000))
+    done = run("--verify-only", staged)
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 2
+    assert "b\\ud800" in done.stdout
+    assert "c\\x1b[2J" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) < 2100
+
+
 @pytest.mark.parametrize("head", HEADS)
 def test_a_header_that_is_none_is_told(head: str, source: Path, staged: Path) -> None:
     manifest = staged / ".staging/manifest.jsonl"

@@ -60,7 +60,9 @@ def test_the_parts_of_staging_import_one_another_in_one_direction() -> None:
                 graph.setdefault(unit(own), set()).add(unit(module))
     order = list(TopologicalSorter(graph).static_order())
     assert len(order) > 20
-    assert order.index("storage") < order.index("source") < order.index("landing") < order.index("stage")
+    assert order.index("source") < order.index("landing") < order.index("stage")
+    assert order.index("storage") < order.index("landing")
+    assert "source" not in graph["storage"]
 
 
 def test_applications_do_not_import_each_other() -> None:

@@ -11,11 +11,14 @@ from typing import Any
 
 from staging.bookkeeping import BOOKKEEPING
 from staging.ledger.lines import append_lines, read_lines, start_file
+from staging.one_line import one_line
 from staging.ranks.world import Place
 
 NAME = "journal.jsonl"
 DONE = "done"
 KILLED = "killed"
+LATEST = 253402300800
+"""Seconds from 1970 to the year 10000, from which on times are none."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Start:
 
     def __str__(self) -> str:
         when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.time))
-        return f"staging {self.id} of {when} was killed on node {self.node}: rank {self.rank}, pid {self.pid}"
+        return one_line(f"staging {self.id} of {when} was killed on node {self.node}: rank {self.rank}, pid {self.pid}")
 
 
 class Journal:
@@ -83,14 +86,16 @@ class Journal:
                     starts.append(_start(item))
                 else:
                     outcomes[str(item["id"]), int(item["rank"]), int(item["pid"])] = str(item["outcome"])
-            except (KeyError, TypeError, ValueError):
+            except (KeyError, TypeError, ValueError, OverflowError):
                 continue
         return starts, outcomes
 
 
 def _start(item: dict[str, Any]) -> Start:
-    numbers = (int(item["rank"]), int(item["pid"]), int(item["born"]))
-    return Start(str(item["id"]), float(item["time"]), str(item["node"]), *numbers, str(item["command"]))
+    numbers, when = (int(item["rank"]), int(item["pid"]), int(item["born"])), float(item["time"])
+    if not 0 <= when < LATEST:
+        raise ValueError("no time")
+    return Start(str(item["id"]), when, str(item["node"]), *numbers, str(item["command"]))
 
 
 def _key(start: Start) -> tuple[str, int, int]:

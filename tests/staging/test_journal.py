@@ -100,3 +100,46 @@ def test_torn_and_foreign_lines_are_skipped(tmp_path: Path) -> None:
 def test_a_journal_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"journal.jsonl: cannot be written \(No such file or directory\)"):
         Journal(tmp_path).start("3f2a", PLACE, "")
+
+
+def line(**changes: object) -> str:
+    start = {
+        "event": "start",
+        "id": "3f2a",
+        "time": 1.7e9,
+        "node": "n2",
+        "rank": 0,
+        "pid": 1,
+        "born": 5,
+        "command": "c",
+    }
+    return json.dumps(start | changes)
+
+
+@pytest.mark.parametrize("key", ["rank", "pid", "born", "time"])
+@pytest.mark.parametrize("value", ["Infinity", "-Infinity", "NaN", "1e999", '"9"', "null", "[]"])
+def test_a_line_with_a_number_that_is_none_is_no_start(tmp_path: Path, key: str, value: str) -> None:
+    book = journal(tmp_path)
+    book.path.write_text(line(**{key: "VALUE"}).replace('"VALUE"', value) + "\n" + line(id="other"))
+    unfinished = book.unfinished("n1")
+    assert [start.id for start in unfinished if start.id != "3f2a"] == ["other"]
+    assert len(unfinished) == (2 if value == '"9"' else 1)
+    book.path.write_text(json.dumps({"event": "end", "id": "a", "rank": 0, "pid": 0, "outcome": "done"}).replace(
+        '"pid": 0', f'"pid": {value}'))  # fmt: skip
+    assert book.is_done()
+
+
+@pytest.mark.parametrize("time", [-1, 253402300800, 1e300])
+def test_a_start_beyond_the_calendar_is_none(tmp_path: Path, time: float) -> None:
+    book = journal(tmp_path)
+    book.path.write_text(line(time=time))
+    assert book.unfinished("n1") == []
+
+
+def test_who_was_killed_is_told_in_one_line(tmp_path: Path) -> None:
+    book = journal(tmp_path)
+    book.path.write_text(line(node="n2\n\x1b[2J\ud800", time=253402300799))
+    (start,) = book.unfinished("n1")
+    assert str(start) == (
+        "staging 3f2a of 9999-12-31 23:59:59 UTC was killed on node n2 \\x1b[2J\\ud800: rank 0, pid 1"
+    )

@@ -13,10 +13,13 @@ from typing import Any, Self
 from staging.atomic import sync_folder
 from staging.bookkeeping import BOOKKEEPING
 from staging.errors import DataError
+from staging.one_line import one_line
 from staging.ranks.world import Place
 from staging.storage.destination_folder import open_book
 
 NAME = "lock"
+SHOWN = 100
+"""So many characters of who a holder says to be stand in a message; a node's name has at most 64."""
 WRITTEN_S = 0.2
 """A holder has written who it is so long after it took the lock."""
 
@@ -135,16 +138,19 @@ def _is_same(descriptor: int, path: Path) -> bool:
 def _holder(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
 def _held(path: Path, holder: dict[str, Any], node: str, job: str) -> DataError:
     destination = path.parent.parent
+    pid, other, since = (_word(holder.get(key)) for key in ("pid", "node", "time"))
     if holder.get("job") == job and holder.get("node") != node:
-        return DataError(
-            destination, f"two nodes share this destination ({holder['node']}, {node})", "put {node} into it"
-        )
-    who = f"pid {holder.get('pid', '?')} on node {holder.get('node', '?')} since {holder.get('time', '?')}"
+        return DataError(destination, f"two nodes share this destination ({other}, {node})", "put {node} into it")
+    who = f"pid {pid} on node {other} since {since}"
     return DataError(destination, f"another staging holds it ({who})", "wait for it, or choose another destination")
+
+
+def _word(value: object) -> str:
+    return one_line(str(value), SHOWN) if isinstance(value, str | int) else "?"

@@ -146,6 +146,29 @@ def test_two_nodes_are_told_also_where_locks_do_not_reach_across_nodes(
     claim(tmp_path / "dst", tmp_path / "src", place("n2"), "another job").release()
 
 
+HOLDERS = (
+    "[" * 100_000, '{"job": "a"}', '{"job": "a", "node": [1]}', '{"job": "a", "node": "\\u001b[2J"}', "[]", "\xff",
+    '{"pid": "' + "9" * 100_000 + '"}', f'{{"time": {"[" * 900}{"]" * 900}}}',
+)  # fmt: skip
+"""What a lock may hold that nobody wrote who holds it."""
+
+
+@pytest.mark.parametrize("said", HOLDERS)
+def test_a_lock_that_says_anything_is_told_in_one_line(
+    tmp_path: Path, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("staging.ledger.claim.WRITTEN_S", 0.0)
+    (tmp_path / ".staging").mkdir()
+    with (tmp_path / ".staging/lock").open("w+", encoding="latin-1") as held:
+        held.write(said)
+        held.flush()
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(DataError) as error:
+            lock(tmp_path, "n1", "a")
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 600
+
+
 def test_the_lock_dies_with_its_process(tmp_path: Path, holder: BaseProcess) -> None:
     holder.kill()
     holder.join()

@@ -30,13 +30,18 @@ from staging.source.listing import UNKNOWN, Listing, Names
 
 VERSION = 1
 HEADER = f"#hpcbench-index {VERSION} size mtime_ns crc32c name\n".encode()
-MAGIC = re.compile(rb"#hpcbench-index (\d+) ")
-END = re.compile(rb"#end (\d+) ([0-9a-f]{8})\n")
+MAGIC = re.compile(rb"#hpcbench-index (\d{1,9}) ")
+END = re.compile(rb"#end (0|[1-9]\d{0,18}) ([0-9a-f]{8})\n")
 SIZE, TIME, CHECKSUM = slice(0, 19), slice(20, 40), slice(41, 49)
 SPACES = (19, 40, 49)
 PREFIX = 50
 """Bytes of a line before the name."""
 NO_CHECKSUM = b"-" * 8
+MOST_BYTES = 1 << 62
+"""Of all files together; sums of more, in whole blocks, are not those of 64-bit integers."""
+IN_NUMBERS, IN_CHECKSUMS = (
+    np.isin(np.arange(256), list(letters)) for letters in (b" -0123456789", b"0123456789abcdef")
+)
 PIECE = 4 << 20
 """Bytes that are parsed at a time, which bounds the memory for it."""
 GOOD_NAME = re.compile(rb"[^./\n\0][^/\n\0]*(?:/[^./\n\0][^/\n\0]*)*")
@@ -48,10 +53,11 @@ AGAIN = "make it again with `hpcbench data index`"
 def write_index(path: Path, listing: Listing) -> None:
     """Write ``listing`` to ``path``, complete or not at all.
 
-    Raises ``DataError`` where ``path`` exists or can't be written, and for names that an index can't hold.
+    Raises ``DataError`` where ``path`` exists or can't be written, and for names and sizes that an index can't hold.
     """
     if path.exists():
         raise DataError(path, "exists already", "remove it, or name another file with --out")
+    _refuse_bytes(path, listing.sizes)
     checksum = crc32c(HEADER)
     before = b""
     try:
@@ -91,7 +97,13 @@ def read_index(path: Path) -> Listing:
     lengths, sizes, times, checksums = (np.concatenate(column) for column in zip(*columns, strict=True))
     if len(lengths) != count:
         raise DataError(path, f"lists {len(lengths)} files where its end says {count}", AGAIN)
+    _refuse_bytes(path, sizes)
     return Listing(Names(b"".join(blobs), np.cumsum(lengths)), sizes, times, checksums)
+
+
+def _refuse_bytes(path: Path, sizes: NDArray[np.int64]) -> None:
+    if sizes.sum(dtype=np.float64) > MOST_BYTES:
+        raise DataError(path, f"lists files of more than {MOST_BYTES} bytes together", "check the sizes of the files")
 
 
 def _verify(path: Path, data: bytes) -> tuple[int, int]:
@@ -126,7 +138,7 @@ def _parse(
     try:
         if (rows[:, SPACES] != ord(" ")).any():
             raise ValueError
-        sizes, times = (_text(rows[:, column]).astype(np.int64) for column in (SIZE, TIME))
+        sizes, times = (_numbers(rows[:, column]) for column in (SIZE, TIME))
         checksums = _checksums(_text(rows[:, CHECKSUM]))
     except (ValueError, OverflowError):
         raise DataError(path, "has a line whose columns are not size, time and checksum", AGAIN) from None
@@ -141,10 +153,23 @@ def _text(columns: NDArray[np.uint8]) -> NDArray[np.bytes_]:
     return np.ascontiguousarray(columns).view(f"S{columns.shape[1]}")[:, 0]
 
 
+def _numbers(columns: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """The numbers in ``columns`` (n, width), as ``%d`` writes them; ``ValueError`` or ``OverflowError`` for others."""
+    before, digits = np.pad(columns[:, :-2], ((0, 0), (1, 0)), constant_values=ord(" ")), columns[:, :-1]
+    leading_zero = (digits == ord("0")) & ((before == ord(" ")) | (before == ord("-")))
+    if leading_zero.any() or not IN_NUMBERS[columns].all() or (columns[:, -1] < ord("0")).any():
+        raise ValueError
+    if ((columns[:, -1] == ord("0")) & (columns[:, -2] == ord("-"))).any():
+        raise ValueError
+    return _text(columns).astype(np.int64)
+
+
 def _checksums(texts: NDArray[np.bytes_]) -> NDArray[np.int64]:
     unknown = texts == NO_CHECKSUM
-    digits = np.where(unknown, b"0" * 8, texts).tobytes().decode("ascii")
-    values = np.frombuffer(bytes.fromhex(digits), ">u4").astype(np.int64)
+    digits = np.where(unknown, b"0" * 8, texts).tobytes()
+    if not IN_CHECKSUMS[np.frombuffer(digits, np.uint8)].all():
+        raise ValueError
+    values = np.frombuffer(bytes.fromhex(digits.decode("ascii")), ">u4").astype(np.int64)
     values[unknown] = UNKNOWN
     return values
 

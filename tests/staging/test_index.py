@@ -23,7 +23,7 @@ MAKE = "make it again with `hpcbench data index`"
 PART = st.text(st.characters(blacklist_characters="\0/\n\\", blacklist_categories=("Cs",)), min_size=1, max_size=6)
 NAME = st.lists(PART.filter(lambda part: not part.startswith(".")), min_size=1, max_size=3).map("/".join)
 NUMBERS = st.tuples(
-    st.integers(0, 2**63 - 1), st.integers(-(2**63), 2**63 - 1), st.one_of(st.just(UNKNOWN), st.integers(0, 2**32 - 1))
+    st.integers(0, 2**57), st.integers(-(2**63), 2**63 - 1), st.one_of(st.just(UNKNOWN), st.integers(0, 2**32 - 1))
 )
 
 
@@ -110,6 +110,8 @@ def test_every_cut_and_every_flipped_bit_is_refused(written: Path) -> None:
     [
         (lambda data: b"name,size\n", "is not a dataset index; name a file that `hpcbench data index` made"),
         (lambda data: data.replace(b"index 1", b"index 7"), f"has version 7, this program reads 1; {MAKE}"),
+        (lambda data: b"#hpcbench-index " + b"7" * 5000 + b" ", "is not a dataset index"),
+        (lambda data: data + b"#end " + b"1" * 5000 + b" 00000000\n", "is cut off"),
         (lambda data: data[:-30], f"is cut off: its last line is not the end that it was written with; {MAKE}"),
         (lambda data: data.replace(b"12345", b"12346"), "was altered: its checksum is "),
         (lambda data: with_end(HEADER, 0), f"lists no file; {MAKE}"),
@@ -117,6 +119,8 @@ def test_every_cut_and_every_flipped_bit_is_refused(written: Path) -> None:
         (lambda data: with_end(HEADER + b"1 2 -------- a\n", 1), f"has a line that is too short; {MAKE}"),
         (lambda data: with_end(HEADER + line(b""), 1), f"has a line that is too short; {MAKE}"),
         (lambda data: with_end(HEADER + line(b"a", size=b"-1"), 1), f"has a file of -1 bytes; {MAKE}"),
+        (lambda data: with_end(HEADER + line(b"a", b"%d" % 2**61) + line(b"b", b"%d" % (2**62 - 1)), 2),
+         "lists files of more than 4611686018427387904 bytes together; check the sizes of the files"),
         (lambda data: with_end(HEADER + line(b"b") + line(b"a"), 2), f"{UNSORTED}; {MAKE}"),
         (lambda data: with_end(HEADER + line(b"a") * 2, 2), f"{UNSORTED}; {MAKE}"),
     ],
@@ -133,6 +137,10 @@ def test_what_is_wrong_with_an_index(written: Path, change: Callable[[bytes], by
     [
         line(b"a", size=b"x"), line(b"a", size=b""), line(b"a", size=b"1 2"), line(b"a", size=b"9" * 19),
         line(b"a", time_ns=b"1.5"), line(b"a", checksum=b"0000000g"), line(b"a", checksum=b"00 0  00"),
+        line(b"a", checksum=b"0a1b2c  "), line(b"a", checksum=b"0A1B2C3D"), line(b"a", size=b"01"),
+        line(b"a", size=b"1 "),
+        line(b"a", size=b"1\0"), line(b"a", size=b"1_0"), line(b"a", size=b"+1"), line(b"a", time_ns=b"-0"),
+        line(b"a", time_ns=b"-01"), line(b"a", time_ns=b"0" * 20),
         line(b"a").replace(b" -", b"x-"), line(b"a").replace(b"- ", b"-x"),
     ],
 )  # fmt: skip
@@ -182,6 +190,12 @@ def test_a_backslash_in_a_name_is_one_like_any_other_character(tmp_path: Path) -
     names = ["a\\b", "a\\n", "\\"]
     write_index(tmp_path / "i", listing_of(dict.fromkeys(sorted(names), (1, 2, 3))))
     assert list(read_index(tmp_path / "i").names) == sorted(names)
+
+
+def test_sizes_that_overflow_are_not_written(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="lists files of more than 4611686018427387904 bytes together"):
+        write_index(tmp_path / "i", listing_of({"a": (2**62, 0, 0), "b": (2**62, 0, 0)}))
+    assert not (tmp_path / "i").exists()
 
 
 def test_a_listing_that_is_not_sorted_is_not_written(tmp_path: Path) -> None:

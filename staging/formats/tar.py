@@ -17,6 +17,8 @@ NAME_BYTES = 1 << 20
 """The longest header extension that is read."""
 LENGTH_DIGITS = 8
 """Within which the length of a pax record ends; ``NAME_BYTES`` has seven digits."""
+SIZE_DIGITS = 19
+"""Of a size in a pax record; no filesystem has larger files."""
 FILES = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 EXTENSIONS = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE)
 OTHERS = {
@@ -127,7 +129,7 @@ class TarParser:
     def _begin_member(self, header: tarfile.TarInfo) -> None:
         name = self._pax.get("path") or self._long_name or header.name
         sparse = any(key.startswith("GNU.sparse.") for key in self._pax)
-        size = int(self._pax["size"]) if self._pax.get("size", "").isdecimal() else header.size
+        size = self._size(name, header)
         self._pax, self._long_name = {}, ""
         if header.type == tarfile.DIRTYPE or (header.type in FILES and name.endswith("/")):
             return
@@ -142,6 +144,14 @@ class TarParser:
         self._expect(size)
         if not size:
             self._end_file()
+
+    def _size(self, name: str, header: tarfile.TarInfo) -> int:
+        said = self._pax.get("size")
+        if said is None:
+            return header.size
+        if len(said) > SIZE_DIGITS or not (said.isascii() and said.isdecimal()):
+            raise DataError(self._archive, f"member '{name}' has a size of '{said[:40]}' bytes", AGAIN)
+        return int(said)
 
     def _end_file(self) -> None:
         self._in_file = False

@@ -133,7 +133,8 @@ def refuse_outside(name: str, source: object = "") -> None:
 
     ``source`` is what holds the name, such as an archive.
     """
-    if "/." not in name and "//" not in name and name[:1] not in ("", "/", ".") and name[-1] != "/":
+    usual = "/." not in name and "//" not in name and name[:1] not in ("", "/", ".") and name[-1] != "/"
+    if usual and name.isascii() and "\0" not in name:
         return  # nearly all names, in a third of the time
     problem = ""
     parts = name.split("/")
@@ -147,8 +148,17 @@ def refuse_outside(name: str, source: object = "") -> None:
         problem = "is the name of an unfinished file"
     elif parts[0] == BOOKKEEPING:
         problem = "lies in staging's own bookkeeping"
+    elif not _is_encodable(name):
+        problem = "is none that a filesystem has"
     if problem:
         raise DataError(source or "destination", f"the file name '{name}' {problem}", "rename it, or leave it out")
+
+
+def _is_encodable(name: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
 
 
 def _write_whole(above: int, temporary: str, base: str, data: memoryview, mtime_ns: int, way: WriteWay) -> int:

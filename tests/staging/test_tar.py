@@ -1,9 +1,12 @@
 """Archives: members equal what tar itself extracts, whatever packed them; unsafe, cut and damaged ones are refused."""
 
 import io
+import lzma
 import shutil
+import struct
 import subprocess
 import tarfile
+import zlib
 from pathlib import Path
 
 import pytest
@@ -133,6 +136,28 @@ def test_names_that_lead_out_of_the_folder(tmp_path: Path, name: str) -> None:
     assert list(tmp_path.rglob("*evil*")) == []
 
 
+def pax(key: bytes, value: bytes) -> bytes:
+    """A header of one pax record."""
+    rest = b" %b=%b\n" % (key, value)
+    length = next(length for length in range(len(rest), len(rest) + 9) if length == len(rest) + len(str(length)))
+    return header(tarfile.XHDTYPE, length, b"%d%b" % (length, rest))
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\0/b", "\0", "d/a\0"])
+def test_names_that_no_filesystem_has(tmp_path: Path, name: str) -> None:
+    said = problem(tmp_path, pax(b"path", name.encode()) + odd())
+    assert said == f"t/a.tar: the file name '{name}' is none that a filesystem has; rename it, or leave it out".replace(
+        "\0", "\\x00"
+    )
+
+
+@pytest.mark.parametrize("size", [b"9" * 20, b"9" * 5000, b"-1", b"", b"1.5", "\u0663".encode()])
+def test_a_pax_size_that_is_none(tmp_path: Path, size: bytes) -> None:
+    said = problem(tmp_path, pax(b"size", size) + odd())
+    assert said.startswith("t/a.tar: member 'sound' has a size of '")
+    assert len(said) < 200
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
@@ -194,6 +219,18 @@ def test_cut_short_when_compressed(tmp_path: Path, suffix: str) -> None:
     bad = bytearray(data)
     bad[len(bad) // 2] ^= 0xFF
     assert f"t/a{suffix}: " in problem(tmp_path, bytes(bad), "t/a" + suffix)
+
+
+def test_an_xz_header_that_claims_a_dictionary_of_gigabytes(tmp_path: Path) -> None:
+    data = bytearray(lzma.compress(packed({"a": b"one"}), preset=9))
+    land(tmp_path, "sound.tar.xz", bytes(data))
+    assert data[14:16] == b"\x21\x01"
+    end = 12 + 4 * data[12]
+    for size in (30, 40):  # of 128 MiB, and of 4 GiB (.xz file format 1.2, 5.3.1)
+        data[16] = size
+        data[end : end + 4] = struct.pack("<I", zlib.crc32(data[12:end]))
+        said = problem(tmp_path / "to", bytes(data), "b.tar.xz")
+        assert said == "b.tar.xz: has damaged xz data behind byte 0 (Memory usage limit exceeded); copy it again"
 
 
 def test_a_damaged_header_and_what_is_no_archive(tmp_path: Path) -> None:

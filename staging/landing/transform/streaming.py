@@ -14,6 +14,8 @@ from staging.landing.sinks import Landed, Sink
 
 INPUT_BYTES = 1 << 14  # deflate makes at most 1032 times as much of it
 OUTPUT_BYTES = 1 << 20
+XZ_BYTES = 96 << 20
+"""Memory for a dictionary, which a header may claim to be of 4 GiB; that of ``xz -9`` takes 65 MiB."""
 AGAIN = "copy it again"
 
 Decoder = Any
@@ -21,7 +23,7 @@ Decoder = Any
 
 DECODERS: dict[str, Callable[[], Decoder]] = {
     "gzip": lambda: zlib.decompressobj(wbits=31),
-    "xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ),
+    "xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, XZ_BYTES),
     "bzip2": bz2.BZ2Decompressor,
 }
 MAGIC = {"gzip": b"\x1f\x8b", "xz": b"\xfd7zXZ\0", "bzip2": b"BZh"}

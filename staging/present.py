@@ -120,7 +120,7 @@ def is_gone(source: Path, entry: str) -> bool:
         os.lstat(source / entry)
     except FileNotFoundError:
         return True
-    except NotADirectoryError:
+    except (NotADirectoryError, ValueError):  # the last for a name that no filesystem has
         return True
     except OSError as error:
         problem = f"cannot be looked for ({error.strerror})"

@@ -115,8 +115,10 @@ def _header(path: Path) -> dict[str, Any] | None:
 
 
 def _checked(path: Path, header: dict[str, Any]) -> dict[str, Any]:
-    if header["schema"] != SCHEMA:
-        problem = f"has schema {header['schema']} where this version reads {SCHEMA}"
+    found = header["schema"]
+    if found != SCHEMA:
+        said = found if isinstance(found, int | float | str) else f"of kind {type(found).__name__}"
+        problem = f"has schema {said} where this version reads {SCHEMA}"
         raise DataError(path, problem, "use the version that wrote it, or another destination")
     return header
 

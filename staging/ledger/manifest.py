@@ -20,10 +20,13 @@ from staging.errors import DataError
 from staging.landing.sinks import UNSET, Landed
 from staging.ledger.lines import append_lines, is_begun, read_header, start_file
 from staging.ledger.records import BLOCKS, DOUBTED, Records
+from staging.one_line import one_line
 
 NAME = "manifest.jsonl"
 PARENTS = 3
 """So many folders above a dataset's one may be the destination that it was staged to."""
+SHOWN = 500
+"""Characters of a value that stand in a message."""
 _QUOTE = json.JSONEncoder().encode
 
 
@@ -171,6 +174,13 @@ def _refuse_other(destination: Path, found: dict[str, Any], wanted: dict[str, An
         if found.get(key) != wanted.get(key):
             raise DataError(
                 destination,
-                f"holds a staging with {key} {json.dumps(found.get(key))}, not {json.dumps(wanted.get(key))}",
+                f"holds a staging with {one_line(key, SHOWN)} {_shown(found.get(key))}, not {_shown(wanted.get(key))}",
                 f"remove it with `hpcbench stage --clean {destination}`, or choose another destination",
             )
+
+
+def _shown(value: object) -> str:
+    try:
+        return one_line(json.dumps(value), SHOWN)
+    except RecursionError:
+        return "a deeply nested value"

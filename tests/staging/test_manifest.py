@@ -147,6 +147,26 @@ def test_another_schema_is_named(tmp_path: Path) -> None:
             use()
 
 
+NESTED = f"{'[' * 900}{']' * 900}"
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        (f'{{"schema": {NESTED}}}', "has schema of kind list where"),
+        (f'{{"schema": 1, "identity": {{"source": {NESTED}}}}}', "holds a staging with source "),
+        (f'{{"schema": 1, "identity": {{"{"k" * 9000}": "{"v" * 9000}"}}}}', "holds a staging with kkk"),
+    ],
+)
+def test_a_header_of_nested_or_endless_values_is_told_in_one_line(tmp_path: Path, header: str, said: str) -> None:
+    manifest_path(tmp_path).parent.mkdir()
+    manifest_path(tmp_path).write_text(header)
+    with pytest.raises(DataError) as error:
+        Manifest.open(tmp_path, {})
+    assert said in str(error.value)
+    assert len(str(error.value)) < 2000
+
+
 def test_a_destination_without_a_manifest_or_with_one_without_header(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has no staging manifest \(.staging/manifest.jsonl\); name a folder that"):
         load_records(tmp_path)

@@ -16,7 +16,7 @@ from staging.errors import InputError
 from staging.ledger.journal import Journal
 from staging.ledger.manifest import load_records
 from staging.options import StageOptions
-from staging.present import drop
+from staging.present import drop, is_gone
 from staging.ranks.world import Alone
 from staging.report import StagingReport
 from staging.stage import Landings, Staging, stage
@@ -337,3 +337,8 @@ def test_unfinished_files_are_gone_for_good_where_nothing_is_to_be_moved(
     monkeypatch.setattr("staging.stage.sync_filesystem", lambda folder: at_sync.append(unfinished(folder)))
     assert stage(options, Alone(), quiet=True).totals.files_landed == 0
     assert at_sync == [[]]
+
+
+@pytest.mark.parametrize("name", ["a\ud800", "a\0b"])
+def test_an_entry_of_a_name_that_no_filesystem_has_is_gone(tmp_path: Path, name: str) -> None:
+    assert is_gone(tmp_path, name)

@@ -120,7 +120,8 @@ def _share_of(part: str, name: str, node: _Node, rate: Rate, ceilings: Ceilings,
         "gunzip": counters.bytes_landed,
     }  # fmt: skip
     seconds = node.move_s + (node.commit_s if part == "write_flushed" else 0.0)
-    ceiling = rate.per_node[ceilings.nodes.index(name)]
+    # a later allocation has other nodes, of which nothing is known
+    ceiling = rate.per_node[ceilings.nodes.index(name)] if name in ceilings.nodes else 0.0
     if not amounts[part] or seconds <= 0 or ceiling <= 0:
         return None
     return Share(part, amounts[part] / seconds / ceiling, amounts[part] / seconds, ceiling, name)

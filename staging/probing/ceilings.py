@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 from staging.atomic import replacing
 from staging.bookkeeping import BOOKKEEPING
 from staging.errors import DataError
+from staging.one_line import one_line
 
 SCHEMA = 1
 NAME = "probe.json"
@@ -79,19 +82,20 @@ class Ceilings:
     def from_dict(cls, found: dict[str, Any], place: object) -> Ceilings:
         """What ``as_dict`` gave. Raises ``DataError``, which names ``place``, for anything else."""
         again = "delete it, and probe again with `hpcbench stage SRC DST --probe`"
-        if found.get("schema") != SCHEMA:
-            raise DataError(place, f"has schema {found.get('schema')} where {SCHEMA} is read", again)
         try:
+            if found.get("schema") != SCHEMA:
+                raise DataError(place, f"has schema {found.get('schema')} where {SCHEMA} is read", again)
+            nodes = tuple(str(node) for node in found["nodes"])
             rates = [
                 Rate(str(rate["part"]), int(rate["threads"]), int(rate["block_bytes"]),
-                     tuple(float(value) for value in rate["per_node"]), str(rate["note"]))
+                     _of_nodes(rate["per_node"], len(nodes)), str(rate["note"]))
                 for rate in found["rates"]
             ]  # fmt: skip
             return cls(
-                str(found["source"]), str(found["destination"]), tuple(found["nodes"]), int(found["ranks"]),
+                str(found["source"]), str(found["destination"]), nodes, int(found["ranks"]),
                 float(found["seconds"]), tuple(rates), list(found["machine"]),
             )  # fmt: skip
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise DataError(place, f"is not a probe's result ({type(error).__name__}: {error})", again) from None
 
     def table(self) -> str:
@@ -121,7 +125,7 @@ def read_ceilings(destination: Path) -> Ceilings | None:
         return None
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(path, f"can't be read as JSON ({error})", "delete it, or probe again") from None
     return Ceilings.from_dict(found if isinstance(found, dict) else {}, path)
 
@@ -150,12 +154,19 @@ def block_text(size: int) -> str:
     return f"{size >> 20} MiB" if size % (1 << 20) == 0 else f"{size >> 10} KiB" if size % 1024 == 0 else f"{size} B"
 
 
+def _of_nodes(found: Sequence[Any], nodes: int) -> tuple[float, ...]:
+    values = tuple(float(value) for value in found)
+    if len(values) != nodes or not all(0 <= value < math.inf for value in values):
+        raise ValueError(f"rates of {nodes} nodes are as many numbers from 0 on")
+    return values
+
+
 def _row(rate: Rate, best: bool) -> str:
     values = (statistics.median(rate.per_node), min(rate.per_node), rate.total)
     shown = " ".join(f"{rate_text(rate.part, value):>13}" for value in values)
     name = WORDS.get(rate.part, rate.part)
     line = f"{name:22} {rate.threads:>7} {block_text(rate.block_bytes):>9} {shown} {'*' if best else ' '} {rate.note}"
-    return line.rstrip()
+    return one_line(line.rstrip())
 
 
 def _counted(number: int, name: str) -> str:

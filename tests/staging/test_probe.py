@@ -18,11 +18,14 @@ import staging.ledger.batch
 import staging.probing.probe_local
 import staging.storage.write_ways
 from staging.cli import add_arguments, run
+from staging.counters import Counters
 from staging.errors import DataError, InputError
 from staging.options import StageOptions
+from staging.probing.bounds import probed_shares
 from staging.probing.ceilings import Ceilings, Rate, ceilings_for, read_ceilings, write_ceilings
 from staging.probing.probe import probe
 from staging.ranks.world import Alone, Place
+from staging.report import RankReport
 from staging.source.sources import FileReader, TreeSource
 from staging.stage import stage
 from tests.staging.thread_world import run_ranks
@@ -64,6 +67,10 @@ class SlowOs:
     def pwritev(self, descriptor: int, data: list[memoryview], position: int, flags: int = 0) -> int:
         time.sleep(sum(map(len, data)) / RATE)
         return os.pwritev(descriptor, data, position, flags)
+
+    def pwrite(self, descriptor: int, data: memoryview, position: int) -> int:
+        time.sleep(len(data) / RATE)
+        return os.pwrite(descriptor, data, position)
 
 
 class ThrottledReader(FileReader):
@@ -196,12 +203,24 @@ def test_json_round_trip_and_what_a_probe_is_for(tmp_path: Path) -> None:
     assert lines[-1].startswith("2 nodes, 4 ranks, 9.5 s")
 
 
+def rated(per_node: str, threads: str = "1") -> str:
+    """A result for two nodes with one rate."""
+    rate = f'{{"part": "read", "threads": {threads}, "block_bytes": 1, "per_node": {per_node}, "note": ""}}'
+    return f'{{"schema": 1, "nodes": ["a", "b"], "rates": [{rate}]}}'
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("{", "can't be read as JSON"),
         ("[]", "has schema None where 1 is read"),
-        ('{"schema": 1, "rates": [{}]}', "is not a probe's result (KeyError: 'part')"),
+        ('{"schema": 1, "nodes": [], "rates": [{}]}', "is not a probe's result (KeyError: 'part')"),
+        ("[" * 100_000, "can't be read as JSON"),
+        (f'{{"schema": {"[" * 900}{"]" * 900}}}', "has schema [["),
+        (rated("[1]"), "rates of 2 nodes are as many numbers from 0 on"),
+        (rated("[1, Infinity]"), "rates of 2 nodes are as many numbers from 0 on"),
+        (rated("[1, -1]"), "rates of 2 nodes are as many numbers from 0 on"),
+        (rated("[1, 1]", threads="1e999"), "is not a probe's result (OverflowError"),
     ],
 )
 def test_a_damaged_result_is_refused(tmp_path: Path, text: str, words: str) -> None:
@@ -211,6 +230,20 @@ def test_a_damaged_result_is_refused(tmp_path: Path, text: str, words: str) -> N
         read_ceilings(tmp_path)
     assert words in str(caught.value)
     assert "probe again" in str(caught.value)
+
+
+def test_a_table_of_forged_words_is_printable(tmp_path: Path) -> None:
+    found = Ceilings("/src", "/dst", ("a",), 1, 1.0, (Rate("\x1b[2J", 1, 1, (1.0,), "a\nb\ud800"),))
+    assert all(line.isprintable() for line in found.table().split("\n"))
+
+
+def test_nodes_that_no_probe_measured_have_no_share() -> None:
+    rates = tuple(Rate(part, 1, 1, (1e6, 2e6)) for part in ("read", "write", "crc32c"))
+    found = Ceilings("/src", "/dst", ("a", "b"), 2, 1.0, rates)
+    moved = Counters(bytes_read=10**6, bytes_landed=10**6)
+    ranks = [RankReport(node, 0, moved, {"move": 1.0}, 1.0, "cold", "nvme", 1) for node in ("b", "c")]
+    shares = probed_shares(ranks, found, "direct", "", "transfer")
+    assert {(share.part, share.node) for share in shares} == {("read", ""), ("write", "b"), ("crc32c", "b")}
 
 
 def test_a_result_that_cannot_be_written(tmp_path: Path) -> None:

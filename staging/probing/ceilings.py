@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ WORDS = {
     "gunzip": "gunzip, bytes out",
 }
 """The parts, as reports call them."""
+DEEPEST = 8
+"""Levels of lists and objects within each other in the facts of machines; these have two."""
 COUNTED = ("stat", "open", "create")
 """Parts whose rates are files per second; those of the others are bytes per second."""
 
@@ -91,6 +93,8 @@ class Ceilings:
                      _of_nodes(rate["per_node"], len(nodes)), str(rate["note"]))
                 for rate in found["rates"]
             ]  # fmt: skip
+            if not _is_shallow(found["machine"]):
+                raise ValueError("the facts of machines are nested too deeply")
             return cls(
                 str(found["source"]), str(found["destination"]), nodes, int(found["ranks"]),
                 float(found["seconds"]), tuple(rates), list(found["machine"]),
@@ -159,6 +163,11 @@ def _of_nodes(found: Sequence[Any], nodes: int) -> tuple[float, ...]:
     if len(values) != nodes or not all(0 <= value < math.inf for value in values):
         raise ValueError(f"rates of {nodes} nodes are as many numbers from 0 on")
     return values
+
+
+def _is_shallow(value: object, levels: int = DEEPEST) -> bool:
+    parts: Iterable[object] = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels > 0 and all(_is_shallow(part, levels - 1) for part in parts)
 
 
 def _row(rate: Rate, best: bool) -> str:

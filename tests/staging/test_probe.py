@@ -188,7 +188,7 @@ def test_the_slow_part_is_the_bound(
 
 def test_json_round_trip_and_what_a_probe_is_for(tmp_path: Path) -> None:
     rates = (Rate("read", 2, 1 << 20, (1.5e9, 0.5e9), "cold"), Rate("stat", 8, 0, (1200.0, 0.0), "fresh"))
-    found = Ceilings("/src", "/dst/{node}", ("a", "b"), 4, 9.5, rates, [{"nodes": 2, "cpus": 4}])
+    found = Ceilings("/src", "/dst/{node}", ("a", "b"), 4, 9.5, rates, [{"nodes": 2, "cpus": [{"cores": 4}]}])
     (tmp_path / ".staging").mkdir()
     assert read_ceilings(tmp_path) is None
     write_ceilings(found, tmp_path)
@@ -206,7 +206,7 @@ def test_json_round_trip_and_what_a_probe_is_for(tmp_path: Path) -> None:
 def rated(per_node: str, threads: str = "1") -> str:
     """A result for two nodes with one rate."""
     rate = f'{{"part": "read", "threads": {threads}, "block_bytes": 1, "per_node": {per_node}, "note": ""}}'
-    return f'{{"schema": 1, "nodes": ["a", "b"], "rates": [{rate}]}}'
+    return f'{{"schema": 1, "machine": [], "nodes": ["a", "b"], "rates": [{rate}]}}'
 
 
 @pytest.mark.parametrize(
@@ -220,6 +220,7 @@ def rated(per_node: str, threads: str = "1") -> str:
         (rated("[1]"), "rates of 2 nodes are as many numbers from 0 on"),
         (rated("[1, Infinity]"), "rates of 2 nodes are as many numbers from 0 on"),
         (rated("[1, -1]"), "rates of 2 nodes are as many numbers from 0 on"),
+        (rated("[1, 1]")[:-1] + f', "machine": {"[" * 900}{"]" * 900}}}', "nested too deeply"),
         (rated("[1, 1]", threads="1e999"), "is not a probe's result (OverflowError"),
     ],
 )

@@ -149,7 +149,8 @@ def drop(destination: Path, files: Collection[Landed]) -> tuple[int, list[str]]:
                 dropped += 1
             elif status is not None:
                 left.append(file.name)
-        for above in sorted({above for file in files for above in folders_of(file.name)}, key=len, reverse=True):
+        inside = [file.name for file in files if is_inside(destination, file.name)]
+        for above in sorted({above for name in inside for above in folders_of(name)}, key=len, reverse=True):
             before, _, base = above.rpartition("/")
             with suppress(OSError, DataError), folder.reach(before) as descriptor:
                 os.rmdir(base, dir_fd=descriptor)  # refused where it is not empty

@@ -15,12 +15,13 @@ from staging.checksums import RunningChecksum, checksums
 from staging.errors import DataError
 from staging.landing.sinks import Landed, kept
 from staging.source.listing import UNKNOWN
-from staging.storage.destination_folder import DestinationFolder
+from staging.storage.destination_folder import DestinationFolder, is_reachable
 from staging.storage.holes import HOLE_BYTES
 from staging.storage.write_ways import WriteWay, write_at
 
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 BLOCK = 4096
+SHORT = 256  # characters of nearly all names, too few for too many folders
 NAME_KEPT = 55  # characters: a temporary name stays under the 255 bytes of a file name, at four bytes a character
 FULL = (errno.ENOSPC, errno.EDQUOT)
 LARGER = "free space there, or set the destination to a larger place"
@@ -134,7 +135,7 @@ def refuse_outside(name: str, source: object = "") -> None:
     ``source`` is what holds the name, such as an archive.
     """
     usual = "/." not in name and "//" not in name and name[:1] not in ("", "/", ".") and name[-1] != "/"
-    if usual and name.isascii() and "\0" not in name:
+    if usual and len(name) < SHORT and name.isascii() and "\0" not in name:
         return  # nearly all names, in a third of the time
     problem = ""
     parts = name.split("/")
@@ -148,17 +149,10 @@ def refuse_outside(name: str, source: object = "") -> None:
         problem = "is the name of an unfinished file"
     elif parts[0] == BOOKKEEPING:
         problem = "lies in staging's own bookkeeping"
-    elif not _is_encodable(name):
+    elif not is_reachable(name):
         problem = "is none that a filesystem has"
     if problem:
         raise DataError(source or "destination", f"the file name '{name}' {problem}", "rename it, or leave it out")
-
-
-def _is_encodable(name: str) -> bool:
-    try:
-        return b"\0" not in os.fsencode(name)
-    except UnicodeEncodeError:
-        return False
 
 
 def _write_whole(above: int, temporary: str, base: str, data: memoryview, mtime_ns: int, way: WriteWay) -> int:

@@ -21,6 +21,10 @@ from staging.storage.write_ways import WriteWay
 
 KEPT = 512
 """Folders that are held open at most; others are opened each time."""
+LONGEST_NAME = 4095
+"""Bytes of a path that the system takes (``PATH_MAX``, with the zero behind it)."""
+DEEPEST_NAME = 256
+"""Folders and file of a name: each step costs calls, for every file, and nobody has so many."""
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 LINKED = (errno.ELOOP, errno.ENOTDIR)
 """What the system says of a link, or of a file, in the place of a folder."""
@@ -151,6 +155,17 @@ def _open_folder(name: str, above: int, make: bool) -> int:
         with suppress(FileExistsError):  # another thread was faster
             os.mkdir(name, dir_fd=above)
         return os.open(name, FOLDER | os.O_NOFOLLOW, dir_fd=above)
+
+
+def is_reachable(name: str) -> bool:
+    """Whether a filesystem can have ``name`` below a destination: not too long or deep, and all of its letters."""
+    if len(name) > LONGEST_NAME or name.count("/") >= DEEPEST_NAME:
+        return False
+    try:
+        encoded = os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+    return b"\0" not in encoded and len(encoded) <= LONGEST_NAME
 
 
 def is_file_of(status: os.stat_result | None, size: int) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from staging.ledger.claim import lock
 from staging.ledger.clean import Cleaned, clean
 from staging.ledger.lines import append_lines
 from staging.ledger.manifest import Manifest, is_inside
+from staging.present import drop
 from staging.storage.destination_folder import DestinationFolder
 
 
@@ -107,11 +109,31 @@ def test_a_link_to_outside_is_not_walked_into(tmp_path: Path) -> None:
         ("a\0b", False),
         (".staging/manifest.jsonl", False),
         ("link/a", False),
+        ("d/" * 255 + "f", True),
+        ("d/" * 256 + "f", False),
+        ("é" * 2047, True),
+        ("é" * 2048, False),
+        ("a\ud800", False),
     ],
 )
 def test_names_that_stay_inside(tmp_path: Path, name: str, inside: bool) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
     assert is_inside(tmp_path, name) is inside
+
+
+def test_a_name_of_a_hundred_thousand_folders_takes_no_time(tmp_path: Path) -> None:
+    """The time, and the memory of an update, grew with the square of them: a megabyte of it took days."""
+    manifest = stage(tmp_path / "dst", "a")
+    name = "b/" * 500_000 + "b"
+    evil = {"name": name, "size": 3, "crc32c": -1, "source": "a", "mtime_ns": 0}
+    append_lines(manifest.path, [json.dumps(evil)])
+    assert not is_inside(tmp_path / "dst", name)
+    tracemalloc.start()
+    assert drop(tmp_path / "dst", list(manifest.records())) == (1, [])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100 << 20
+    assert clean(tmp_path / "dst").left == []
 
 
 def test_a_folder_that_was_not_staged_is_refused(tmp_path: Path) -> None:

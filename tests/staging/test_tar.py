@@ -143,12 +143,11 @@ def pax(key: bytes, value: bytes) -> bytes:
     return header(tarfile.XHDTYPE, length, b"%d%b" % (length, rest))
 
 
-@pytest.mark.parametrize("name", ["a\0b", "a\0/b", "\0", "d/a\0"])
+@pytest.mark.parametrize("name", ["a\0b", "a\0/b", "\0", "d/a\0", "d/" * 256 + "f", "n" * 5000])
 def test_names_that_no_filesystem_has(tmp_path: Path, name: str) -> None:
     said = problem(tmp_path, pax(b"path", name.encode()) + odd())
-    assert said == f"t/a.tar: the file name '{name}' is none that a filesystem has; rename it, or leave it out".replace(
-        "\0", "\\x00"
-    )
+    assert said.startswith(f"t/a.tar: the file name '{name[:500]}".replace("\0", "\\x00"))
+    assert said.endswith("' is none that a filesystem has; rename it, or leave it out")
 
 
 @pytest.mark.parametrize("size", [b"9" * 20, b"9" * 5000, b"-1", b"", b"1.5", "\u0663".encode()])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,8 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+
+SEED = "HPCBENCH_SEED"
 
 pytest_plugins = ["tests.limits"]
 
@@ -32,6 +35,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """One and a half processes for each core, since tests wait for a third of their time, slow ones of jobs longer."""
     return max(1, len(os.sched_getaffinity(0)) * 3 // 2)
+
+
+def pytest_configure() -> None:
+    """One seed for all tests that draw, in all their processes; ``HPCBENCH_SEED`` says which."""
+    os.environ.setdefault(SEED, str(random.randrange(1 << 30)))
+
+
+def pytest_report_header() -> str:
+    """How to draw the same again."""
+    return f"draws: {SEED}={os.environ[SEED]}"
 
 
 @pytest.fixture(autouse=True)

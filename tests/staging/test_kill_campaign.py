@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import sys
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from tests.staging import kill_campaign
 from tests.staging.kill_campaign import Campaign, Kill, Trial, carry_out
 from tests.staging.processes import ENVIRON, memory_folder
 
-SEED = int(os.environ.get("HPCBENCH_SEED", random.randrange(1 << 30)))
+SEED = int(os.environ["HPCBENCH_SEED"])
 
 
 @pytest.mark.mpi

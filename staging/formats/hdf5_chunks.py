@@ -22,6 +22,7 @@ from staging.formats.compression import LARGEST_EXPANSION, PIECE, TooLargeError,
 from staging.formats.reading import have_read
 
 DEFLATE, SHUFFLE = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE
+PIPELINES = ([DEFLATE], [SHUFFLE, DEFLATE])
 AGAIN = "copy it again, or remove it from the set"
 GROWING = "write it again with gzip, or without compression"
 
@@ -39,6 +40,11 @@ def is_on_disk(dataset: h5py.Dataset) -> bool:
     return bool(dataset.file.driver == "sec2")
 
 
+def has_deflated_chunks(dataset: h5py.Dataset) -> bool:
+    """Whether ``read_chunks`` reads this dataset."""
+    return filters_of(dataset) in PIPELINES and bool(dataset.id.get_type() == h5py.h5t.py_create(dataset.dtype))
+
+
 def read_chunks(path: Path, key: str, dataset: h5py.Dataset, selection: Sequence[slice]) -> NDArray[Any]:
     """The ``selection``, slices of step 1 for the first dimensions, of a ``dataset`` of deflated chunks.
 
@@ -46,7 +52,7 @@ def read_chunks(path: Path, key: str, dataset: h5py.Dataset, selection: Sequence
     is damaged, or larger than the array by far. Raises what h5py does where HDF5 cannot find a chunk.
     """
     pipeline, chunks, dtype = filters_of(dataset), dataset.chunks, dataset.dtype
-    if pipeline not in ([DEFLATE], [SHUFFLE, DEFLATE]) or dataset.id.get_type() != h5py.h5t.py_create(dtype):
+    if not has_deflated_chunks(dataset):
         raise DataError(path, f"dataset '{key}' is stored with filters or a type that are not read", GROWING)
     size = prod(chunks) * dtype.itemsize
     if size > max(dataset.nbytes * 2, PIECE):

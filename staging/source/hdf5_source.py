@@ -17,6 +17,7 @@ from staging.counters import Counters
 from staging.errors import DataError, InputError
 from staging.formats.compression import LARGEST_EXPANSION
 from staging.formats.hdf5 import AGAIN, DAMAGE
+from staging.formats.hdf5_chunks import has_deflated_chunks, read_chunks
 from staging.formats.hdf5_raw import raw_offset
 from staging.formats.npy import npy_header
 from staging.source.listing import UNKNOWN, Listing, Names
@@ -165,13 +166,19 @@ class _RowReader:
         if number not in self._blocks or self._blocks[number][0] != first:
             self._blocks.pop(number, None)
             try:
-                rows = np.ascontiguousarray(self._dataset(number)[first : first + column.block_rows], column.dtype)
+                rows = np.ascontiguousarray(self._rows(number, slice(first, first + column.block_rows)), column.dtype)
             except DAMAGE as error:
                 problem = f"dataset '{column.key}' cannot be read from row {first} on ({_brief(error)})"
                 raise DataError(self._source.path, problem, AGAIN) from None
             self._blocks[number] = first, _bytes_of(rows)
             self.counters.bytes_read += rows.nbytes
         return self._blocks[number]
+
+    def _rows(self, number: int, part: slice) -> npt.NDArray[Any]:
+        dataset = self._dataset(number)
+        if has_deflated_chunks(dataset):  # HDF5 would follow a chunk to wherever it grows, or crash on a forged index
+            return read_chunks(self._source.path, self._columns[number].key, dataset, [part])
+        return np.asarray(dataset[part])
 
     def _count_retry(self) -> None:
         self.counters.retries += 1

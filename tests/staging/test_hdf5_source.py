@@ -2,6 +2,7 @@
 
 import io
 import os
+import zlib
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,9 @@ FORMS: dict[str, dict[str, Any]] = {
     "chunked": {"chunks": (5, 2, 3)},
     "large chunks": {"chunks": (20, 5, 3)},
     "compressed": {"chunks": (4, 5, 3), "compression": "gzip"},
+    "compressed and shuffled": {"chunks": (4, 2, 3), "compression": "gzip", "shuffle": True},
+    "compressed otherwise": {"chunks": (4, 2, 3), "compression": "lzf"},
+    "big endian, compressed": {"dtype": ">f4", "chunks": (3, 5, 3), "compression": "gzip"},
     "checked": {"chunks": (1, 5, 3), "fletcher32": True},
     "big endian": {"dtype": ">f4"},
     "big endian in chunks": {"dtype": ">f4", "chunks": (3, 5, 3)},
@@ -264,6 +268,15 @@ def test_damage_in_chunks_is_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.h5: dataset '/data' cannot be read from row \d+ on \("):
         read_all()
     reader.close()
+
+
+def test_a_chunk_that_grows_beyond_its_rows_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        dataset = file.create_dataset("data", (4, 16, 16), "i2", chunks=(4, 16, 16), compression="gzip")
+        dataset.id.write_direct_chunk((0, 0, 0), zlib.compress(bytes(32 << 20), 9))
+    with pytest.raises(DataError, match=r"dataset '/data' cannot be read \(a chunk is not 2048 sound bytes\)"):
+        read(HDF5Source(path), 0)
 
 
 def test_more_than_the_bytes_of_an_entry(source: HDF5Source) -> None:

@@ -68,10 +68,6 @@ class SlowOs:
         time.sleep(sum(map(len, data)) / RATE)
         return os.pwritev(descriptor, data, position, flags)
 
-    def pwrite(self, descriptor: int, data: memoryview, position: int) -> int:
-        time.sleep(len(data) / RATE)
-        return os.pwrite(descriptor, data, position)
-
 
 class ThrottledReader(FileReader):
     """Reads ``RATE`` bytes per second."""

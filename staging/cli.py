@@ -31,7 +31,7 @@ Bring a dataset from a shared filesystem to storage of each node's own, and meas
       copies the folder; run again after an interruption, it brings only what is missing
   srun -N 16 --ntasks-per-node 4 hpcbench stage /project/set /local/set --path exchange
       every byte is read once in the job, and then travels between the nodes by MPI
-  mpiexec -n 8 hpcbench stage /project/set '/local/{node}/set' --placement shard --seed 1
+  mpiexec -n 8 hpcbench stage /project/set '/local/{node}/part' --placement shard --seed 1
       each node gets its part, balanced by bytes
   hpcbench stage /project/set /local/set --plan-only
       says what would go where, and whether it fits; nothing is touched
@@ -39,13 +39,13 @@ Bring a dataset from a shared filesystem to storage of each node's own, and meas
       measures what storage, network and decoding can do here, to which later reports compare
   hpcbench stage /project/set /local/inflated --include '*.tfrecord' --transform gunzip
       decompresses on the way
-  hpcbench stage --verify-only /local/set
+  srun -N 16 --ntasks-per-node 4 hpcbench stage --verify-only /local/set
       reads again what staging put there and lists every file that is not what landed
-  hpcbench stage /project/set /local/set --repair
+  srun -N 16 --ntasks-per-node 4 hpcbench stage /project/set /local/set --repair
       does that, and brings just the bad files again
-  hpcbench stage /project/set /local/set --update --drop-vanished
+  srun -N 16 --ntasks-per-node 4 hpcbench stage /project/set /local/set --update --drop-vanished
       follows a source that changed, and removes what vanished from it
-  hpcbench stage --clean /local/set
+  srun -N 16 --ntasks-per-node 4 hpcbench stage --clean /local/set
       removes what staging put there, and nothing else
 """
 

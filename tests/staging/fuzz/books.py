@@ -287,7 +287,7 @@ class ProbeFamily(JSONFamily):
 class Busy:
     """A rank that did something of everything."""
 
-    node, seconds, threads = NODE, 2.0, 4
+    node, seconds, threads, way = NODE, 2.0, 4, "early"
 
     def __init__(self) -> None:
         self.phases_s = {"move": 1.0, "commit": 1.0}

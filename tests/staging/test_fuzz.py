@@ -92,7 +92,7 @@ def test_each_kind_of_bug_is_found_named_and_repeated(
     assert finding.alone in (True, None)
     if planted in ("Crashes", "Hangs"):
         assert finding.where.endswith(" misbehave")
-    assert f"--reproduce {name}@{seed}@{case}" in str(finding)
+    assert f"--reproduce {name}:{seed}:{case}" in str(finding)
     (again,) = reproduce(name, seed, case)
     assert (again.kind, again.case, again.where) == (finding.kind, finding.case, finding.where)
     assert reproduce(name, seed, 0) == []
@@ -138,9 +138,9 @@ def test_the_command_tells_its_seed_and_repeats_a_case(tmp_path: Path) -> None:
     done = run("--seed", seed, "--cases", case + 1, "--formats", name, "--report", tmp_path / "report.json")
     assert done.returncode == 1
     assert done.stdout.startswith(f"seed {seed}\n")
-    assert f"again: python -m tests.staging.fuzz --reproduce {name}@{seed}@{case}" in done.stdout
+    assert f"again: python -m tests.staging.fuzz --reproduce {name}:{seed}:{case}" in done.stdout
     assert '"findings": {\n  "exception": 1\n }' in (tmp_path / "report.json").read_text()
-    again = run("--reproduce", f"{name}@{seed}@{case}", "--save", tmp_path / "case")
+    again = run("--reproduce", f"{name}:{seed}:{case}", "--save", tmp_path / "case")
     assert again.returncode == 1
     assert "KeyError: 'name'" in again.stdout
     assert (tmp_path / "case").read_bytes() == make_case(find_family(name), name, seed, case)[0]

@@ -61,7 +61,7 @@ class Finding:
     @property
     def name(self) -> str:
         """For ``--reproduce``."""
-        return f"{self.family}@{self.seed}@{self.case}"
+        return f"{self.family}:{self.seed}:{self.case}"
 
     def __str__(self) -> str:
         alone = "" if self.alone is not False else ", not alone: only after the cases before it"
@@ -275,7 +275,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="children at a time")
     parser.add_argument("--seconds", type=float, metavar="S", help="begin no further cases after so long")
     parser.add_argument("--formats", default=",".join(FAMILIES), metavar="A,B", help="default: %(default)s")
-    parser.add_argument("--reproduce", metavar="FORMAT@SEED@CASE", help="one case, with its whole traceback")
+    parser.add_argument("--reproduce", metavar="FORMAT:SEED:CASE", help="one case, with its whole traceback")
     parser.add_argument("--save", type=Path, metavar="FILE", help="with --reproduce: write the file of the case")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write what was found as JSON")
     args = parser.parse_args()
@@ -295,7 +295,7 @@ def main() -> int:
 
 
 def _reproduce(name: str, save: Path | None) -> int:
-    family, seed, case = name.split("@")
+    family, seed, case = name.rsplit(":", 2)
     if save is not None:
         save.write_bytes(make_case(find_family(family), family, int(seed), int(case))[0])
     findings = reproduce(family, int(seed), int(case))

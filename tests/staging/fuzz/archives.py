@@ -84,7 +84,7 @@ class TarFamily(Family):
 class CompressedFamily(Family):
     """gzip, xz and bzip2."""
 
-    memory_bytes = 192 << 20  # xz has a dictionary of up to 64 MiB, and one member may make as much as it wants
+    memory_bytes = 96 << 20  # what xz may take for a dictionary
     tokens = (
         b"\x1f\x8b\x08", b"\x1f\x8b\x08\x00" + bytes(6), b"\x1f\x8b\x08\x1f" + bytes(6), b"\xfd7zXZ\0\0\4", b"BZh9",
         b"1AY&SY", b"\x17rE8P\x90", b"\x03\0", b"YZ", b"\xff\xff\xff\xff", bytes(8), gzip.compress(b"", mtime=0),

@@ -31,7 +31,7 @@ class Family(ABC):
 
     tokens: Sequence[bytes] = (b"",)
     """What means something in such a file."""
-    memory_bytes = 64 << 20
+    memory_bytes = 32 << 20
     """What reading may take beside ``memory_factor`` times the file."""
     memory_factor = 64
 

@@ -53,7 +53,7 @@ class HDF5Family(Family):
         b"labels_0\0",
         b"\xff" * 8, bytes(8), b"\x01\0", b"\x10\0\0\0", b"\x00\x01\x00\x00\x00\x00\x00\x00",
     )  # fmt: skip
-    memory_bytes = 128 << 20
+    memory_bytes = 32 << 20
     memory_factor = 1100  # a deflated chunk grows a thousandfold
 
     def make_seeds(self, dice: random.Random) -> list[bytes]:

@@ -11,6 +11,7 @@ NOT_RUN = {
     "pip ": "changes the environment of the tests",
     "python -m pip ": "changes the environment of the tests",
     "python -m pytest": "runs this test",
+    "python -m tests.": "takes minutes to an hour; tests/staging runs a part of it",
     "python -m staging": "tests/staging/cli runs it",
     "hpcbench demo": "tests/hpcbench/cli/test_demo.py runs it with --preset smoke",
     "hpcbench data split": "tests/hpcbench/cli/test_data.py cuts a universe",

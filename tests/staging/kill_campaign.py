@@ -211,7 +211,8 @@ class Campaign:
         while any(map(is_running, others)) and time.monotonic() < died + HUNG_S:
             time.sleep(0.002)
         took = time.monotonic() - died
-        while process.poll() is None and time.monotonic() < died + HUNG_S:
+        # a launcher may end before the last of its ranks does
+        while (process.poll() is None or any(map(is_running, ranks))) and time.monotonic() < died + HUNG_S:
             time.sleep(0.005)
         ended = process.poll() is not None and not any(map(is_running, ranks))
         with self._lock:

@@ -27,6 +27,8 @@ GRACE_S = 3.0
 REPORTED_S = 0.2
 """How long after the first failure the ranks are looked at, to tell cause from victims."""
 
+_KEEPERS: list[socket.socket] = []
+
 
 def spawn(argv: Sequence[str], devices: int, environ: Mapping[str, str]) -> int:
     """Run ``python -m hpcbench ARGV`` once per rank and return the exit code: the first that is a failure.
@@ -55,7 +57,7 @@ def rank_environments(devices: int, environ: Mapping[str, str]) -> list[dict[str
         "GROUP_RANK": "0",
         "GROUP_WORLD_SIZE": "1",
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
+        "MASTER_PORT": str(reserve_port()),
         "HPCBENCH_SPAWNED": "1",
     }
     return [{**kept, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(devices)]
@@ -151,8 +153,14 @@ def forward_signals(ranks: list[subprocess.Popen[bytes]]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def free_port() -> int:
-    """A port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def reserve_port() -> int:
+    """A port at which a server of this launch can listen, and which nothing else is given while this process lives.
+
+    The socket that keeps it never listens. Linux lets another listen beside it that allows the reuse of addresses, as
+    torch's store does, but hands such a port neither to a connection nor to a socket that asks for any.
+    """
+    keeper = socket.socket()
+    keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    keeper.bind(("127.0.0.1", 0))
+    _KEEPERS.append(keeper)
+    return int(keeper.getsockname()[1])

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hpcbench.parallel.spawn import reserve_port
 from tests.slurm.keeper import kill_all
 
 NODES = ("node1", "node2", "node3", "node4")
@@ -151,7 +152,7 @@ def start_slurm(scratch: Path, daemons: contextlib.ExitStack) -> Slurm:
     (scratch / "state").mkdir()
     # MPICH names its shared memory by the job's number: jobs of two Slurms at once must not have the same.
     first_job = 1 + secrets.randbelow(1_000_000) * 50
-    ports = free_ports(1 + len(NODES))
+    ports = [reserve_port() for _ in ("controller", *NODES)]
     host, cores = socket.gethostname().split(".")[0], os.cpu_count() or 1
     lines = [
         NODE.format(name=name, host=host, port=port, cores=cores) for name, port in zip(NODES, ports[1:], strict=True)
@@ -193,12 +194,3 @@ def log_tail(scratch: Path) -> str:
 def search_path() -> str:
     """Where the commands are: Python's own folder first, for mpiexec, and the system's folders for daemons."""
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that are free now."""
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]

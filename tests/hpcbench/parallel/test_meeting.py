@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,9 +13,12 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 from hpcbench.parallel import group as groups
 from hpcbench.parallel.group import connect
 from hpcbench.parallel.rendezvous import interface_towards, meet, slurm_addresses, slurm_port
-from hpcbench.parallel.spawn import free_port
+from hpcbench.parallel.spawn import reserve_port
 from staging.errors import InputError
 from staging.ranks.launch import Launch
+
+IP_LOCAL_PORT_RANGE = 51
+"""Option of Linux 6.3: the ports that a socket may be given by the system; the name is in no Python yet."""
 
 
 def check_in(*launches: Launch) -> list[str]:
@@ -54,13 +58,13 @@ def test_missing_ranks_are_counted() -> None:
 
 @pytest.mark.parametrize("bound", ["timeout_s", "meeting_s"])
 def test_a_rank_alone_gives_up(bound: str) -> None:
-    environ = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    environ = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(reserve_port())}
     with pytest.raises(InputError, match="only 1 of 2 ranks met within 1 s"):
         connect(Launch(0, 2, 0, 2), environ=environ, **{bound: 1})  # type: ignore[arg-type]
 
 
 def test_no_rank_0() -> None:
-    environ = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    environ = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(reserve_port())}
     with pytest.raises(InputError, match=r"no answer at 127\.0\.0\.1, port \d+, within 1 s; see that rank 0 runs"):
         meet(Launch(1, 2, 1, 2), environ, 1.0)
 
@@ -70,6 +74,25 @@ def test_port_in_use() -> None:
         environ = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(taken.getsockname()[1])}
         with pytest.raises(InputError, match="is in use; set MASTER_ADDR and MASTER_PORT to a free one"):
             meet(Launch(0, 2, 0, 2), environ, 1.0)
+
+
+def test_a_reserved_port_is_given_to_nobody_else() -> None:
+    port = reserve_port()
+    only_this = struct.pack("I", port << 16 | port)
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as client, socket.socket() as other:
+        for each in (client, other):
+            try:
+                each.setsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, only_this)
+            except OSError:
+                pytest.skip("this kernel cannot narrow the range of ports of one socket (Linux 6.3)")
+        with pytest.raises(OSError):  # noqa: PT011 - the kernel's number depends on its version
+            client.connect(server.getsockname())
+        with pytest.raises(OSError, match="already in use"):
+            other.bind(("", 0))
+    environ = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    store = meet(Launch(0, 2, 0, 2), environ, 5.0)
+    store.set("answer", "42")
+    assert meet(Launch(1, 2, 1, 2), environ, 5.0).get("answer") == b"42"
 
 
 @pytest.mark.parametrize("port", ["", "http", "0", "70000"])

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 
 from staging.counters import Counters
-from staging.moving.channel import Channel, Failure, joined
 from staging.moving.reading import fill
 from staging.moving.streams import Piece, Stream
 from staging.moving.writing import PieceWriter
 from staging.source.sources import Reader, Source
+from staging.threads.channel import Channel, Failure, joined
 
 LARGE_BYTES = 16 << 20
 """From this mean file size on a thread more for each file is worth its queue and its buffers."""

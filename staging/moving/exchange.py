@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 
 from staging.counters import Counters
 from staging.errors import DataError
-from staging.moving.channel import Channel, Failure, joined
 from staging.moving.reading import fill
 from staging.moving.streams import Piece, Stream
 from staging.moving.writing import PieceWriter
 from staging.planning.plan import EVERY_NODE, Plan
 from staging.ranks.world import World
 from staging.source.sources import Reader, Source
+from staging.threads.channel import Channel, Failure, joined
 
 TRAILER = 4
 """Bytes behind each piece on its way: its CRC32C."""

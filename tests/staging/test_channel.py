@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from staging.moving.channel import BrokenPipelineError, Channel, Failure
+from staging.threads.channel import BrokenPipelineError, Channel, Failure
 
 
 def test_order_and_end() -> None:

@@ -1,0 +1,1 @@
+"""Threads that work together: queues between them, and how many of them there are."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
@@ -39,6 +40,7 @@ class Progress:
         self._enabled = enabled
         self._stream = stream or sys.stderr
         self._interval_s = interval_s
+        self._lock = threading.Lock()
         self._bar: RichProgress | None = None
         self._task: TaskID | None = None
         self._start = self._printed = time.monotonic()
@@ -60,15 +62,16 @@ class Progress:
             self._print("" if error is None else ", stopped")
 
     def advance(self, n: int = 1, **fields: object) -> None:
-        """Count ``n`` more items; ``fields`` are shown behind, floats with four significant digits."""
-        self.done += n
-        if not self._enabled:
-            return
-        now = time.monotonic()
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=self.done, fields=_format(fields), rate=self._rate(now))
-        elif self.done < self.total and now - self._printed >= self._interval_s:
-            self._print(_format(fields))
+        """Count ``n`` more items; ``fields`` are shown behind, floats with four significant digits. For any thread."""
+        with self._lock:
+            self.done += n
+            if not self._enabled:
+                return
+            now = time.monotonic()
+            if self._bar is not None and self._task is not None:
+                self._bar.update(self._task, completed=self.done, fields=_format(fields), rate=self._rate(now))
+            elif self.done < self.total and now - self._printed >= self._interval_s:
+                self._print(_format(fields))
 
     def _rate(self, now: float) -> str:
         return f"{self.done / max(now - self._start, 1e-9):.3g} {self._unit}/s"

@@ -299,7 +299,10 @@ class Staging:
         if options.path == "direct":
             mine = prepared.in_turn(np.flatnonzero(prepared.wanted[plan.slices.entry] & on_lane))
             stream = Stream(plan.slices.take(mine), prepared.piece_bytes)
-            done = move_directly(prepared.source, stream, make_writer, options.threads, options.queue_pieces)
+            done = move_directly(
+                prepared.source, stream, make_writer, options.threads, options.queue_pieces,
+                transforms=bool(options.transform),
+            )  # fmt: skip
         else:
             numbers = prepared.in_turn(np.flatnonzero(prepared.moving[plan.slices.entry] & on_lane))
             if not len(numbers):  # the same for all partners; so many buffers take longer to make than to look

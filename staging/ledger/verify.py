@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
-import threading
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,6 +18,8 @@ from staging.ledger.manifest import is_inside, load_records
 from staging.progress import Progress
 from staging.source.listing import UNKNOWN
 from staging.storage.destination_folder import DestinationFolder
+from staging.threads.channel import Failure
+from staging.threads.crew import are_small, work_together
 
 PIECE_BYTES = 1 << 20
 
@@ -57,26 +58,27 @@ def reread(
     ``DataError`` without a manifest.
     """
     records = load_records(destination)
-    telling = threading.Lock()
+    names = list(islice(records.position, rank, None, ranks))
+    numbers, found, failure = itertools.count(), list[Verified](), Failure()
 
-    def check(files: Iterable[Landed], folder: DestinationFolder) -> Verified:
+    def work() -> None:
         buffer = memoryview(bytearray(PIECE_BYTES))
         count = size = unchecked = 0
         bad = []
-        for file in files:
+        while failure.error is None and (number := next(numbers)) < len(names):
+            file = records[names[number]]
             problem, read = _problem(folder, file, buffer)
             count, size, unchecked = count + 1, size + read, unchecked + (file.checksum == UNKNOWN)
             if problem:
                 bad.append(BadFile(file.name, problem))
             if progress:
-                with telling:
-                    progress.advance()
-        return Verified(count, size, unchecked, tuple(bad))
+                progress.advance()
+        found.append(Verified(count, size, unchecked, tuple(bad)))
 
-    step = ranks * threads
-    shares = (islice(records, rank + ranks * thread, None, step) for thread in range(threads))
-    with DestinationFolder(destination) as folder, ThreadPoolExecutor(threads) as pool:
-        return in_all(list(pool.map(lambda share: check(share, folder), shares)))
+    at_once = not are_small(sum(map(records.size, names)), len(names))
+    with DestinationFolder(destination) as folder:
+        work_together(work, max(1, min(threads, len(names))), failure, at_once=at_once)
+    return in_all(found)
 
 
 def in_all(parts: Sequence[Verified]) -> Verified:

@@ -12,6 +12,7 @@ from staging.moving.streams import Piece, Stream
 from staging.moving.writing import PieceWriter
 from staging.source.sources import Reader, Source
 from staging.threads.channel import Channel, Failure, joined
+from staging.threads.crew import are_small, work_together
 
 LARGE_BYTES = 16 << 20
 """From this mean file size on a thread more for each file is worth its queue and its buffers."""
@@ -21,11 +22,17 @@ BLOCK_BYTES = 1 << 20
 
 
 def move_directly(
-    source: Source, stream: Stream, make_writer: Callable[[], PieceWriter], threads: int, queue_pieces: int
+    source: Source,
+    stream: Stream,
+    make_writer: Callable[[], PieceWriter],
+    threads: int,
+    queue_pieces: int,
+    *,
+    transforms: bool = False,
 ) -> Counters:
-    """Read and write the entries of ``stream`` with ``threads`` workers; returns what they did, added up.
+    """Read and write the entries of ``stream`` with at most ``threads`` workers; returns what they did, added up.
 
-    The first error of a worker ends all and is raised.
+    ``transforms``: the writers compute. The first error of a worker ends all and is raised.
     """
     failure = Failure()
     jobs = Jobs(stream.pieces())
@@ -45,12 +52,8 @@ def move_directly(
             for part in (own, reader.counters, writer.counters):
                 total.add(part)
 
-    workers = min(threads, stream.jobs)
-    others = [threading.Thread(target=worker, name=f"stage-{number}", daemon=True) for number in range(1, workers)]
-    for thread in others:
-        thread.start()
-    with joined(others, failure):
-        worker()
+    at_once = transforms or not are_small(stream.bytes, len(stream.slices))
+    work_together(worker, max(1, min(threads, stream.jobs)), failure, at_once=at_once)
     return total
 
 

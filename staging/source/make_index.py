@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +15,7 @@ from staging.ranks.world import Alone
 from staging.source.index import write_index
 from staging.source.listing import INDEX_NAME, Listing
 from staging.source.walk import list_tree
+from staging.threads.crew import are_small, share_out
 
 BUFFER_BYTES = 1 << 20
 BLOCK = 32
@@ -42,11 +41,15 @@ def make_index(root: Path, threads: int | None = None, *, show: bool = True) -> 
     listing = list_tree(root, Alone()).listing
     threads = threads or len(os.sched_getaffinity(0))
     starts = range(0, len(listing), BLOCK)
-    checksums = np.empty(len(listing), np.int64)
-    with Progress(len(listing), "index", "files", enabled=show) as progress, ThreadPoolExecutor(threads) as pool:
-        for start, block in zip(starts, pool.map(partial(_checksums, root, listing), starts), strict=True):
-            checksums[start : start + len(block)] = block
+    with Progress(len(listing), "index", "files", enabled=show) as progress:
+
+        def read(start: int) -> list[int]:
+            block = _checksums(root, listing, start)
             progress.advance(len(block))
+            return block
+
+        blocks = share_out(read, starts, threads, at_once=not are_small(listing.bytes, len(listing)))
+    checksums = np.array([checksum for block in blocks for checksum in block], np.int64)
     return Listing(listing.names, listing.sizes, listing.mtimes_ns, checksums)
 
 

@@ -6,7 +6,6 @@ import errno
 import os
 import stat
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,9 +20,10 @@ from staging.ranks.collective_errors import together
 from staging.ranks.world import World
 from staging.source.listing import INDEX_NAME, UNKNOWN, Listing, Names, Selection
 from staging.source.retry import retrying
+from staging.threads.crew import share_out
 
 THREADS = 8
-"""Of each rank; they wait for the metadata server most of the time."""
+"""Of each rank at most, where they wait for the metadata server."""
 BLOCK = 256
 """Files that a thread looks at in one go."""
 RETRIES = 3
@@ -102,15 +102,14 @@ def list_tree(
     a tree without any file that is wanted.
     """
     selection = Selection(tuple(include), tuple(exclude), first)
-    with ThreadPoolExecutor(THREADS, "list") as pool:
-        own = _find(root, world, selection, kinds, pool)
-        names = sorted(_exchanged(own.names, world))
-        counts = world.all_gather((own.links, own.hidden))
-        if first is not None:  # a link may turn out to lead to a folder, which is then no file
-            names = names[: first + sum(links for links, _ in counts)]
-        rank, size = world.place.rank, world.place.size
-        share = names[len(names) * rank // size : len(names) * (rank + 1) // size]
-        looked = together(world, partial(_look_at_all, root, share, pool))
+    own = _find(root, world, selection, kinds)
+    names = sorted(_exchanged(own.names, world))
+    counts = world.all_gather((own.links, own.hidden))
+    if first is not None:  # a link may turn out to lead to a folder, which is then no file
+        names = names[: first + sum(links for links, _ in counts)]
+    rank, size = world.place.rank, world.place.size
+    share = names[len(names) * rank // size : len(names) * (rank + 1) // size]
+    looked = together(world, partial(_look_at_all, root, share))
     columns = np.concatenate(world.all_gather(looked))
     listing = Listing(Names.packed(names), columns[:, 0], columns[:, 1], np.full(len(names), UNKNOWN, np.int64))
     files = np.flatnonzero(columns[:, 0] != FOLDER)
@@ -129,13 +128,12 @@ def list_names(root: Path, world: World, names: Sequence[str]) -> Walked:
     encoded = sorted(os.fsencode(name) for name in names)
     rank, size = world.place.rank, world.place.size
     share = encoded[len(encoded) * rank // size : len(encoded) * (rank + 1) // size]
-    with ThreadPoolExecutor(THREADS, "list") as pool:
-        columns = np.concatenate(world.all_gather(together(world, partial(_look_at_all, root, share, pool))))
+    columns = np.concatenate(world.all_gather(together(world, partial(_look_at_all, root, share))))
     listing = Listing(Names.packed(encoded), columns[:, 0], columns[:, 1], np.full(len(encoded), UNKNOWN, np.int64))
     return Walked(listing, len(share), int(np.count_nonzero(columns[:, 0] == FOLDER)))
 
 
-def _find(root: Path, world: World, selection: Selection, kinds: Kinds, pool: ThreadPoolExecutor) -> _Found:
+def _find(root: Path, world: World, selection: Selection, kinds: Kinds) -> _Found:
     """Open all folders, level by level, each level shared out anew, so that one deep branch keeps no rank alone."""
     place = world.place
     level: list[bytes] = [b""]
@@ -143,7 +141,7 @@ def _find(root: Path, world: World, selection: Selection, kinds: Kinds, pool: Th
     links = hidden = opened = 0
     while level:
         own = level[place.rank :: place.size]
-        found = together(world, partial(_open_all, root, own, selection, kinds, pool))
+        found = together(world, partial(_open_all, root, own, selection, kinds))
         opened += len(own)
         names += [name for folder in found for name in folder.files]
         links += sum(folder.links for folder in found)
@@ -152,10 +150,8 @@ def _find(root: Path, world: World, selection: Selection, kinds: Kinds, pool: Th
     return _Found(names, links, hidden, opened)
 
 
-def _open_all(
-    root: Path, folders: list[bytes], selection: Selection, kinds: Kinds, pool: ThreadPoolExecutor
-) -> list[_Folder]:
-    return list(pool.map(partial(_open, root, selection=selection, kinds=kinds), folders))
+def _open_all(root: Path, folders: list[bytes], selection: Selection, kinds: Kinds) -> list[_Folder]:
+    return share_out(partial(_open, root, selection=selection, kinds=kinds), folders, THREADS)
 
 
 def _open(root: Path, folder: bytes, selection: Selection, kinds: Kinds) -> _Folder:
@@ -216,10 +212,10 @@ def _no_folder(root: Path, folder: bytes, error: OSError) -> DataError:
     return DataError(root, problem, "name the folder of a dataset, on a filesystem that all nodes see")
 
 
-def _look_at_all(root: Path, names: list[bytes], pool: ThreadPoolExecutor) -> NDArray[np.int64]:
+def _look_at_all(root: Path, names: list[bytes]) -> NDArray[np.int64]:
     """Size and modification time of each name, a row for each; the size is ``FOLDER`` for links to folders."""
     blocks = [names[start : start + BLOCK] for start in range(0, len(names), BLOCK)]
-    rows = list(pool.map(partial(_look_at, root), blocks))
+    rows = share_out(partial(_look_at, root), blocks, THREADS)
     return np.concatenate(rows) if rows else np.empty((0, 2), np.int64)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from staging.planning.plan import EVERY_NODE, Plan
 from staging.planning.slices import Slices
 from staging.source.listing import UNKNOWN, Listing, Names
 from staging.source.sources import TreeSource
+from staging.threads.channel import Failure
 from tests.staging.opened import opened
 from tests.staging.thread_world import ThreadWorld, run_ranks
 
@@ -92,6 +94,7 @@ def read_back(root: Path) -> dict[str, bytes]:
 def test_directly(sizes: list[int], piece_bytes: int, threads: int, in_pairs: bool) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr("staging.moving.direct.is_for_pairs", lambda stream, threads: in_pairs)
+        patch.setattr("staging.moving.direct.are_small", lambda size, files: False)
         patch.setattr("staging.moving.direct.BLOCK_BYTES", 7)
         case = make(Path(folder) / "source", sizes)
         out = Path(folder) / "out"
@@ -104,6 +107,26 @@ def test_directly(sizes: list[int], piece_bytes: int, threads: int, in_pairs: bo
         assert (counters.bytes_read, counters.bytes_landed) == (sum(sizes), sum(sizes))
         assert (counters.files_read, counters.files_landed) == (len(sizes), len(sizes))
         assert sorted(file.name for file in landed) == sorted(case.contents)
+
+
+@pytest.mark.parametrize("size", [100, 200_000])
+@pytest.mark.parametrize("transforms", [False, True])
+def test_only_small_files_as_they_are_keep_to_one_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, transforms: bool
+) -> None:
+    asked: list[bool] = []
+
+    def note(work: Callable[[], None], threads: int, failure: Failure, *, at_once: bool) -> None:
+        asked.append(at_once)
+        work()
+
+    monkeypatch.setattr("staging.moving.direct.work_together", note)
+    case = make(tmp_path / "source", [size, size])
+    stream = Stream(Slices.whole(case.listing.sizes), 1 << 20)
+    source = TreeSource(case.root, case.listing)
+    move_directly(source, stream, lambda: writer(case, tmp_path / "out", []), 4, 2, transforms=transforms)
+    assert read_back(tmp_path / "out") == case.contents
+    assert asked == [transforms or size > 100_000]
 
 
 @pytest.mark.parametrize(

@@ -282,7 +282,7 @@ def test_the_first_reason_of_an_abort_is_written_down(
 ) -> None:
     watcher = AbortWatcher(Ranks(Alone()), program="test")
 
-    def end_from_elsewhere(*_: object) -> None:
+    def end_from_elsewhere(*_: object, **__: object) -> None:
         assert watcher.on_abort is not None
         watcher.on_abort("rank 1 on node1: the disk is gone")
         raise Interrupted(signal.SIGTERM)
@@ -317,6 +317,12 @@ def test_cold_reads_come_from_the_disk(tmp_path: Path, one_file: bool) -> None:
     os.sync()  # pages that are not on the disk yet are never dropped
     # The kernel counts code that is read from the disk when it is first used, too.
     stage(StageOptions(source, str(tmp_path / "first")), Alone(), quiet=True)
-    for name, cold, expected in (("warm", False, "warm"), ("cold", True, "cold")):
-        options = StageOptions(source, str(tmp_path / name), cold=cold)
-        assert stage(options, Alone(), quiet=True).ranks[0].cache == expected
+    for expected in ("warm", "cold"):
+        # To drop pages is advice, which the kernel does not follow while something holds them, such as another's sync.
+        found = set()
+        for number in range(3):
+            options = StageOptions(source, str(tmp_path / f"{expected}{number}"), cold=expected == "cold")
+            found.add(stage(options, Alone(), quiet=True).ranks[0].cache)
+            if expected in found:
+                break
+        assert expected in found

@@ -1,0 +1,112 @@
+"""Threads that do the same work side by side: all at once, or as many as it takes to keep one core busy.
+
+Python runs one thread at a time, and its own part of a small file is half of the work. Threads that never wait for
+storage then only hand that right around, which costs more than the files: four of them stage 8,000 files of 16 KiB from
+memory in 0.75 s, one in 0.27 s. On a metadata server that answers in a millisecond four are four times as fast.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from staging.threads.channel import Failure, joined
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+LOOK_S = 0.01
+"""How often a crew that may grow is looked at."""
+
+SMALL_BYTES = 128 << 10
+"""Below this mean size of files Python's own part of each outweighs the system's, which needs no turn: from one tmpfs
+to another, files of 64 KiB take one thread 0.06 ms each and four 0.10 ms, of 256 KiB 0.17 and 0.14 ms."""
+
+BUSY = 0.7
+"""A crew of Python threads that uses so much of a core gains nothing by one more."""
+
+
+def work_together(work: Callable[[], None], threads: int, failure: Failure, *, at_once: bool) -> None:
+    """Run ``work`` in this thread and in at most ``threads - 1`` more; returns when all have ended.
+
+    Unless ``at_once``, one more starts each time that those at work were found to wait. Raises the first error.
+    """
+    clocks: list[int] = []
+    ended = threading.Event()
+
+    def enter() -> None:
+        clocks.append(time.pthread_getcpuclockid(threading.get_ident()))
+        try:
+            work()
+        except BaseException as error:
+            failure.fail(error)
+        finally:
+            ended.set()
+
+    others = [threading.Thread(target=enter, name=f"stage-{number}", daemon=True) for number in range(1, threads)]
+    started: list[threading.Thread] = []
+
+    def grow() -> None:
+        try:
+            for thread in others:
+                if not _waits(clocks, ended):
+                    return
+                thread.start()
+                started.append(thread)
+        except BaseException as error:
+            failure.fail(error)
+
+    with joined(started, failure):
+        if at_once:
+            for thread in others:
+                thread.start()
+                started.append(thread)
+        elif others:
+            started.append(threading.Thread(target=grow, name="stage-crew", daemon=True))
+            started[0].start()
+        enter()
+
+
+def share_out(function: Callable[[T], R], items: Sequence[T], threads: int, *, at_once: bool = False) -> list[R]:
+    """``function`` of each item, in their order, by at most ``threads`` threads, as ``work_together`` has them.
+
+    Raises the first error; no item is begun after it.
+    """
+    results: dict[int, R] = {}
+    numbers, failure = itertools.count(), Failure()
+
+    def work() -> None:
+        while failure.error is None and (number := next(numbers)) < len(items):
+            results[number] = function(items[number])
+
+    work_together(work, max(1, min(threads, len(items))), failure, at_once=at_once)
+    return [results[number] for number in range(len(items))]
+
+
+def are_small(size: int, files: int) -> bool:
+    """Whether ``files`` files of ``size`` bytes in all are for one thread, unless it waits."""
+    return size < SMALL_BYTES * files
+
+
+def _waits(clocks: list[int], ended: threading.Event) -> bool:
+    """Return ``True`` once the threads with these clocks use too little of a core, or ``False`` when work has ended."""
+    before, used = time.perf_counter(), _processor_s(clocks)
+    while not ended.wait(LOOK_S):
+        now, spent = time.perf_counter(), _processor_s(clocks)
+        if spent - used < BUSY * (now - before):
+            return True
+        before, used = now, spent
+    return False
+
+
+def _processor_s(clocks: list[int]) -> float:
+    total = 0.0
+    for clock in tuple(clocks):
+        try:
+            total += time.clock_gettime(clock)
+        except OSError:  # that thread has ended
+            continue
+    return total

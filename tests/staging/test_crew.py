@@ -1,0 +1,116 @@
+"""A crew is as large as its members wait; what they did comes in order, and the first error ends them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from staging.threads import crew
+from staging.threads.channel import Failure
+from staging.threads.crew import are_small, share_out, work_together
+
+
+def workers(pause_s: float, threads: int, *, at_once: bool = False) -> set[str]:
+    """The threads that took part in 60 items which take so long."""
+    seen: set[str] = set()
+
+    def take(item: int) -> None:
+        seen.add(threading.current_thread().name)
+        time.sleep(pause_s)
+
+    share_out(take, range(60), threads, at_once=at_once)
+    return seen
+
+
+def test_those_who_wait_are_joined_by_others() -> None:
+    assert len(workers(0.01, 4)) == 4
+
+
+def test_one_is_enough_where_one_is_asked_for() -> None:
+    assert workers(0.001, 1) == {threading.current_thread().name}
+
+
+def test_those_who_compute_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As if each second of the clock were one of a processor, which a busy machine does not grant.
+    monkeypatch.setattr(crew, "_processor_s", lambda clocks: time.perf_counter())
+    assert workers(0.005, 4) == {threading.current_thread().name}
+    assert len(workers(0.005, 4, at_once=True)) == 4
+
+
+def test_clocks_are_those_of_threads() -> None:
+    """Against the thread's own: computing counts, sleeping and other threads don't, nor does one that has ended."""
+    clocks: list[int] = []
+    ended = threading.Thread(target=lambda: clocks.append(time.pthread_getcpuclockid(threading.get_ident())))
+    ended.start()
+    ended.join()
+    clocks.append(time.pthread_getcpuclockid(threading.get_ident()))
+    before, own = crew._processor_s(clocks), time.thread_time()
+    deadline = time.perf_counter() + 0.05
+    while time.perf_counter() < deadline:
+        pass
+    time.sleep(0.05)
+    used, expected = crew._processor_s(clocks) - before, time.thread_time() - own
+    assert used == pytest.approx(expected, abs=0.005)
+    assert 0 < used < 0.09
+
+
+def test_results_keep_the_order_of_the_items() -> None:
+    def delayed(item: int) -> int:
+        time.sleep(0.02 if item % 7 == 0 else 0.001)
+        return item * item
+
+    assert share_out(delayed, range(100), 8, at_once=True) == [item * item for item in range(100)]
+    assert share_out(delayed, [], 8) == []
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_the_first_error_ends_all(at_once: bool) -> None:
+    begun: list[int] = []
+
+    def take(item: int) -> None:
+        begun.append(item)
+        time.sleep(0.005)
+        if item == 20:
+            raise ValueError(f"item {item}")
+
+    with pytest.raises(ValueError, match="item 20"):
+        share_out(take, range(10_000), 4, at_once=at_once)
+    assert len(begun) < 40
+
+
+def test_an_error_of_a_thread_that_joined_later_is_raised() -> None:
+    own = threading.current_thread()
+
+    def work() -> None:
+        if threading.current_thread() is not own:
+            raise OSError("the disk is gone")
+        for _ in range(100):
+            time.sleep(0.01)
+            if failure.error is not None:
+                return
+
+    failure = Failure()
+    with pytest.raises(OSError, match="the disk is gone"):
+        work_together(work, 2, failure, at_once=False)
+
+
+def test_a_thread_that_cannot_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    start: Callable[[threading.Thread], None] = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "stage-2":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        workers(0.01, 4)
+
+
+def test_small_is_below_128_kib_a_file() -> None:
+    assert are_small(131_071 * 3, 3)
+    assert not are_small(131_072 * 3, 3)
+    assert not are_small(0, 0)

@@ -19,6 +19,9 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
+REAL = {name: getattr(os, name) for name in ("fsync", "replace", "unlink", "mkdir", "rmdir", "utime")}
+"""The system's functions, which stand behind those that record."""
+
 State = dict[str, bytes | None]
 """What a crash leaves: the content of each path below the root; ``None`` is a folder."""
 Times = dict[str, int]
@@ -50,6 +53,7 @@ class Recorder:
     _seen: dict[int, bytes] = field(default_factory=dict)
     _numbers: dict[int, int] = field(default_factory=dict)
     """A number for each file; that of its inode may be used again for another."""
+    _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def note(self, value: Any) -> None:
         """Add a note of the test."""
@@ -76,73 +80,71 @@ class Recorder:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Inside, changes of names and times and waits for the disk are recorded, from all threads."""
-        names = ("fsync", "rename", "replace", "unlink", "remove", "mkdir", "rmdir", "utime")
-        real, lock = {name: getattr(os, name) for name in names}, threading.RLock()
-
-        def fsync(descriptor: int) -> None:
-            with lock:
-                self.look()
-                found = os.fstat(descriptor)
-                name = self._name(_path(descriptor))
-                kind = "sync folder" if stat.S_ISDIR(found.st_mode) else "sync"
-                self.events.append(Event(kind, name, 0 if kind == "sync folder" else self._number(found.st_ino)))
-                real["fsync"](descriptor)
-
-        def syncfs(descriptor: int) -> int:
-            with lock:
-                self.look()
-                self.events.append(Event("sync all", _node(self._name(_path(descriptor))) if self.disks else ""))
-            return 0
-
-        def rename(old: Any, new: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None) -> None:
-            with lock:
-                self.look()
-                source, target = _path(old, src_dir_fd), _path(new, dst_dir_fd)
-                number = self._number(source.stat().st_ino)
-                replaced = target.stat().st_ino if target.exists() else None
-                real["replace"](old, new, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
-                if replaced is not None and replaced != target.stat().st_ino:
-                    self._numbers.pop(replaced)
-                self.events.append(Event("rename", self._name(source), number, to=self._name(target)))
-
-        def unlink(path: Any, *, dir_fd: int | None = None) -> None:
-            full = _path(path, dir_fd)
-            if not full.is_relative_to(self.root):
-                real["unlink"](path, dir_fd=dir_fd)
-                return
-            with lock:
-                self.look()
-                inode = full.stat().st_ino
-                real["unlink"](path, dir_fd=dir_fd)
-                self.events.append(Event("unlink", self._name(full), self._numbers.pop(inode)))
-
-        def mkdir(path: Any, *arguments: Any, dir_fd: int | None = None) -> None:
-            with lock:
-                real["mkdir"](path, *arguments, dir_fd=dir_fd)
-                self.events.append(Event("mkdir", self._name(_path(path, dir_fd))))
-
-        def rmdir(path: Any, *, dir_fd: int | None = None) -> None:
-            full = _path(path, dir_fd)
-            with lock:
-                self.look()
-                real["rmdir"](path, dir_fd=dir_fd)
-                self.events.append(Event("rmdir", self._name(full)))
-
-        def utime(path: Any, *arguments: Any, **more: Any) -> None:
-            with lock:
-                self.look()
-                real["utime"](path, *arguments, **more)
-                if _path(path).is_relative_to(self.root):
-                    status = os.stat(path)  # noqa: PTH116  # it may be a descriptor
-                    self.events.append(Event("time", file=self._number(status.st_ino), time_ns=status.st_mtime_ns))
-
         with (
-            patch.multiple(os, fsync=fsync, rename=rename, replace=rename, unlink=unlink, remove=unlink),
-            patch.multiple(os, mkdir=mkdir, rmdir=rmdir, utime=utime),
-            patch.object(ctypes, "CDLL", _Libraries(ctypes.CDLL, syncfs)),
+            patch.multiple(os, fsync=self._fsync, rename=self._rename, replace=self._rename),
+            patch.multiple(os, unlink=self._unlink, remove=self._unlink, mkdir=self._mkdir, rmdir=self._rmdir),
+            patch.multiple(os, utime=self._utime),
+            patch.object(ctypes, "CDLL", _Libraries(ctypes.CDLL, self._syncfs)),
         ):
             yield
         self.look()
+
+    def _fsync(self, descriptor: int) -> None:
+        with self._lock:
+            self.look()
+            found = os.fstat(descriptor)
+            name = self._name(_path(descriptor))
+            kind = "sync folder" if stat.S_ISDIR(found.st_mode) else "sync"
+            self.events.append(Event(kind, name, 0 if kind == "sync folder" else self._number(found.st_ino)))
+            REAL["fsync"](descriptor)
+
+    def _syncfs(self, descriptor: int) -> int:
+        with self._lock:
+            self.look()
+            self.events.append(Event("sync all", _node(self._name(_path(descriptor))) if self.disks else ""))
+        return 0
+
+    def _rename(self, old: Any, new: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None) -> None:
+        with self._lock:
+            self.look()
+            source, target = _path(old, src_dir_fd), _path(new, dst_dir_fd)
+            number = self._number(source.stat().st_ino)
+            replaced = target.stat().st_ino if target.exists() else None
+            REAL["replace"](old, new, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+            if replaced is not None and replaced != target.stat().st_ino:
+                self._numbers.pop(replaced)
+            self.events.append(Event("rename", self._name(source), number, to=self._name(target)))
+
+    def _unlink(self, path: Any, *, dir_fd: int | None = None) -> None:
+        full = _path(path, dir_fd)
+        if not full.is_relative_to(self.root):
+            REAL["unlink"](path, dir_fd=dir_fd)
+            return
+        with self._lock:
+            self.look()
+            inode = full.stat().st_ino
+            REAL["unlink"](path, dir_fd=dir_fd)
+            self.events.append(Event("unlink", self._name(full), self._numbers.pop(inode)))
+
+    def _mkdir(self, path: Any, *arguments: Any, dir_fd: int | None = None) -> None:
+        with self._lock:
+            REAL["mkdir"](path, *arguments, dir_fd=dir_fd)
+            self.events.append(Event("mkdir", self._name(_path(path, dir_fd))))
+
+    def _rmdir(self, path: Any, *, dir_fd: int | None = None) -> None:
+        full = _path(path, dir_fd)
+        with self._lock:
+            self.look()
+            REAL["rmdir"](path, dir_fd=dir_fd)
+            self.events.append(Event("rmdir", self._name(full)))
+
+    def _utime(self, path: Any, *arguments: Any, **more: Any) -> None:
+        with self._lock:
+            self.look()
+            REAL["utime"](path, *arguments, **more)
+            if _path(path).is_relative_to(self.root):
+                status = os.stat(path)  # noqa: PTH116  # it may be a descriptor
+                self.events.append(Event("time", file=self._number(status.st_ino), time_ns=status.st_mtime_ns))
 
     def _number(self, inode: int) -> int:
         return self._numbers.setdefault(inode, max(self._seen, default=0) + 1)

@@ -35,7 +35,7 @@ class StageOptions:
     piece_bytes: int = 8 << 20
     """Bytes of a buffer, which takes several whole files or a part of a larger one; what ``exchange`` sends at a time.
 
-    On path ``direct`` larger files are read in blocks of 1 MiB, unless they are fewer than threads.
+    On path ``direct`` larger files are read in blocks of 2 MiB, unless they are fewer than threads.
     """
     queue_pieces: int = 4
     """Pieces that may wait between two steps of the pipeline."""

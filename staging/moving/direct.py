@@ -17,7 +17,7 @@ from staging.threads.crew import are_small, work_together
 LARGE_BYTES = 16 << 20
 """From this mean file size on a thread more for each file is worth its queue and its buffers."""
 
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 2 << 20
 """A thread that reads and writes by turns takes so much of a large file at a time, which then stays in its cache."""
 
 

@@ -6,7 +6,8 @@ import argparse
 import sys
 from typing import NoReturn
 
-from staging.cli import DESCRIPTION, add_arguments, run, said_once
+from staging.cli import run, said_once
+from staging.cli_options import DESCRIPTION, add_arguments
 from staging.errors import InputError
 from staging.print_line import print_line
 

@@ -18,6 +18,7 @@ from staging.landing.sinks import SinkMaker
 from staging.landing.transforms import holds_files, sink_maker
 from staging.ledger.claim import refuse_nesting, refuse_strangers
 from staging.ledger.verify import BadFile
+from staging.open_source import open_source
 from staging.options import StageOptions
 from staging.phase_timer import PhaseTimer
 from staging.planning.overhead import overhead
@@ -26,15 +27,13 @@ from staging.planning.slices import CUT_BYTES
 from staging.present import Present, look
 from staging.ranks.collective_errors import together
 from staging.ranks.world import Place, World
-from staging.source.listing import Listing, Selection
-from staging.source.page_cache import drop_cache
-from staging.source.sources import Source, TreeSource
+from staging.source.listing import Listing
+from staging.source.sources import Source
 from staging.storage.destination import expand
 from staging.storage.space import available_memory, bytes_in_blocks, check_space
 from staging.units import human
 from staging.verification import damaged
 
-HDF5 = (".h5", ".hdf5")
 LARGEST_PIECE = 1 << 30
 
 
@@ -221,78 +220,6 @@ def own_destination(options: StageOptions, world: World) -> Path:
     refuse_nesting(options.source, destination)
     refuse_strangers(destination)
     return destination
-
-
-def open_source(options: StageOptions, world: World, counters: Counters, names: Sequence[str] | None = None) -> Source:
-    """The source with its listing, the same on all ranks; collective."""
-    root = options.source
-    together(world, lambda: refuse_absent(root))
-    selection = Selection(options.include, options.exclude, options.first)
-    if root.is_file():
-        return together(world, lambda: rows_of(options, selection))
-    skipped = ""
-    if options.index is not None:
-        if options.follow_links or options.hidden:
-            raise InputError(f"index ({options.index}) says which files there are: leave out --follow-links, --hidden")
-        listing = indexed(options.index, selection, names, world)
-    else:
-        from staging.source.walk import Kinds, list_names, list_tree
-
-        if names is None:
-            kinds = Kinds(options.follow_links, options.hidden)
-            walked = list_tree(root, world, options.include, options.exclude, options.first, kinds)
-        else:
-            walked = list_names(root, world, names)
-        counters.metadata_operations += walked.metadata_operations
-        listing, skipped = walked.listing, walked.skipped
-    return TreeSource(root, listing, cold=options.cold, retries=options.retries, skipped=skipped)
-
-
-def refuse_absent(root: Path) -> None:
-    """Raise ``InputError`` unless there is a source at ``root``."""
-    if not root.exists():
-        raise InputError(f"{root} does not exist; name a folder or an HDF5 file as the source")
-
-
-def indexed(index: Path, selection: Selection, names: Sequence[str] | None, world: World) -> Listing:
-    """The listing in a dataset index, which rank 0 reads for all."""
-    from staging.source.index import read_index
-
-    def read() -> Listing | None:
-        if world.place.rank != 0:
-            return None
-        listing = selection.of(read_index(index), index)
-        return listing if names is None else only(listing, names, index)
-
-    listing = world.broadcast(together(world, read))
-    assert listing is not None
-    return listing
-
-
-def only(listing: Listing, names: Sequence[str], index: Path) -> Listing:
-    """The entries of ``names``. Raises ``InputError`` where the index lacks one."""
-    wanted = set(names)
-    kept = np.flatnonzero(np.fromiter((name in wanted for name in listing.names), bool, len(listing)))
-    if len(kept) < len(wanted):
-        absent = min(wanted - set(listing.names))
-        raise InputError(f"{index} does not list {absent}; make the index again with `hpcbench data index`")
-    return listing.take(kept)
-
-
-def rows_of(options: StageOptions, selection: Selection) -> Source:
-    """The rows of one large HDF5 file."""
-    path = options.source
-    if path.suffix not in HDF5:
-        raise InputError(f"{path} is a file; a source is a folder, or one HDF5 file ({', '.join(HDF5)})")
-    if selection != Selection():
-        raise InputError(f"include, exclude and first choose among files; {path} is one file: leave them out")
-    if options.index is not None:
-        raise InputError(f"index ({options.index}) lists the files of a folder; {path} is one file: leave it out")
-    from staging.source.hdf5_source import HDF5Source
-
-    if options.cold:
-        drop_cache([path])
-    return HDF5Source(path, retries=options.retries)
 
 
 def ranks_per_node(places: list[Place]) -> list[int]:

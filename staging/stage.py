@@ -5,10 +5,9 @@ from __future__ import annotations
 import secrets
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -46,9 +45,9 @@ from staging.storage.destination import storage
 from staging.storage.destination_folder import DestinationFolder
 from staging.storage.space import filesystem_type
 from staging.storage.write_ways import WriteWay, choose_way
+from staging.timeline import Landings
 from staging.verification import bad_table, damaged
 
-TIMELINE_POINTS = 400
 KEEP_S = 3.0
 """How long a rank that failed may take to make durable and name what landed, before it tells the others."""
 KEEP_BRIEFLY_S = 0.5
@@ -154,33 +153,6 @@ def told_of_abort(watcher: AbortWatcher | None, tell: Callable[[str], None]) -> 
         yield
     finally:
         watcher.on_abort = then
-
-
-@dataclass
-class Landings:
-    """Counts what lands on this rank, for the progress and the timeline, and passes it on to be made durable."""
-
-    batch: Batch
-    progress: Progress
-    start: float = field(default_factory=time.perf_counter)
-    bytes: int = 0
-    timeline: list[tuple[float, int]] = field(default_factory=list)
-    _interval_s: float = 0.05
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def __call__(self, landed: list[Landed]) -> None:
-        """Take files that are complete under their names."""
-        with self._lock:
-            self.bytes += sum(file.size for file in landed)
-            now = time.perf_counter() - self.start
-            self.progress.advance(
-                len({file.source for file in landed}), rate=f"{self.bytes / 1e6 / max(now, 1e-3):.0f} MB/s"
-            )
-            if not self.timeline or now - self.timeline[-1][0] >= self._interval_s:
-                self.timeline.append((now, self.bytes))
-            if len(self.timeline) > TIMELINE_POINTS:
-                self.timeline, self._interval_s = self.timeline[::2], self._interval_s * 2
-        self.batch.add(landed)
 
 
 class Staging:

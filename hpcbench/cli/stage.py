@@ -7,9 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from staging.cli import DESCRIPTION, HELP, said_once
-from staging.cli import add_arguments as add_staging_arguments
 from staging.cli import run as run_staging
+from staging.cli import said_once
+from staging.cli_options import DESCRIPTION, HELP
+from staging.cli_options import add_arguments as add_staging_arguments
 from staging.errors import InputError
 
 __all__ = ["DESCRIPTION", "HELP", "add_arguments", "run"]

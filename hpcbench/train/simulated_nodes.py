@@ -17,8 +17,9 @@ from hpcbench.train.dataset_staging import names, options_of
 from hpcbench.train.node_shard import sample_files
 from hpcbench.train.shard_staging import check_homes, log_schedule
 from staging.counters import Counters
+from staging.open_source import open_source
 from staging.planning.plan import make_plan
-from staging.prepare import open_source, settled
+from staging.prepare import settled
 from staging.ranks.collective_errors import together
 from staging.ranks.world import World
 

@@ -16,8 +16,9 @@ from typing import Any
 from staging.bookkeeping import BOOKKEEPING
 from staging.errors import DataError, InputError
 from staging.ledger.claim import claim
+from staging.open_source import refuse_absent
 from staging.options import StageOptions
-from staging.prepare import own_destination, refuse_absent, settled
+from staging.prepare import own_destination, settled
 from staging.probing.ceilings import Ceilings, Rate, write_ceilings
 from staging.probing.probe_local import crc32c_rate, create_rate, gunzip_rate, write_rates
 from staging.probing.probe_sample import Sample, take_sample

@@ -14,8 +14,8 @@ import numpy as np
 from staging.errors import DataError, InputError
 from staging.formats.compression import DEFLATE, MAGIC
 from staging.formats.regular import opened
+from staging.open_source import rows_of
 from staging.options import StageOptions
-from staging.prepare import rows_of
 from staging.ranks.collective_errors import together
 from staging.ranks.world import World
 from staging.source.listing import INDEX_NAME, UNKNOWN, Listing, Names, Selection

@@ -19,7 +19,8 @@ from staging.options import StageOptions
 from staging.present import drop, is_gone
 from staging.ranks.world import Alone
 from staging.report import StagingReport
-from staging.stage import Landings, Staging, stage
+from staging.stage import Staging, stage
+from staging.timeline import Landings
 from staging.verification import Verification, verify
 from tests.staging.processes import contents, journal, make_tree, unfinished
 from tests.staging.spoiled import flip, read_of, spoil

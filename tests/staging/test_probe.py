@@ -17,7 +17,8 @@ import pytest
 import staging.ledger.batch
 import staging.probing.probe_local
 import staging.storage.write_ways
-from staging.cli import add_arguments, run
+from staging.cli import run
+from staging.cli_options import add_arguments
 from staging.counters import Counters
 from staging.errors import DataError, InputError
 from staging.options import StageOptions

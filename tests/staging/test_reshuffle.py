@@ -17,7 +17,7 @@ import pytest
 
 import staging.reshuffle as module
 from staging.bookkeeping import BOOKKEEPING
-from staging.cli import add_arguments, options_of
+from staging.cli_options import add_arguments, options_of
 from staging.errors import InputError
 from staging.landing.sinks import Landed
 from staging.ledger.journal import Journal

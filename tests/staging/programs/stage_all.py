@@ -16,7 +16,8 @@ import staging.stage
 from staging.options import StageOptions
 from staging.ranks.collective_errors import watch
 from staging.ranks.mpi_world import mpi_world, simulated
-from staging.stage import Landings, Staging
+from staging.stage import Staging
+from staging.timeline import Landings
 from tests.staging.made_sources import TRANSFORMS
 
 PIECE = 10_000

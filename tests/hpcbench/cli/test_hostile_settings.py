@@ -25,6 +25,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     """What a command says that is refused with one line, and leaves no file where it ran."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HPCBENCH_SPAWNED", raising=False)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # of a package that is imported from there
 
     def run(*words: str) -> str:
         before = sorted(tmp_path.rglob("*"))

@@ -86,6 +86,14 @@ def copies(
     return {**found, f"{name}_last_report": last, f"{name}_limit": LIMITS[name]}
 
 
+def by_threads(source: Path, room: Path, ranks: Ranks, rounds: int) -> dict[str, Any]:
+    """Small files by one rank with the usual four threads, of which as many work as are of use, against one thread."""
+    ours, peer = "stage(), 1 rank, 4 threads", "stage(), 1 rank, 1 thread"
+    ways = {ours: by_ranks(ranks, "stage", source, {}), peer: by_ranks(ranks, "stage", source, {}, threads=1)}
+    taken = in_turns(ways, room, rounds, same_as(source))
+    return {"small_by_threads": compared(ours, peer, taken[ours], taken[peer], 0.95)}
+
+
 def gunzip(source: Path, room: Path, ranks: Ranks, rounds: int) -> dict[str, Any]:
     """Inflating without writing, by processor seconds, and staging with transform gunzip; as many threads as cores."""
     plain = zlib.decompress(next(source.iterdir()).read_bytes(), wbits=31)
@@ -207,6 +215,8 @@ def measure(memory: Path, disk: Path, options: argparse.Namespace) -> dict[str, 
         found |= copies(
             f"small{tail}", small, place, group, rounds, way=way, keep=is_disk, target=None if is_disk else 1.2
         )
+        if not is_disk:
+            found |= by_threads(small, place, alone, rounds)
         shutil.rmtree(small)
     found |= gunzip(make_samples(memory / "gzip", options.samples), memory, alone, options.rounds)
     for ranks in group:

@@ -18,8 +18,8 @@ from staging.ledger.manifest import is_inside, load_records
 from staging.progress import Progress
 from staging.source.listing import UNKNOWN
 from staging.storage.destination_folder import DestinationFolder
+from staging.threads.adaptive_pool import are_small, run_in_threads
 from staging.threads.channel import Failure
-from staging.threads.crew import are_small, work_together
 
 PIECE_BYTES = 1 << 20
 
@@ -77,7 +77,7 @@ def reread(
 
     at_once = not are_small(sum(map(records.size, names)), len(names))
     with DestinationFolder(destination) as folder:
-        work_together(work, max(1, min(threads, len(names))), failure, at_once=at_once)
+        run_in_threads(work, max(1, min(threads, len(names))), failure, at_once=at_once)
     return in_all(found)
 
 

@@ -11,8 +11,8 @@ from staging.moving.reading import fill
 from staging.moving.streams import Piece, Stream
 from staging.moving.writing import PieceWriter
 from staging.source.sources import Reader, Source
+from staging.threads.adaptive_pool import are_small, run_in_threads
 from staging.threads.channel import Channel, Failure, joined
-from staging.threads.crew import are_small, work_together
 
 LARGE_BYTES = 16 << 20
 """From this mean file size on a thread more for each file is worth its queue and its buffers."""
@@ -53,7 +53,7 @@ def move_directly(
                 total.add(part)
 
     at_once = transforms or not are_small(stream.bytes, len(stream.slices))
-    work_together(worker, max(1, min(threads, stream.jobs)), failure, at_once=at_once)
+    run_in_threads(worker, max(1, min(threads, stream.jobs)), failure, at_once=at_once)
     return total
 
 

@@ -15,7 +15,7 @@ from staging.ranks.world import Alone
 from staging.source.index import write_index
 from staging.source.listing import INDEX_NAME, Listing
 from staging.source.walk import list_tree
-from staging.threads.crew import are_small, share_out
+from staging.threads.adaptive_pool import are_small, map_in_threads
 
 BUFFER_BYTES = 1 << 20
 BLOCK = 32
@@ -48,7 +48,7 @@ def make_index(root: Path, threads: int | None = None, *, show: bool = True) -> 
             progress.advance(len(block))
             return block
 
-        blocks = share_out(read, starts, threads, at_once=not are_small(listing.bytes, len(listing)))
+        blocks = map_in_threads(read, starts, threads, at_once=not are_small(listing.bytes, len(listing)))
     checksums = np.array([checksum for block in blocks for checksum in block], np.int64)
     return Listing(listing.names, listing.sizes, listing.mtimes_ns, checksums)
 

@@ -20,7 +20,7 @@ from staging.ranks.collective_errors import together
 from staging.ranks.world import World
 from staging.source.listing import INDEX_NAME, UNKNOWN, Listing, Names, Selection
 from staging.source.retry import retrying
-from staging.threads.crew import share_out
+from staging.threads.adaptive_pool import map_in_threads
 
 THREADS = 8
 """Of each rank at most, where they wait for the metadata server."""
@@ -151,7 +151,7 @@ def _find(root: Path, world: World, selection: Selection, kinds: Kinds) -> _Foun
 
 
 def _open_all(root: Path, folders: list[bytes], selection: Selection, kinds: Kinds) -> list[_Folder]:
-    return share_out(partial(_open, root, selection=selection, kinds=kinds), folders, THREADS)
+    return map_in_threads(partial(_open, root, selection=selection, kinds=kinds), folders, THREADS)
 
 
 def _open(root: Path, folder: bytes, selection: Selection, kinds: Kinds) -> _Folder:
@@ -215,7 +215,7 @@ def _no_folder(root: Path, folder: bytes, error: OSError) -> DataError:
 def _look_at_all(root: Path, names: list[bytes]) -> NDArray[np.int64]:
     """Size and modification time of each name, a row for each; the size is ``FOLDER`` for links to folders."""
     blocks = [names[start : start + BLOCK] for start in range(0, len(names), BLOCK)]
-    rows = share_out(partial(_look_at, root), blocks, THREADS)
+    rows = map_in_threads(partial(_look_at, root), blocks, THREADS)
     return np.concatenate(rows) if rows else np.empty((0, 2), np.int64)
 
 

@@ -120,7 +120,7 @@ def test_only_small_files_as_they_are_keep_to_one_thread(
         asked.append(at_once)
         work()
 
-    monkeypatch.setattr("staging.moving.direct.work_together", note)
+    monkeypatch.setattr("staging.moving.direct.run_in_threads", note)
     case = make(tmp_path / "source", [size, size])
     stream = Stream(Slices.whole(case.listing.sizes), 1 << 20)
     source = TreeSource(case.root, case.listing)

@@ -1,8 +1,8 @@
-"""Threads that do the same work side by side: all at once, or as many as it takes to keep one core busy.
+"""Threads that share a work: all of them at once, or only as many as keep one core busy.
 
-Python runs one thread at a time, and its own part of a small file is half of the work. Threads that never wait for
-storage then only hand that right around, which costs more than the files: four of them stage 8,000 files of 16 KiB from
-memory in 0.75 s, one in 0.27 s. On a metadata server that answers in a millisecond four are four times as fast.
+Python runs one thread at a time, and half of the work on a small file is Python's. Threads that never wait for storage
+only contend for its lock, and four take more than twice as long as one. Where a metadata server takes a millisecond to
+answer, four are four times as fast.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 LOOK_S = 0.01
-"""How often a crew that may grow is looked at."""
+"""How often a pool that may grow is looked at."""
 
 SMALL_BYTES = 128 << 10
-"""Below this mean size of files Python's own part of each outweighs the system's, which needs no turn: from one tmpfs
-to another, files of 64 KiB take one thread 0.06 ms each and four 0.10 ms, of 256 KiB 0.17 and 0.14 ms."""
+"""Below this mean size of files Python's part of each outweighs the system's, which goes on without its lock: between
+two tmpfs files of 64 KiB take one thread 0.06 ms each and four 0.10 ms, those of 256 KiB 0.17 and 0.14 ms."""
 
 BUSY = 0.7
-"""A crew of Python threads that uses so much of a core gains nothing by one more."""
+"""Threads that together use so much of a core gain nothing by one more."""
 
 
-def work_together(work: Callable[[], None], threads: int, failure: Failure, *, at_once: bool) -> None:
+def run_in_threads(work: Callable[[], None], threads: int, failure: Failure, *, at_once: bool) -> None:
     """Run ``work`` in this thread and in at most ``threads - 1`` more; returns when all have ended.
 
     Unless ``at_once``, one more starts each time that those at work were found to wait. Raises the first error.
@@ -65,13 +65,13 @@ def work_together(work: Callable[[], None], threads: int, failure: Failure, *, a
                 thread.start()
                 started.append(thread)
         elif others:
-            started.append(threading.Thread(target=grow, name="stage-crew", daemon=True))
+            started.append(threading.Thread(target=grow, name="stage-pool", daemon=True))
             started[0].start()
         enter()
 
 
-def share_out(function: Callable[[T], R], items: Sequence[T], threads: int, *, at_once: bool = False) -> list[R]:
-    """``function`` of each item, in their order, by at most ``threads`` threads, as ``work_together`` has them.
+def map_in_threads(function: Callable[[T], R], items: Sequence[T], threads: int, *, at_once: bool = False) -> list[R]:
+    """``function`` of each item, in their order, by at most ``threads`` threads, as ``run_in_threads`` has them.
 
     Raises the first error; no item is begun after it.
     """
@@ -82,7 +82,7 @@ def share_out(function: Callable[[T], R], items: Sequence[T], threads: int, *, a
         while failure.error is None and (number := next(numbers)) < len(items):
             results[number] = function(items[number])
 
-    work_together(work, max(1, min(threads, len(items))), failure, at_once=at_once)
+    run_in_threads(work, max(1, min(threads, len(items))), failure, at_once=at_once)
     return [results[number] for number in range(len(items))]
 
 

@@ -1,4 +1,4 @@
-"""A crew is as large as its members wait; what they did comes in order, and the first error ends them."""
+"""A pool grows while its threads wait; results come in order, and the first error ends all."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from staging.threads import crew
+from staging.threads import adaptive_pool
+from staging.threads.adaptive_pool import are_small, map_in_threads, run_in_threads
 from staging.threads.channel import Failure
-from staging.threads.crew import are_small, share_out, work_together
 
 
 def workers(pause_s: float, threads: int, *, at_once: bool = False) -> set[str]:
@@ -21,7 +21,7 @@ def workers(pause_s: float, threads: int, *, at_once: bool = False) -> set[str]:
         seen.add(threading.current_thread().name)
         time.sleep(pause_s)
 
-    share_out(take, range(60), threads, at_once=at_once)
+    map_in_threads(take, range(60), threads, at_once=at_once)
     return seen
 
 
@@ -35,7 +35,7 @@ def test_one_is_enough_where_one_is_asked_for() -> None:
 
 def test_those_who_compute_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     # As if each second of the clock were one of a processor, which a busy machine does not grant.
-    monkeypatch.setattr(crew, "_processor_s", lambda clocks: time.perf_counter())
+    monkeypatch.setattr(adaptive_pool, "_processor_s", lambda clocks: time.perf_counter())
     assert workers(0.005, 4) == {threading.current_thread().name}
     assert len(workers(0.005, 4, at_once=True)) == 4
 
@@ -47,12 +47,12 @@ def test_clocks_are_those_of_threads() -> None:
     ended.start()
     ended.join()
     clocks.append(time.pthread_getcpuclockid(threading.get_ident()))
-    before, own = crew._processor_s(clocks), time.thread_time()
+    before, own = adaptive_pool._processor_s(clocks), time.thread_time()
     deadline = time.perf_counter() + 0.05
     while time.perf_counter() < deadline:
         pass
     time.sleep(0.05)
-    used, expected = crew._processor_s(clocks) - before, time.thread_time() - own
+    used, expected = adaptive_pool._processor_s(clocks) - before, time.thread_time() - own
     assert used == pytest.approx(expected, abs=0.005)
     assert 0 < used < 0.09
 
@@ -62,8 +62,8 @@ def test_results_keep_the_order_of_the_items() -> None:
         time.sleep(0.02 if item % 7 == 0 else 0.001)
         return item * item
 
-    assert share_out(delayed, range(100), 8, at_once=True) == [item * item for item in range(100)]
-    assert share_out(delayed, [], 8) == []
+    assert map_in_threads(delayed, range(100), 8, at_once=True) == [item * item for item in range(100)]
+    assert map_in_threads(delayed, [], 8) == []
 
 
 @pytest.mark.parametrize("at_once", [False, True])
@@ -77,7 +77,7 @@ def test_the_first_error_ends_all(at_once: bool) -> None:
             raise ValueError(f"item {item}")
 
     with pytest.raises(ValueError, match="item 20"):
-        share_out(take, range(10_000), 4, at_once=at_once)
+        map_in_threads(take, range(10_000), 4, at_once=at_once)
     assert len(begun) < 40
 
 
@@ -94,7 +94,7 @@ def test_an_error_of_a_thread_that_joined_later_is_raised() -> None:
 
     failure = Failure()
     with pytest.raises(OSError, match="the disk is gone"):
-        work_together(work, 2, failure, at_once=False)
+        run_in_threads(work, 2, failure, at_once=False)
 
 
 def test_a_thread_that_cannot_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

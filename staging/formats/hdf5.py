@@ -17,7 +17,7 @@ import numpy.typing as npt
 from staging.atomic import replacing
 from staging.errors import DataError
 from staging.formats.block import read_block
-from staging.formats.hdf5_chunks import filters_of, is_on_disk, read_chunks
+from staging.formats.hdf5_chunks import filters_of, is_on_disk, read_by_library, read_chunks
 from staging.formats.reading import reading_file
 from staging.formats.regular import MOST_BYTES, opened, read_at_most
 
@@ -182,19 +182,17 @@ def read_selected(path: Path, key: str, dataset: h5py.Dataset, selection: Select
 
     What lies in one piece is read from there, without the library: it can be checked on the way.
     """
-    if is_plain(dataset) and all(isinstance(part, slice) and part.step in (None, 1) for part in selection or ()):
-        slices = [part for part in selection or () if isinstance(part, slice)]
+    slices = [part for part in selection or () if isinstance(part, slice) and part.step in (None, 1)]
+    is_of_slices = len(slices) == len(selection or ())
+    if is_of_slices and is_plain(dataset):
         place, descriptor = dataset.id.get_offset(), dataset.file.id.get_vfd_handle()
         return read_block(descriptor, path, place, dataset.shape, dataset.dtype, slices)
     filters = set(filters_of(dataset))
     if h5py.h5z.FILTER_DEFLATE not in filters:
         reading_file(path)
     if filters <= {h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}:  # what these make is as large as before
-        return np.asarray(dataset[() if selection is None else selection])
-    slices = [part for part in selection or () if isinstance(part, slice)]
-    if selection is None or len(slices) == len(selection):
-        return read_chunks(path, key, dataset, slices)
-    return np.asarray(read_chunks(path, key, dataset, ())[selection])
+        return read_by_library(dataset, slices) if is_of_slices else np.asarray(dataset[selection])
+    return read_chunks(path, key, dataset, slices) if is_of_slices else read_chunks(path, key, dataset, ())[selection]
 
 
 def is_plain(dataset: h5py.Dataset) -> bool:

@@ -7,7 +7,7 @@ order of the pipeline, except those that a chunk's mask leaves out (HDF5 file fo
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -25,6 +25,8 @@ DEFLATE, SHUFFLE = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE
 PIPELINES = ([DEFLATE], [SHUFFLE, DEFLATE])
 AGAIN = "copy it again, or remove it from the set"
 GROWING = "write it again with gzip, or without compression"
+MOST_CHUNKS = 1024
+"""HDF5 takes about 4 KB for each chunk of a read, however small the chunk is."""
 
 DAMAGED = (zlib.error, ValueError) + (() if libdeflate is None else (libdeflate.DeflateError,))
 
@@ -57,8 +59,7 @@ def read_chunks(path: Path, key: str, dataset: h5py.Dataset, selection: Sequence
     size = prod(chunks) * dtype.itemsize
     if size > max(dataset.nbytes * 2, PIECE):
         raise TooLargeError(path, f"dataset '{key}' of {dataset.nbytes} bytes has chunks of {size} bytes")
-    wanted = [range(*part.indices(length)) for part, length in zip(selection, dataset.shape, strict=False)]
-    wanted += [range(length) for length in dataset.shape[len(wanted) :]]
+    wanted = _ranges(dataset.shape, selection)
     array = np.empty([len(part) for part in wanted], dtype)
     starts = [range(part.start - part.start % step, part.stop, step) for part, step in zip(wanted, chunks, strict=True)]
     for place in product(*starts) if array.size else ():
@@ -75,6 +76,49 @@ def read_chunks(path: Path, key: str, dataset: h5py.Dataset, selection: Sequence
         plain = _plain(path, key, packed, pipeline, mask, size, dtype.itemsize)
         array[target] = np.frombuffer(plain, dtype).reshape(chunks)[source]
     return array
+
+
+def read_by_library(dataset: h5py.Dataset, selection: Sequence[slice]) -> NDArray[Any]:
+    """The ``selection``, slices of step 1 for the first dimensions, of a ``dataset`` without deflate.
+
+    At most ``MOST_CHUNKS`` chunks at a time, so that small chunks take no more memory than large ones. Raises what h5py
+    does.
+    """
+    wanted = _ranges(dataset.shape, selection)
+    if not dataset.chunks or prod(_chunks_of(wanted, dataset.chunks)) <= MOST_CHUNKS:
+        return np.asarray(dataset[tuple(selection)])
+    array = np.empty([len(part) for part in wanted], dataset.dtype)
+    for parts in _in_parts(wanted, dataset.chunks):
+        target = (
+            slice(part.start - whole.start, part.stop - whole.start) for part, whole in zip(parts, wanted, strict=True)
+        )
+        array[tuple(target)] = dataset[tuple(slice(part.start, part.stop) for part in parts)]
+    return array
+
+
+def _in_parts(wanted: list[range], chunks: Sequence[int]) -> Iterator[list[range]]:
+    """Cut along borders of chunks, in halves of the dimension with most of them."""
+    counts = _chunks_of(wanted, chunks)
+    if prod(counts) <= MOST_CHUNKS:
+        yield wanted
+        return
+    axis = counts.index(max(counts))
+    part, step = wanted[axis], chunks[axis]
+    middle = part.start - part.start % step + counts[axis] // 2 * step
+    for half in (range(part.start, middle), range(middle, part.stop)):
+        yield from _in_parts([*wanted[:axis], half, *wanted[axis + 1 :]], chunks)
+
+
+def _chunks_of(wanted: Sequence[range], chunks: Sequence[int]) -> list[int]:
+    """How many chunks each of the ranges touches."""
+    pairs = zip(wanted, chunks, strict=True)
+    return [len(range(part.start - part.start % step, part.stop, step)) for part, step in pairs]
+
+
+def _ranges(shape: Sequence[int], selection: Sequence[slice]) -> list[range]:
+    """What slices of the first dimensions choose, and all of the others."""
+    wanted = [range(*part.indices(length)) for part, length in zip(selection, shape, strict=False)]
+    return wanted + [range(length) for length in shape[len(wanted) :]]
 
 
 def _common(

@@ -17,7 +17,7 @@ from staging.counters import Counters
 from staging.errors import DataError, InputError
 from staging.formats.compression import LARGEST_EXPANSION
 from staging.formats.hdf5 import AGAIN, DAMAGE
-from staging.formats.hdf5_chunks import has_deflated_chunks, read_chunks
+from staging.formats.hdf5_chunks import has_deflated_chunks, read_by_library, read_chunks
 from staging.formats.hdf5_raw import raw_offset
 from staging.formats.npy import npy_header
 from staging.source.listing import UNKNOWN, Listing, Names
@@ -178,7 +178,7 @@ class _RowReader:
         dataset = self._dataset(number)
         if has_deflated_chunks(dataset):  # HDF5 would follow a chunk to wherever it grows, or crash on a forged index
             return read_chunks(self._source.path, self._columns[number].key, dataset, [part])
-        return np.asarray(dataset[part])
+        return read_by_library(dataset, [part])
 
     def _count_retry(self) -> None:
         self.counters.retries += 1

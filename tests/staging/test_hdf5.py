@@ -16,6 +16,7 @@ from hypothesis.extra import numpy as arrays
 
 from staging.errors import DataError
 from staging.formats.hdf5 import describe, read_dataset, write_datasets
+from tests.staging.fuzz.child import Memory
 
 DATA = np.arange(60, dtype=np.float32).reshape(3, 5, 4)
 
@@ -193,3 +194,36 @@ def test_a_full_disk_is_an_os_error_and_leaves_nothing_behind(tmp_path: Path, nu
     )
     assert done.stdout.startswith("27 [Errno 27] File too large")
     assert list(tmp_path.iterdir()) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_many_small_chunks_are_read_a_few_at_a_time(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    shape = data.draw(arrays.array_shapes(min_dims=1, max_dims=3, max_side=9))
+    chunks = tuple(data.draw(st.integers(1, side)) for side in shape)
+    array = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
+    bounds = [data.draw(st.tuples(st.integers(0, side), st.integers(0, side))) for side in shape]
+    steps = data.draw(st.sampled_from([1, 1, 1, 2]))
+    selection = tuple(slice(min(pair), max(pair), steps) for pair in bounds[: data.draw(st.integers(0, len(shape)))])
+    path = tmp_path_factory.mktemp("chunks") / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=array, chunks=chunks, fletcher32=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("staging.formats.hdf5_chunks.MOST_CHUNKS", data.draw(st.integers(1, 8)))
+        found = read_dataset(path, "x", selection=selection)
+    np.testing.assert_array_equal(found, array[selection])
+
+
+def test_the_memory_of_a_read_does_not_grow_with_the_number_of_chunks(tmp_path: Path) -> None:
+    """A file of some kilobytes may say that it has 65,542 chunks of 80 bytes, for each of which HDF5 takes 4 KB."""
+    path, memory = tmp_path / "a.h5", Memory()
+    with h5py.File(path, "w", libver="latest") as file:
+        file.create_dataset("x", (65_542, 5, 4), "<f4", chunks=(1, 5, 4), fletcher32=True)
+    assert path.stat().st_size < 5000
+    read_dataset(path, "x", selection=(slice(0, 10),))  # what the library takes once
+    memory.reset()
+    before = memory.now()
+    assert read_dataset(path, "x").nbytes == 5_243_360
+    assert memory.peak() - before < 5_243_360 + (32 << 20)

@@ -149,7 +149,10 @@ class Campaign:
             self.outcome.ways[f"{trial.placement}, {trial.path}"] += 1
             self.outcome.ways[f"launcher {trial.launcher}"] += 1
             self.outcome.ways[f"source {trial.source}"] += 1
-            self.outcome.problems += [f"{problem} (trial {number} of seed {self.seed})" for problem in problems]
+            said = [f"{problem} (trial {number} of seed {self.seed})" for problem in problems]
+            self.outcome.problems += said
+        for problem in said:
+            print(problem, file=sys.stderr, flush=True)
 
     def _turn(self, trial: Trial) -> contextlib.AbstractContextManager[object]:
         """Two jobs at once would wait for each other's cores."""

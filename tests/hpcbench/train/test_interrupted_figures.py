@@ -6,7 +6,7 @@ import json
 import signal
 import time
 from collections.abc import Callable, Iterator
-from functools import partial, partialmethod
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -166,8 +166,7 @@ def test_an_attempt_knows_how_fast_earlier_ones_wrote(
     """The first is stopped before it has written any; on the disk that it assumes its checkpoint would take minutes."""
     monkeypatch.setattr(checkpoint_writer, "ASSUMED_BANDWIDTH", 1e3)
     # so that the checkpoint of an epoch is written, and timed, before the next steps end
-    monkeypatch.setattr(CheckpointWriter, "save", partialmethod(CheckpointWriter.save, wait=True))
-    common = (*TWO, "--train.max_epochs", "2")
+    common = (*TWO, "--train.max_epochs", "2", "--train.checkpoint_async", "false")
     sent[5] = signal.SIGTERM
     assert train(tmp_path / "first", *common) == 143
     assert not (tmp_path / "first" / "checkpoints").exists() or load_newest(tmp_path / "first" / "checkpoints") is None

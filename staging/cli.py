@@ -48,7 +48,7 @@ def dispatch(args: argparse.Namespace, on_report: Callable[[dict[str, Any]], Non
         world = together(world, partial(simulated, world, args.simulated_nodes))
     if "{rank}" in (args.destination or args.clean or args.verify_only or ""):
         world = one_node_per_rank(world)
-    with watch(launched, node=world.place.node_name) as watcher:
+    with watch(launched, node=world.place.node_name, until_exit=True) as watcher:
         together(world, lambda: refuse_report(args.report, world.place.rank))
         if args.clean is not None:
             return clean(args.clean, world)

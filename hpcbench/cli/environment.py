@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
             launched = world = said_once(mpi_world)
             if "{rank}" in args.destination:
                 world = one_node_per_rank(world)
-            with watch(launched, "hpcbench", node=world.place.node_name) as watcher:
+            with watch(launched, "hpcbench", node=world.place.node_name, until_exit=True) as watcher:
                 reports = bring_environment(args.destination, world, watcher)
             if world.place.rank == 0:
                 for report in reports:

@@ -71,7 +71,8 @@ def connect_ranks(launch: Launch, found: RunConfig | InputError, asked: Asked | 
         torch.set_num_threads(threads)
         group.agree("the version of hpcbench", __version__)
         group.agree("the configuration", as_tree(config))
-        watcher = AbortWatcher(group, program="hpcbench", with_parent="HPCBENCH_SPAWNED" in os.environ)
+        with_parent = "HPCBENCH_SPAWNED" in os.environ
+        watcher = AbortWatcher(group, program="hpcbench", with_parent=with_parent, until_exit=True)
     try:
         with watcher:
             if config.parallel.simulated_nodes is not None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from staging.errors import Aborted, EveryRankError, InputError
 from staging.print_line import print_line
 from staging.ranks.connections import Connections, Peers
 from staging.ranks.messages import Lines
+from staging.ranks.mpi import finalize_mpi
 from staging.ranks.process_exit import (
     DIED,
     PARENT_DIED,
@@ -65,7 +67,9 @@ class AbortWatcher:
     ``on_abort`` may be set later. Bad input that one rank finds is said by rank 0, and its ``speaks`` becomes false, so
     that one line is printed. ``program`` stands before that line, and ``node`` is the name of this rank's node in it;
     ``with_parent`` ends the ranks too when the process that started this one dies. All ranks end with one exit code,
-    under srun by MPI's Abort only where one may not end by itself.
+    under srun by MPI's Abort only where one may not end by itself. ``until_exit``, for the main work of a process,
+    watches on after the block, without ``on_abort``, until MPI has let all ranks go: a rank that dies before would
+    leave the others in MPI's Finalize for ever.
     """
 
     def __init__(
@@ -76,6 +80,7 @@ class AbortWatcher:
         program: str,
         node: str = "",
         with_parent: bool = False,
+        until_exit: bool = False,
     ) -> None:
         self.on_abort = on_abort
         self.on_message: Callable[[dict[str, Any]], None] = lambda message: None
@@ -93,10 +98,13 @@ class AbortWatcher:
         self._ending: dict[str, Any] | None = None
         self._said = False
         self._code = 1
+        self._until_exit = until_exit
         self._all_stay = True
         """Whether none waits in MPI's Finalize for the others."""
         self._received = threading.Event()
         self._acknowledged = threading.Event()
+        self._over = threading.Event()
+        self._parted = threading.Event()
         self._closed = threading.Event()
         self._failing = threading.Event()
         self._parent = os.getppid() if with_parent else None
@@ -117,7 +125,7 @@ class AbortWatcher:
         if self._world_size == 1:
             return
         if error is None or isinstance(error, EveryRankError) or (isinstance(error, SystemExit) and not error.code):
-            self._say_goodbye()
+            self._part()
             return
         if isinstance(error, Aborted) and error.everywhere:
             self._end_everywhere(error)
@@ -162,7 +170,7 @@ class AbortWatcher:
 
     def end_all(self, error: BaseException) -> NoReturn:
         """End all ranks, this one too, for an error in a thread beside the main one, which may hang."""
-        if self._closed.is_set():  # they end already, which breaks what the thread does with others
+        if self._parted.is_set():  # they end already, which breaks what the thread does with others
             threading.Event().wait()
         reason, code = f"{type(error).__name__}: {error}", exit_code_of(error)
         if self._rank == 0:
@@ -200,10 +208,26 @@ class AbortWatcher:
         if self.on_abort is not None:
             with contextlib.suppress(Exception):
                 self.on_abort(str(error))
-        self._say_goodbye()
-        if self._rank != 0:
-            self._thread.join(TOGETHER_S)
         atexit.register(leave_together, error.exit_code)
+        if self._rank == 0:
+            self._connections.tell_all({"kind": "over"})
+        self._part()
+        if self._rank != 0:
+            self._over.wait(TOGETHER_S)
+
+    def _part(self) -> None:
+        """Stop watching, now or at this process's end; what must be written is written."""
+        self._parted.set()
+        if self._until_exit:
+            self.on_abort = None
+            atexit.register(self._part_at_exit)
+        else:
+            self._say_goodbye()
+
+    def _part_at_exit(self) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left to lose, and a traceback would help nobody
+        finalize_mpi()
+        self._say_goodbye()
 
     def _say_goodbye(self) -> None:
         self._closed.set()
@@ -215,8 +239,12 @@ class AbortWatcher:
             self._connections.wait(1.0)
             self._check_parent()
             for message in hub.receive():
+                if message["kind"] in ("over", "bye"):
+                    self._over.set()
                 if message["kind"] == "bye":
                     return
+                if message["kind"] == "over":
+                    continue
                 if message["kind"] != "abort":
                     self.on_message(message)
                     continue

@@ -77,10 +77,13 @@ class Ranks:
 
 
 def watch(
-    world: World, program: str = "staging", on_abort: Callable[[str], None] | None = None, *, node: str = ""
-) -> AbortWatcher:
+    world: World, program: str = "staging", on_abort: Callable[[str], None] | None = None, *, node: str = "",
+    until_exit: bool = False,
+) -> AbortWatcher:  # fmt: skip
     """While entered, an error on one rank of ``world``, or its death, ends all ranks; collective.
 
-    ``node`` is what to call this rank's node where it is not its name in ``world``.
+    ``node`` is what to call this rank's node where it is not its name in ``world``; ``until_exit`` as of
+    ``AbortWatcher``.
     """
-    return AbortWatcher(Ranks(world), on_abort, program=program, node=node or world.place.node_name)
+    own = node or world.place.node_name
+    return AbortWatcher(Ranks(world), on_abort, program=program, node=own, until_exit=until_exit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import threading
@@ -80,8 +81,9 @@ def abort_mpi(exit_code: int) -> None:
 def finalize_mpi() -> None:
     """Call MPI's Finalize if this process initialized MPI: it returns when all ranks have called it.
 
-    mpi4py holds the interpreter's lock meanwhile: no other thread runs, and no signal is handled.
+    Other threads run meanwhile: the library is called directly, since mpi4py would hold the interpreter's lock, and a
+    rank that waits for one that has died could not be told.
     """
     module = sys.modules.get("mpi4py.MPI")
     if module is not None and module.Is_initialized() and not module.Is_finalized():
-        module.Finalize()
+        ctypes.CDLL(module.__file__).MPI_Finalize()

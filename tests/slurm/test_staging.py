@@ -185,3 +185,15 @@ def test_a_wrong_word_is_told_once(slurm: Any, source: Path, tmp_path: Path) -> 
     assert done.returncode == 2
     assert len(said(done.stderr)) == 1
     assert "argument --path: invalid choice: 'carrier-pigeon'" in said(done.stderr)[0]
+
+
+@pytest.mark.parametrize("rank", [0, 3])
+def test_a_rank_that_dies_while_the_others_are_in_finalize_ends_them(
+    slurm: Any, source: Path, tmp_path: Path, rank: int
+) -> None:
+    """On another node, too; srun without ``--kill-on-bad-exit`` ends nobody for it."""
+    killed = [*SRUN, sys.executable, PROGRAMS / "killed_at_finalize.py", rank, "-m", "staging"]
+    done = slurm.run(*killed, source, tmp_path / "out" / "{node}", timeout_s=60)
+    assert done.returncode == 137
+    assert f"staging: aborted: rank {rank} on node{1 + rank // 2}: the process died" in done.stderr
+    assert [contents(folder) for folder in nodes(tmp_path / "out")] == [contents(source)] * 2

@@ -13,6 +13,7 @@ import pytest
 
 from hpcbench.cli.main import main
 from hpcbench.results.run_folder import RunFolder
+from tests.staging.processes import PROGRAMS
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
@@ -72,6 +73,18 @@ def test_srun(
     assert_equal_runs(tmp_path / "run", one_process)
     record = json.loads((tmp_path / "run" / "environment.json").read_text())
     assert (record["ranks"], record["launched_by"]) == (2, source)
+
+
+@pytest.mark.mpi
+@pytest.mark.usefixtures("mpiexec")
+def test_a_rank_that_dies_while_the_others_are_in_finalize_ends_them(slurm: Any, cosmos: Path, tmp_path: Path) -> None:
+    """srun without ``--kill-on-bad-exit`` ends nobody for it; the run was complete, and stays so."""
+    words = [*words_of(cosmos, tmp_path / "run")[1:], "--train.local_batch_size", "4"]
+    killed = [sys.executable, PROGRAMS / "killed_at_finalize.py", 1]
+    done = slurm.run("srun", "--mpi=pmi2", "-N2", "-n2", *killed, *words, timeout_s=120)
+    assert done.returncode == 137
+    assert "hpcbench: aborted: rank 1: the process died without a word" in done.stderr
+    assert RunFolder.open(tmp_path / "run").read_summary().status == "success"
 
 
 @pytest.mark.mpi

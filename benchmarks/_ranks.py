@@ -14,8 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from crc32c import crc32c
-
+from staging.checksums import crc32c
 from staging.landing.transform.gunzip import Gunzip
 from staging.options import StageOptions
 from staging.ranks.mpi_world import mpi_world

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from crc32c import crc32c
 
-from staging.checksums import BLOCK_BYTES
+from staging.checksums import BLOCK_BYTES, crc32c
 from staging.errors import DataError
 from staging.formats.reading import Feed, observed
 from staging.formats.regular import opened

@@ -13,7 +13,6 @@ from pickle import UnpicklingError
 from typing import IO, Any, cast
 
 import torch
-from crc32c import crc32c
 from torch import Tensor, nn
 from torch.serialization import get_crc32_options, set_crc32_options
 
@@ -23,6 +22,7 @@ from hpcbench.parallel.sharded import sharded_as
 from hpcbench.results.checkpoint_files import advice_if_unusable, complete, marker, new_path, remove_old, write_marker
 from hpcbench.train.checkpoint_times import CheckpointTimes
 from staging.atomic import make_folder, replacing, sync_folder
+from staging.checksums import crc32c
 from staging.errors import InputError
 
 SCHEMA = 1

@@ -13,9 +13,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Protocol
 
-from crc32c import crc32c
-
 from staging.atomic import replacing
+from staging.checksums import crc32c
 from staging.errors import DataError
 from staging.formats.compression import (
     Buffer,

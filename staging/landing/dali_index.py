@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from crc32c import crc32c
-
+from staging.checksums import crc32c
 from staging.errors import DataError
 from staging.formats.compression import MAGIC
 from staging.formats.tfrecord import AGAIN, FOOTER, HEADER, MASK_DELTA, masked_crc32c

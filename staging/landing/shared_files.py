@@ -8,10 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crc32c import crc32c
-
 from staging.atomic import TEMPORARY_SUFFIX
-from staging.checksums import BLOCK_BYTES, checksums_of_parts, combined
+from staging.checksums import BLOCK_BYTES, checksums_of_parts, combined, crc32c
 from staging.errors import DataError
 from staging.landing.file_sink import NAME_KEPT, landing_error, refuse_outside
 from staging.landing.sinks import Landed, kept

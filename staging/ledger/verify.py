@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-import crc32c
-
+from staging.checksums import crc32c
 from staging.errors import DataError
 from staging.landing.sinks import Landed
 from staging.ledger.manifest import is_inside, load_records
@@ -128,6 +127,6 @@ def _size_and_checksum(descriptor: int, buffer: memoryview) -> tuple[int, int]:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     size = checksum = 0
     while count := os.readv(descriptor, [buffer]):
-        checksum = crc32c.crc32c(buffer[:count], checksum)
+        checksum = crc32c(buffer[:count], checksum)
         size += count
     return size, checksum

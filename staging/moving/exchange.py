@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 import numpy as np
-from crc32c import crc32c
 from numpy.typing import NDArray
 
+from staging.checksums import crc32c
 from staging.counters import Counters
 from staging.errors import DataError
 from staging.moving.reading import fill

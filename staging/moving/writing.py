@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from crc32c import crc32c
 from numpy.typing import NDArray
 
+from staging.checksums import crc32c
 from staging.counters import Counters
 from staging.errors import DataError
 from staging.landing.file_sink import FileSinkMaker

@@ -7,8 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from crc32c import crc32c
-
+from staging.checksums import crc32c
 from staging.errors import DataError
 from staging.formats.compression import gunzip
 from staging.formats.regular import MOST_BYTES

@@ -19,11 +19,11 @@ from operator import lt
 from pathlib import Path
 
 import numpy as np
-from crc32c import crc32c
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from staging.atomic import replacing
+from staging.checksums import crc32c
 from staging.errors import DataError
 from staging.formats.regular import read_bytes
 from staging.source.listing import UNKNOWN, Listing, Names

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import numpy as np
-from crc32c import crc32c
 
+from staging.checksums import crc32c
 from staging.errors import DataError
 from staging.formats.regular import open_regular
 from staging.progress import Progress

@@ -14,7 +14,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 CARRIED = (
-    "PyYAML", "mlperf-logging", "deflate", "crc32c", "psutil",
+    "PyYAML", "mlperf-logging", "deflate", "fastcrc", "psutil",
     "rich", "markdown-it-py", "mdurl", "pygments", "scipy", "pytest", "pluggy", "iniconfig", "packaging", "hypothesis",
     "sortedcontainers",
 )  # fmt: skip

@@ -21,7 +21,18 @@ from hpcbench.train.huge_pages import use_huge_pages
 RESULTS = Path(__file__).parent / "results"
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # else the package staging would be looked for in staging.py, beside this file
-PACKAGES = ("torch", "lightning-fabric", "lightning", "numpy", "h5py", "deflate", "fastcrc", "tfrecord", "numba", "timm")
+PACKAGES = (
+    "torch",
+    "lightning-fabric",
+    "lightning",
+    "numpy",
+    "h5py",
+    "deflate",
+    "fastcrc",
+    "tfrecord",
+    "numba",
+    "timm",
+)
 
 
 @dataclass(frozen=True)

@@ -26,23 +26,24 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from hpcbench.study.scaling.weighted_line import (
+    CONFIDENCE,
+    MISFIT,
+    Floats,
+    Interval,
+    Line,
+    fit_line,
+    lack_of_fit,
+)
 from staging.errors import InputError
 
-Floats = npt.NDArray[np.float64]
-Interval = tuple[float, float]
-
-CONFIDENCE = 0.95
 LEAST_BATCHES = 3
 """Distinct batch sizes: two numbers are fitted, and one more point shows whether they fit."""
-MISFIT = 0.05
-"""Level of the test for lack of fit: means that miss the line this improbably are said to."""
 DOUBTFUL = 0.2
 """Means of batches that miss the line this improbably make its error, though only those below ``MISFIT`` are called a
 misfit. A test whose outcome decides about pooling two errors wants such a level (Bozivich, Bancroft and Hartley, Ann.
 Math. Stat. 27, 1956). At 0.05, recipes that are off by 5 % per batch, four batches of three seeds, leave B_crit's
 interval a coverage of 86 %, at 0.2 of 88 %; where none is, of 97 %."""
-SURE = 1e4
-"""A noncentrality that no test misses; scipy's distribution fails at much larger ones."""
 
 
 @dataclass(frozen=True)
@@ -151,20 +152,6 @@ def _estimates(
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Line:
-    """A weighted straight line: intercept and slope, their covariance, and the degrees of freedom of its error.
-
-    Beside it the mean of its observations, which is the fit where there is no slope, and the variance of the mean.
-    """
-
-    coefficients: Floats
-    covariance: Floats
-    freedom: int
-    mean: float
-    mean_variance: float
-
-
 def _observations(batch_sizes: Sequence[float], epochs: Sequence[float]) -> tuple[Floats, Floats]:
     batch, taken = np.asarray(batch_sizes, dtype=np.float64), np.asarray(epochs, dtype=np.float64)
     if batch.ndim != 1 or batch.shape != taken.shape:
@@ -182,80 +169,6 @@ def _unfitted(batch: Floats, taken: Floats, distinct: int) -> EpochFit:
     nan, both = math.nan, (math.nan, math.nan)
     note = f"{distinct} batch size{'' if distinct == 1 else 's'}: a fit needs runs that reached the target at 3"
     return EpochFit(batch, taken, nan, both, nan, both, nan, np.full((2, 2), nan), nan, "runs", nan, note)
-
-
-def fit_line(batch: Floats, taken: Floats) -> Line:
-    """Least squares with weights 1 / fitted^2, the fit repeated until its weights are its own."""
-    scale = batch.max()
-    design = np.stack([np.ones_like(batch), batch / scale], axis=1)
-    fitted = np.array([taken[batch == size].mean() for size in batch])
-    for _ in range(100):
-        rows = design / fitted[:, None]
-        coefficients = np.linalg.lstsq(rows, taken / fitted, rcond=None)[0]
-        # A line that falls through zero must not give a run all the weight.
-        before, fitted = fitted, np.maximum(design @ coefficients, 0.1 * taken)
-        if np.allclose(fitted, before, rtol=1e-12, atol=0):
-            break
-    freedom = len(batch) - 2
-    variance = float(np.sum(((taken - design @ coefficients) / fitted) ** 2)) / freedom
-    back = np.array([1.0, 1 / scale])
-    covariance = variance * np.linalg.inv(rows.T @ rows) * np.outer(back, back)
-    return Line(coefficients * back, covariance, freedom, float(taken.mean()), float(taken.var(ddof=1)) / len(taken))
-
-
-def lack_of_fit(batch: Floats, taken: Floats, line: Line) -> float:
-    """The p value of the F test of the batches' means about the line against the scatter within batches.
-
-    Not-a-number where no batch has two runs. The test is that for lack of fit against pure error (Draper and Smith,
-    "Applied Regression Analysis", 3rd edition, 1998, section 2.1), with the weights of the fit; exact for normal
-    scatter by one part of the mean at all batches, but for the weights, which are the fit's and so estimates.
-    """
-    distinct, group = np.unique(batch, return_inverse=True)
-    pure, freedom = pure_error(batch, taken, line)
-    if not freedom:
-        return math.nan
-    fitted = _at(line, batch)
-    means = (np.bincount(group, taken) / np.bincount(group))[group]
-    lack = float(np.sum(((means - fitted) / fitted) ** 2)) / (len(distinct) - 2)
-    if lack < 1e-20:
-        return 1.0
-    return float(stats.f.sf(lack / pure, len(distinct) - 2, freedom)) if pure else 0.0
-
-
-def pure_error(batch: Floats, taken: Floats, line: Line) -> tuple[float, int]:
-    """The variance of runs at one batch as a part of the line's square, and its degrees of freedom.
-
-    Not-a-number where these are none.
-    """
-    distinct, group = np.unique(batch, return_inverse=True)
-    freedom = len(batch) - len(distinct)
-    means = (np.bincount(group, taken) / np.bincount(group))[group]
-    squares = float(np.sum(((taken - means) / _at(line, batch)) ** 2))
-    return (squares / freedom if freedom else math.nan), freedom
-
-
-def power(batch: Floats, taken: Floats, line: Line, shifts: Floats) -> float:
-    """How often ``lack_of_fit`` is below ``MISFIT`` where the batches' means are off by ``shifts``.
-
-    ``shifts`` are parts of the line, one a run; what of them another line takes up is no lack of fit. The scatter is
-    taken to be that of these runs. By the noncentral F distribution; 0 where there is no test.
-    """
-    pure, freedom = pure_error(batch, taken, line)
-    if not freedom:
-        return 0.0
-    rows = np.stack([np.ones_like(batch), batch], axis=1) / _at(line, batch)[:, None]
-    missed = shifts - rows @ np.linalg.lstsq(rows, shifts, rcond=None)[0]
-    squares = float(missed @ missed)
-    if squares >= SURE * pure:
-        return 1.0
-    lines = len(np.unique(batch)) - 2
-    return float(stats.ncf.sf(stats.f.isf(MISFIT, lines, freedom), lines, freedom, squares / pure))
-
-
-def _at(line: Line, batch: Floats) -> Floats:
-    """The line at each batch."""
-    intercept, slope = line.coefficients.tolist()
-    return np.asarray(intercept + slope * batch, dtype=np.float64)
 
 
 def _fieller(coefficients: Floats, covariance: Floats, quantile: float) -> Interval:

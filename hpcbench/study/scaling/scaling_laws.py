@@ -6,7 +6,7 @@ Amdahl's law", 1988): the throughput is r(n) = r(n0) (n / n0 - alpha (n / n0 - 1
 smallest one measured: what is serial there, within its nodes, is in neither fraction.
 
 Both are a line y = a x + b (1 - x) with the fraction b / a, y being t or r and x being n0 / n or n / n0. Repeats
-spread by a part of their mean and so weigh 1 / y^2, as in ``hpcbench.study.fit``; the interval of the fraction is
+spread by a part of their mean and so weigh 1 / y^2, as in ``weighted_line``; the interval of the fraction is
 Fieller's, that of a ratio of two estimates.
 
 Whether the sizes follow the law is asked by the F test for lack of fit against pure error (Draper and Smith, "Applied
@@ -30,7 +30,17 @@ import numpy.typing as npt
 from scipy import stats
 
 from hpcbench.results.units import significant
-from hpcbench.study.fit import CONFIDENCE, MISFIT, Floats, Interval, Line, fit_line, lack_of_fit, power, pure_error
+from hpcbench.study.scaling.weighted_line import (
+    CONFIDENCE,
+    MISFIT,
+    Floats,
+    Interval,
+    Line,
+    fit_line,
+    lack_of_fit,
+    power,
+    pure_error,
+)
 from staging.errors import InputError
 
 Law = Literal["Amdahl", "Gustafson"]

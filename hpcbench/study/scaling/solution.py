@@ -10,8 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hpcbench.study.fit import EpochFit, Interval
+from hpcbench.study.fit import EpochFit
 from hpcbench.study.scaling.rows import Row, instance_rate
+from hpcbench.study.scaling.weighted_line import Interval
 
 HOUR_S = 3600.0
 

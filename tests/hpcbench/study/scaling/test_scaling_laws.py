@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from hpcbench.study.fit import MISFIT, fit_line, lack_of_fit, power
 from hpcbench.study.scaling.scaling_laws import SpeedFit, fit_amdahl, fit_gustafson
+from hpcbench.study.scaling.weighted_line import MISFIT, fit_line, lack_of_fit, power
 from staging.errors import InputError
 from tests.params import slow_except
 

@@ -63,9 +63,9 @@ def whole_percent(fraction: float) -> str:
 
 
 def interval(value: float, bounds: tuple[float, float]) -> str:
-    """An estimate with its interval: 412 (300 to 640), infinity in words."""
+    """An estimate with its interval: 412 (300 to 640), infinity in words; alone where the interval is not known."""
     middle, low, high = ("unbounded" if number == math.inf else significant(number) for number in (value, *bounds))
-    return f"{middle} ({low} to {high})"
+    return middle if math.isnan(bounds[0]) else f"{middle} ({low} to {high})"
 
 
 def duration(seconds: float | None) -> str:

@@ -5,14 +5,13 @@ and samples E, (S / S_min - 1)(E / E_min - 1) = 1, is E = E_min + S_min B. It ho
 learning rate (Shallue et al., "Measuring the Effects of Data Parallelism on Neural Network Training", 2019); with a
 recipe borrowed from another batch the scatter is the recipe's.
 
-The form is linear in E_min and in the slope E_min / B_crit. Epochs to target spread by a part of their mean, so a run
-weighs 1 / epochs(B)^2, with epochs(B) from the fit itself (gamma quasi-likelihood with identity link; McCullagh and
-Nelder, "Generalized Linear Models", 1989, chapter 8). B_crit is a ratio of two estimates, for which a symmetric
-interval is wrong: Fieller's ("Some problems in interval estimation", 1954) is exact for normal estimates, lopsided as
-it must be, and reaches to infinity where the slope may be zero.
-
-Epochs are counted at evaluations and so rounded up: where runs end at arbitrary instants, E_min is half an epoch too
-large and B_crit too large by the same fraction (the slope keeps), and the spread has 0.29 epochs of rounding in it.
+Every run that ended counts. One that met its target at an evaluation says that it took more epochs than there were at
+the evaluation before; one that did not says that it would have taken more than it made. Epochs scatter between seeds by
+a part of their mean, and batches scatter about the line besides (``epoch_likelihood``). The line is that of the largest
+likelihood, and intervals are of the profile likelihood (``epoch_profile``), at the bound that makes them exact for
+normal scatter: (f + 2) log(1 + F / f), with F the quantile of Fisher's distribution with 1 and f degrees of freedom.
+f is b - 2 for b batches where the most probable scatter of the batches is not zero, else n - 2 for n runs.
+``benchmarks/coverage.py`` measures how often the intervals hold the truth.
 """
 
 from __future__ import annotations
@@ -20,30 +19,28 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
+from threadpoolctl import threadpool_limits
 
-from hpcbench.study.scaling.weighted_line import (
-    CONFIDENCE,
-    MISFIT,
-    Floats,
-    Interval,
-    Line,
-    fit_line,
-    lack_of_fit,
-)
+from hpcbench.study.epoch_likelihood import EpochRun, Floats
+from hpcbench.study.epoch_profile import EpochProfile, Lines, Peak
 from staging.errors import InputError
 
+Interval = tuple[float, float]
+
+CONFIDENCE = 0.95
 LEAST_BATCHES = 3
-"""Distinct batch sizes: two numbers are fitted, and one more point shows whether they fit."""
-DOUBTFUL = 0.2
-"""Means of batches that miss the line this improbably make its error, though only those below ``MISFIT`` are called a
-misfit. A test whose outcome decides about pooling two errors wants such a level (Bozivich, Bancroft and Hartley, Ann.
-Math. Stat. 27, 1956). At 0.05, recipes that are off by 5 % per batch, four batches of three seeds, leave B_crit's
-interval a coverage of 86 %, at 0.2 of 88 %; where none is, of 97 %."""
+"""Batches at which a run reached the target: two numbers are fitted, and one more shows whether they fit."""
+INTERVAL_BATCHES = 6
+"""Of fewer batches the scatter about the line is not known well enough for intervals."""
+LEVEL = 0.05
+"""A scatter of the batches about the line that seeds explain this improbably is said."""
+NO_SCATTER = 1e-3
+"""Less scatter of the batches is none."""
+UNKNOWN: Interval = (math.nan, math.nan)
 
 
 @dataclass(frozen=True)
@@ -51,139 +48,173 @@ class EpochFit:
     """E_min (epochs) and B_crit (samples) with their 95 % intervals; not-a-number where nothing can be fitted.
 
     ``b_crit`` is infinite where epochs do not grow with the batch, and 0 where they grow in proportion to it or faster.
+    Intervals are not-a-number for fewer than six batches.
     """
 
-    batch_sizes: Floats
-    """Of every run, in samples."""
-    epochs: Floats
-    """To target, of every run."""
+    runs: tuple[EpochRun, ...]
     e_min: float
     e_min_interval: Interval
     b_crit: float
     b_crit_interval: Interval
     slope: float
     """E_min / B_crit in epochs per sample: the fewest optimizer steps, over the samples of an epoch."""
-    covariance: Floats
-    """Of e_min and slope, (2, 2)."""
-    quantile: float
-    """Of Student's t, by which a standard error becomes half an interval."""
-    error: Literal["runs", "batches"]
-    """What the intervals are made of: the scatter of runs, or of the batches' means, where these miss the line."""
-    lack_of_fit_p: float
-    """Chance of means as far from the line as these by the scatter of seeds alone; not-a-number where not testable."""
+    spread: float
+    """Standard deviation between seeds, as a part of the mean."""
+    scatter: float
+    """Standard deviation of the batches about the line, beside that of their seeds, as a part of the mean."""
+    scatter_p: float
+    """Chance of such a scatter, or of more, where there is none: by the likelihood ratio (Self and Liang, 1987)."""
     note: str
     """What a reader must know beside the numbers, in words; empty where there is nothing."""
+    lines: Lines | None = None
+    """The confidence region; ``None`` where there are no intervals."""
+    middle: float = math.nan
+    """The batch size to which ``lines`` refer."""
 
     @property
     def n(self) -> int:
-        """Runs."""
-        return len(self.epochs)
+        """Runs, those that missed the target among them."""
+        return len(self.runs)
+
+    @property
+    def batch_sizes(self) -> Floats:
+        """Of every run, in samples."""
+        return np.array([run.batch_size for run in self.runs])
 
     @property
     def batches(self) -> int:
         """Distinct batch sizes."""
         return len(np.unique(self.batch_sizes))
 
-    @property
-    def residuals(self) -> Floats:
-        """Of every run, as a fraction of what the fit says: 0.1 took 10 % more epochs."""
-        fitted = self.predict(self.batch_sizes)
-        return (self.epochs - fitted) / fitted
-
     def predict(self, batch_sizes: npt.ArrayLike) -> Floats:
-        """Epochs to target that the fit gives for other batch sizes."""
+        """Mean epochs to target that the fit gives for other batch sizes."""
         return self.e_min + self.slope * np.asarray(batch_sizes, dtype=np.float64)
 
     def band(self, batch_sizes: npt.ArrayLike) -> tuple[Floats, Floats]:
-        """The 95 % interval of the mean epochs to target at each batch size."""
+        """The 95 % interval of the mean epochs to target at each batch size; not-a-number where there is none."""
         batch = np.asarray(batch_sizes, dtype=np.float64)
-        variance = self.covariance[0, 0] + 2 * batch * self.covariance[0, 1] + batch**2 * self.covariance[1, 1]
-        half = self.quantile * np.sqrt(np.maximum(variance, 0))
-        middle = self.predict(batch)
-        return middle - half, middle + half
+        if self.lines is None:
+            return np.full(batch.shape, math.nan), np.full(batch.shape, math.nan)
+        return _ends(self.lines, batch / self.middle)
 
 
-def fit_epochs(batch_sizes: Sequence[float], epochs: Sequence[float]) -> EpochFit:
-    """Fit runs, one observation each: the global batch size and the epochs that the run took to its target.
+def fit_epochs(runs: Sequence[EpochRun]) -> EpochFit:
+    """Fit runs that ended, one observation each.
 
-    Where the means of the batches miss the line by more than the scatter of seeds explains (``lack_of_fit``), more
-    seeds would not make the answer better: then each batch is one observation, and the intervals are the wider ones
-    that follow; at p below ``DOUBTFUL`` already, as recipes of batches do differ. A misfit is announced below
-    ``MISFIT``. Runs that missed the target are no observations; leaving out many flatters large batches.
-    Raises ``InputError`` for lengths that differ and for numbers that are not positive.
+    Raises ``InputError`` for batch sizes that are not positive, and for epochs that are no interval.
     """
-    batch, taken = _observations(batch_sizes, epochs)
-    distinct = np.unique(batch)
-    if len(distinct) < LEAST_BATCHES:
-        return _unfitted(batch, taken, len(distinct))
-    line = fit_line(batch, taken)
-    p = lack_of_fit(batch, taken, line)
-    if not p < DOUBTFUL:
-        return _estimates(batch, taken, line, "runs", p, [])
-    line = fit_line(distinct, np.array([taken[batch == size].mean() for size in distinct]))
-    said = "miss the line by more than seeds explain" if p < MISFIT else "may miss the line"
-    note = f"batches {said} (p {_probability(p)}), so intervals are of their means"
-    return _estimates(batch, taken, line, "batches", p, [note])
+    _check(runs)
+    reached = {run.batch_size for run in runs if run.reached}
+    if len(reached) < LEAST_BATCHES:
+        return _unfitted(runs, len(reached))
+    with threadpool_limits(1):  # the optimizer's matrices are of three rows, and threads would cost more than they do
+        return _fitted(runs)
 
 
-def _estimates(
-    batch: Floats, taken: Floats, line: Line, error: Literal["runs", "batches"], p: float, notes: list[str]
-) -> EpochFit:
-    """E_min and B_crit of a line, at the ends of their range too."""
-    quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, line.freedom))
-    interval = _fieller(line.coefficients, line.covariance, quantile)
-    (e_min, slope), covariance = line.coefficients.tolist(), line.covariance
-    b_crit = e_min / slope if slope > 0 else math.inf
-    if slope <= 0:
-        notes.append("epochs do not grow with the batch: B_crit is unbounded, E_min the mean")
-        e_min, slope, covariance = line.mean, 0.0, np.diag([line.mean_variance, 0.0])
-    elif e_min <= 0:
-        notes.append("epochs grow in proportion to the batch or faster: E_min and B_crit are not above 0")
-        e_min, b_crit, slope = 0.0, 0.0, float(np.mean(taken / batch))
-    if interval[0] == 0 < b_crit:
-        notes.append("E_min may be zero: B_crit has no lower bound")
-    if interval[1] == math.inf > b_crit:
-        notes.append("the slope may be zero: B_crit has no upper bound")
-    half = quantile * math.sqrt(float(covariance[0, 0]))
+def _fitted(runs: Sequence[EpochRun]) -> EpochFit:
+    profile = EpochProfile(runs)
+    best = profile.best()
+    ratio = 2 * (best.value - EpochProfile(runs, with_scatter=False).best().value)
+    p = float(stats.chi2.sf(max(ratio, 0.0), 1)) / 2 if best.scatter > NO_SCATTER else 1.0
+    has_intervals = len({run.batch_size for run in runs}) >= INTERVAL_BATCHES
+    lines = profile.lines(best, loss_bound(freedom(runs, best))) if has_intervals else None
+    e_min, slope = _of_share(best.share, math.exp(best.log_middle), profile.middle)
     return EpochFit(
-        batch_sizes=batch, epochs=taken, e_min=e_min, e_min_interval=(max(0.0, e_min - half), e_min + half),
-        b_crit=b_crit, b_crit_interval=interval, slope=slope, covariance=covariance, quantile=quantile, error=error,
-        lack_of_fit_p=p, note="; ".join(notes),
+        runs=tuple(runs), e_min=e_min, e_min_interval=_interval_at(lines, 0.0),
+        b_crit=_b_crit(best.share, profile.middle), b_crit_interval=_b_crit_interval(lines, profile.middle),
+        slope=slope, spread=_as_part(math.exp(best.log_spread)),
+        scatter=_as_part(best.scatter), scatter_p=p, note="; ".join(_notes(runs, best, p, lines)), lines=lines,
+        middle=profile.middle,
     )  # fmt: skip
 
 
-def _observations(batch_sizes: Sequence[float], epochs: Sequence[float]) -> tuple[Floats, Floats]:
-    batch, taken = np.asarray(batch_sizes, dtype=np.float64), np.asarray(epochs, dtype=np.float64)
-    if batch.ndim != 1 or batch.shape != taken.shape:
-        raise InputError(
-            f"a fit takes one batch size and one number of epochs per run, not {batch.size} and {taken.size}"
+def freedom(runs: Sequence[EpochRun], best: Peak) -> int:
+    """Degrees of freedom of the error of a line with the scatter of ``best``: of batches where these scatter."""
+    batches = len({run.batch_size for run in runs})
+    return (batches if best.scatter > NO_SCATTER else len(runs)) - 2
+
+
+def loss_bound(degrees: float) -> float:
+    """How much twice the log-likelihood may lose within a 95 % interval, at so many degrees of freedom."""
+    return (degrees + 2) * math.log1p(float(stats.f.ppf(CONFIDENCE, 1, degrees)) / degrees)
+
+
+def _check(runs: Sequence[EpochRun]) -> None:
+    for run in runs:
+        if not (math.isfinite(run.batch_size) and run.batch_size > 0):
+            raise InputError(f"a batch size of {run.batch_size:g} cannot be fitted; it must be above 0")
+        if not 0 <= run.above < run.up_to:
+            raise InputError(
+                f"epochs above {run.above:g} and up to {run.up_to:g} cannot be fitted; the first must be at least 0 "
+                "and less than the second"
+            )
+
+
+def _unfitted(runs: Sequence[EpochRun], reached: int) -> EpochFit:
+    nan = math.nan
+    sizes = "batch size" if reached == 1 else "batch sizes"
+    note = f"{reached} {sizes}: a fit needs runs that reached the target at {LEAST_BATCHES}"
+    return EpochFit(tuple(runs), nan, UNKNOWN, nan, UNKNOWN, nan, nan, nan, nan, note)
+
+
+def _notes(runs: Sequence[EpochRun], best: Peak, p: float, lines: Lines | None) -> list[str]:
+    """What a reader must know beside the numbers."""
+    found = []
+    missed, batches = sum(not run.reached for run in runs), len({run.batch_size for run in runs})
+    if missed:
+        found.append(f"{missed} of {len(runs)} runs missed the target, and count as more epochs than they made")
+    if p < LEVEL:
+        found.append(
+            f"batches scatter by {100 * _as_part(best.scatter):.2g} % beside their seeds (p {_probability(p)})"
         )
-    for name, values in (("batch size", batch), ("number of epochs", taken)):
-        wrong = values[~(np.isfinite(values) & (values > 0))]
-        if len(wrong):
-            raise InputError(f"a {name} of {wrong[0]:g} cannot be fitted; it must be above 0")
-    return batch, taken
+    if best.share == 1:
+        found.append("epochs do not grow with the batch: B_crit is unbounded, E_min the mean")
+    if best.share == 0:
+        found.append("epochs grow in proportion to the batch or faster: E_min and B_crit are not above 0")
+    if lines is None:
+        found.append(f"{batches} batch sizes: intervals need {INTERVAL_BATCHES}")
+        return found
+    if lines.is_proportional and best.share > 0:
+        found.append("E_min may be zero: B_crit has no lower bound")
+    if lines.is_flat and best.share < 1:
+        found.append("the slope may be zero: B_crit has no upper bound")
+    return found
 
 
-def _unfitted(batch: Floats, taken: Floats, distinct: int) -> EpochFit:
-    nan, both = math.nan, (math.nan, math.nan)
-    note = f"{distinct} batch size{'' if distinct == 1 else 's'}: a fit needs runs that reached the target at 3"
-    return EpochFit(batch, taken, nan, both, nan, both, nan, np.full((2, 2), nan), nan, "runs", nan, note)
+def _of_share(share: float, middle_epochs: float, middle: float) -> tuple[float, float]:
+    """E_min and slope of a line by its epochs at the middle batch."""
+    return share * middle_epochs, (1 - share) * middle_epochs / middle
 
 
-def _fieller(coefficients: Floats, covariance: Floats, quantile: float) -> Interval:
-    """The values above 0 of B_crit that a t test of E_min - B_crit slope = 0 does not reject.
+def _b_crit(share: float, middle: float) -> float:
+    return math.inf if share == 1 else middle * share / (1 - share)
 
-    With q = 1 / B_crit these have a q^2 - 2 b q + c <= 0, where a > 0 says that E_min is not 0, c > 0 the same of the
-    slope; what may be 0 leaves its end of the interval open.
-    """
-    (e_min, slope), t2 = coefficients.tolist(), quantile**2
-    (of_e_min, of_both), (_, of_slope) = covariance.tolist()
-    a, b, c = e_min**2 - t2 * of_e_min, e_min * slope - t2 * of_both, slope**2 - t2 * of_slope
-    root = math.sqrt(max(0.0, b * b - a * c))
-    low = 0.0 if e_min <= 0 or a <= 0 else a / (b + root) if b + root > 0 else math.inf
-    high = math.inf if slope <= 0 or c <= 0 else max(0.0, (b + root) / c)
-    return low, high
+
+def _b_crit_interval(lines: Lines | None, middle: float) -> Interval:
+    if lines is None:
+        return UNKNOWN
+    return _b_crit(float(lines.shares[0]), middle), _b_crit(float(lines.shares[-1]), middle)
+
+
+def _interval_at(lines: Lines | None, relative: float) -> Interval:
+    if lines is None:
+        return UNKNOWN
+    low, high = _ends(lines, np.array(relative))
+    return float(low), float(high)
+
+
+def _ends(lines: Lines, relative: Floats) -> tuple[Floats, Floats]:
+    """The fewest and the most epochs of all lines at batches relative to the middle one."""
+    shares = lines.shares.reshape(-1, *[1] * relative.ndim)
+    with np.errstate(divide="ignore"):
+        growth = np.log(shares + (1 - shares) * relative)
+    middles, halves = (each.reshape(shares.shape) for each in (lines.log_middles, lines.halves))
+    return np.exp((middles + growth - halves).min(0)), np.exp((middles + growth + halves).max(0))
+
+
+def _as_part(deviation: float) -> float:
+    """The standard deviation of a log-normal number over its mean, of that of its logarithm."""
+    return math.sqrt(math.expm1(deviation**2))
 
 
 def _probability(p: float) -> str:

@@ -67,12 +67,14 @@ def figures(study: Study, folder: StudyFolder, rows: Sequence[Row], fits: Mappin
 
 
 def fit_series(rows: Sequence[Row]) -> dict[str, EpochFit]:
-    """The fit of every series of three batches or more; borrowed recipes are no observations of it."""
+    """The fit of every series that reached the target at three batches or more.
+
+    Borrowed recipes are no observations of it.
+    """
     fits = {}
     for label, members in plots.series([row for row in rows if not row.point.source]).items():
-        pairs = [(float(row.point.batch), epochs) for row in members for epochs in row.epochs]
-        if len({batch for batch, _ in pairs}) >= LEAST_BATCHES:
-            fits[label] = fit_epochs([batch for batch, _ in pairs], [epochs for _, epochs in pairs])
+        if sum(bool(row.epochs) for row in members) >= LEAST_BATCHES:
+            fits[label] = fit_epochs([run for row in members for run in row.epoch_runs])
     return fits
 
 
@@ -84,8 +86,8 @@ def fit_cells(rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> list[dict[st
         known = [value for value in scales if value is not None]
         scale = f"{units.significant(median(known))} ({len(known)} of {len(scales)} runs)" if known else units.MISSING
         found.append({
-            "series": label, "e_min": interval(fit.e_min, fit.e_min_interval),
-            "b_crit": interval(fit.b_crit, fit.b_crit_interval), "runs": str(fit.n),
+            "series": label, "e_min": units.interval(fit.e_min, fit.e_min_interval),
+            "b_crit": units.interval(fit.b_crit, fit.b_crit_interval), "runs": str(fit.n),
             "noise_scale": scale, "note": fit.note,
         })  # fmt: skip
     return found
@@ -94,12 +96,6 @@ def fit_cells(rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> list[dict[st
 def noise_scales(row: Row) -> list[float | None]:
     """The gradient noise scale of every run that is done; ``None`` where it was not measured, or not resolved."""
     return [state.summary.noise_scale for _, state in row.runs if state.summary is not None]
-
-
-def interval(value: float, bounds: tuple[float, float]) -> str:
-    """``412 (300 to 640)``."""
-    low, high = (("unbounded" if x == float("inf") else units.significant(x)) for x in bounds)
-    return f"{'unbounded' if value == float('inf') else units.significant(value)} ({low} to {high})"
 
 
 def fit_lines(rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> list[str]:

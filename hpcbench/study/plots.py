@@ -166,7 +166,7 @@ def draw_fit(axes: Axes, fit: EpochFit, color: str) -> None:
     at = np.geomspace(fit.batch_sizes.min(), fit.batch_sizes.max(), 60)
     low, high = fit.band(at)
     axes.plot(at, fit.predict(at), "--", color=color, linewidth=0.8, zorder=1.6)
-    axes.fill_between(at, np.maximum(low, 1e-2 * fit.predict(at)), high, color=color, alpha=0.08, linewidth=0)
+    axes.fill_between(at, low, high, color=color, alpha=0.08, linewidth=0)
 
 
 @style.styled

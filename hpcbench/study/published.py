@@ -19,6 +19,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from hpcbench.results import style, units
+from hpcbench.study.epoch_likelihood import EpochRun
 from hpcbench.study.fit import EpochFit, fit_epochs
 from staging.errors import InputError
 
@@ -56,9 +57,10 @@ class Series:
 
     @cached_property
     def fit(self) -> EpochFit:
-        """The fit of all runs."""
-        runs = [(point.batch_size, epochs) for point in self.points for epochs in point.epochs]
-        return fit_epochs([batch for batch, _ in runs], [epochs for _, epochs in runs])
+        """The fit of all runs, which were evaluated after whole epochs."""
+        return fit_epochs(
+            [EpochRun(point.batch_size, epochs - 1, epochs) for point in self.points for epochs in point.epochs]
+        )
 
     @property
     def words(self) -> str:
@@ -102,19 +104,21 @@ def _point(record: dict[str, Any]) -> Point:
 def fit_table() -> str:
     """E_min and B_crit of every series, in Markdown."""
     lines = [
-        "| application | points | batches | runs | E_min (epochs) | B_crit (samples) | intervals of | lack of fit, p |",
-        "|---|---|---|---:|---|---|---|---:|",
+        "| application | points | batches | runs | E_min (epochs) | B_crit (samples) "
+        "| scatter of seeds | of batches | p |",
+        "|---|---|---|---:|---:|---:|---:|---:|---:|",
     ]
     for application, title in APPLICATIONS.items():
         for each in published_series(application):
             fit = each.fit
-            p = "below 0.0001" if fit.lack_of_fit_p < 1e-4 else f"{fit.lack_of_fit_p:.2g}"
+            p = "below 0.0001" if fit.scatter_p < 1e-4 else f"{fit.scatter_p:.2g}"
             batches = ", ".join(str(point.batch_size) for point in each.points)
-            e_min, b_crit = (
-                units.interval(fit.e_min, fit.e_min_interval),
-                units.interval(fit.b_crit, fit.b_crit_interval),
-            )
-            lines.append(f"| {title} | {each.words} | {batches} | {fit.n} | {e_min} | {b_crit} | {fit.error} | {p} |")
+            cells = [
+                title, each.words, batches, str(fit.n), units.interval(fit.e_min, fit.e_min_interval),
+                units.interval(fit.b_crit, fit.b_crit_interval), units.percent(fit.spread),
+                units.percent(fit.scatter), p,
+            ]  # fmt: skip
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -127,7 +131,7 @@ def point_table() -> str:
     for application, title in APPLICATIONS.items():
         every, kept = latest(application, kept=False), latest(application, kept=True)
         for point in every.points:
-            fitted = float(every.fit.predict(point.batch_size))
+            fitted = float(every.fit.predict(point.batch_size)) + 0.5  # a run ends half an epoch before its evaluation
             cells = [
                 title, str(point.batch_size), str(len(point.epochs)), f"{point.mean:.2f}",
                 units.percent(stdev(point.epochs) / point.mean), f"{fitted:.2f}",

@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hpcbench.application import find_application
+from hpcbench.config.resolve import resolve
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
 from hpcbench.study.definition import Study
+from hpcbench.study.epoch_likelihood import EpochRun
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.plan import (
     SEARCH_SEED,
@@ -26,6 +29,7 @@ from hpcbench.study.plan import (
     searches,
     seed_runs,
 )  # fmt: skip
+from hpcbench.study.request import beside_the_recipe
 from hpcbench.study.run_status import RunStatus
 
 if TYPE_CHECKING:
@@ -56,6 +60,7 @@ class Row:
     """Whether the best multiplier is the smallest or the largest that was tried."""
     ranks: int
     """Data-parallel ranks of the machine that the point stands for."""
+    evaluations_per_epoch: int = 1
 
     def count(self, *statuses: str) -> int:
         """Runs that ended so."""
@@ -86,6 +91,23 @@ class Row:
         return self.values("epochs_to_target")
 
     @property
+    def epoch_runs(self) -> list[EpochRun]:
+        """All runs that ended, by what their evaluations say of the epochs to the target.
+
+        One that diverged had not met it in the epochs that it made; of one that failed nothing is known.
+        """
+        found = []
+        for _, state in self.runs:
+            if state.summary is None or state.status not in ("reached", "missed", "diverged"):
+                continue
+            if state.status == "reached" and state.summary.epochs_to_target:
+                up_to = float(state.summary.epochs_to_target)
+                found.append(EpochRun(self.point.batch, max(0.0, up_to - 1 / self.evaluations_per_epoch), up_to))
+            elif state.summary.epochs:
+                found.append(EpochRun(self.point.batch, float(state.summary.epochs), math.inf))
+        return found
+
+    @property
     def all_reached(self) -> bool:
         """Whether no run that is done missed the target, and at least one reached it."""
         return bool(self.epochs) and self.count("missed", "diverged", "failed") == 0
@@ -110,7 +132,7 @@ def runs_needed(values: list[float]) -> int | None:
 
 def read_rows(study: Study, statuses: Mapping[str, RunStatus]) -> list[Row]:
     """All rows of the study, as its runs stand."""
-    found = []
+    found, evaluations = [], evaluations_per_epoch(study)
     for point in points(study):
         chosen = choice(study, point, statuses)
         search = [(run, statuses.get(run.name, RunStatus("absent"))) for run in search_runs(study, point)]
@@ -118,8 +140,15 @@ def read_rows(study: Study, statuses: Mapping[str, RunStatus]) -> list[Row]:
         ranks, _ = geometry(study, point)
         edge = searches(study, point) and chosen.multiplier in (study.lr_search[0], study.lr_search[-1])
         value = None if chosen.multiplier is None else rate(study, point, chosen.multiplier)
-        found.append(Row(point, chosen, value, runs, search, rate_words(study, point, chosen), edge, ranks))
+        words = rate_words(study, point, chosen)
+        found.append(Row(point, chosen, value, runs, search, words, edge, ranks, evaluations))
     return found
+
+
+def evaluations_per_epoch(study: Study) -> int:
+    """How often the runs of a study were evaluated in an epoch."""
+    settings = beside_the_recipe(study.settings)
+    return resolve(find_application(study.application), study.preset, None, settings).train.evaluations_per_epoch
 
 
 def rate_words(study: Study, point: Point, chosen: Choice) -> str:

@@ -147,8 +147,11 @@ def solution(found: Mapping[str, Sequence[Solution]], simulated: bool = False) -
             draw_costs(axes, shown[variant], figures[variant], look[variant], shift)
         cost_axis(axes, np.concatenate(list(figures.values())))
         node_axis(axes, nodes, 3.3, simulated)
-    mark(left, best.nodes, best.time_s / length, best.time_interval[0] / length, "fastest")
-    mark(right, least.nodes, least.node_hours, least.node_hours_interval[0], "cheapest")
+    for axes, one, name, scale, word in (
+        (left, best, "time", length, "fastest"), (right, least, "node_hours", 1.0, "cheapest")
+    ):  # fmt: skip
+        value, low, _ = costs([one], name)[0] / scale
+        mark(axes, one.nodes, float(value), float(low), word)
     left.set_ylabel(f"time to solution ({unit})")
     right.set_ylabel("node-hours of a training")
     caption = (
@@ -162,10 +165,15 @@ def solution(found: Mapping[str, Sequence[Solution]], simulated: bool = False) -
 
 
 def costs(members: Sequence[Solution], name: str) -> Floats:
-    """Seconds (``time``) or node-hours of every size, (sizes, 3) of value, low and high."""
+    """Seconds (``time``) or node-hours of every size, (sizes, 3) of value, low and high.
+
+    Where there is no interval, its ends are the value.
+    """
     if name == "time":
-        return np.array([(each.time_s, *each.time_interval) for each in members])
-    return np.array([(each.node_hours, *each.node_hours_interval) for each in members])
+        found = np.array([(each.time_s, *each.time_interval) for each in members])
+    else:
+        found = np.array([(each.node_hours, *each.node_hours_interval) for each in members])
+    return np.where(np.isnan(found), found[:, :1], found)
 
 
 def draw_costs(axes: Axes, members: Sequence[Solution], values: Floats, look: Mapping[str, Any], shift: float) -> None:

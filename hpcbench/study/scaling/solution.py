@@ -28,7 +28,7 @@ class Solution:
     global_batch_size: int
     epochs: float
     epochs_interval: Interval
-    """95 %, of the mean epochs to target."""
+    """95 %, of the mean epochs to target; not-a-number, and so the other intervals, where the study has none."""
     time_s: float
     time_interval: Interval
     """From the fewest epochs of their interval at the fastest repeat to the most at the slowest: 95 % and more."""
@@ -78,7 +78,7 @@ def node_hours(row: Row, seconds: float) -> float:
 
 def _solution(row: Row, fit: EpochFit, train_samples: int, evaluations_per_epoch: float) -> Solution:
     batch = row.runs[0].global_batch_size
-    low, high = (max(0.0, float(end)) for end in fit.band(batch))
+    low, high = (float(end) for end in fit.band(batch))
     epochs = float(fit.predict(batch))
 
     def seconds(number: float, of: Row) -> float:

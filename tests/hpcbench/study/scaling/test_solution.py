@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,13 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcbench.study.epoch_likelihood import EpochRun
 from hpcbench.study.fit import EpochFit, fit_epochs
+from hpcbench.study.scaling.phase_plots import costs, solution
 from hpcbench.study.scaling.rows import Measured, Row
 from hpcbench.study.scaling.solution import cheapest, fastest, solutions
+from hpcbench.study.scaling.table import solution_sheets
 
-BATCHES = (32, 64, 128, 256)
-EXACT = fit_epochs(BATCHES, [10 * (1 + batch / 128) for batch in BATCHES])
-NOISY = fit_epochs(BATCHES * 2, [10 * (1 + batch / 128) * f for f in (0.9, 1.1) for batch in BATCHES])
+BATCHES = (8, 16, 32, 64, 128, 256)
+
+
+def fit_of(*factors: float, batches: tuple[int, ...] = BATCHES) -> EpochFit:
+    """E_min 10, B_crit 128, a run at each batch for each of the factors."""
+    epochs = [(batch, 10 * (1 + batch / 128) * factor) for factor in factors for batch in batches]
+    return fit_epochs([EpochRun(batch, each * (1 - 1e-9), each) for batch, each in epochs])
+
+
+EXACT = fit_of(1.0)
+NOISY = fit_of(0.9, 1.1)
 SAMPLES = 36_000
 
 
@@ -78,10 +90,11 @@ def test_the_estimate_is_in_its_interval(rates: list[float], batch: int, instanc
 
 def test_the_interval_of_one_repeat_of_exact_epochs_is_a_point() -> None:
     (found,) = solutions([row(2, 128, 100)], EXACT, SAMPLES)
-    assert found.time_interval == pytest.approx((found.time_s, found.time_s))
+    # a spread of less than 0.1 % is not told from one
+    assert found.time_interval == pytest.approx((found.time_s, found.time_s), rel=2e-3)
 
 
-@pytest.mark.parametrize(("batch", "outside"), [(31, True), (32, False), (256, False), (257, True)])
+@pytest.mark.parametrize(("batch", "outside"), [(7, True), (8, False), (256, False), (257, True)])
 def test_batches_outside_of_the_fit_are_extrapolated(batch: int, outside: bool) -> None:
     (found,) = solutions([row(1, batch, 10)], EXACT, SAMPLES)
     assert found.extrapolated is outside
@@ -117,4 +130,19 @@ def test_equal_costs_are_decided_by_time_and_equal_times_by_cost() -> None:
 
 
 def test_a_fit_without_numbers_gives_no_solutions() -> None:
-    assert solutions([row(1, 64, 100)], fit_epochs([32, 64], [5, 6]), SAMPLES) == []
+    assert solutions([row(1, 64, 100)], fit_of(1.0, batches=(32, 64)), SAMPLES) == []
+
+
+def test_a_fit_without_intervals_gives_solutions_without() -> None:
+    """Of fewer than six batches; tables then show the figure alone, and plots no bar."""
+    members = solutions(
+        [row(size, 32 * size, 100 * size) for size in (1, 2)], fit_of(0.9, 1.1, batches=(32, 64, 128)), SAMPLES
+    )
+    assert [each.epochs for each in members] == pytest.approx([12.5, 15], rel=0.01)
+    for each in members:
+        assert all(map(math.isnan, (*each.epochs_interval, *each.time_interval, *each.node_hours_interval)))
+    for name in ("time", "node_hours"):
+        found = costs(members, name)
+        assert found.tolist() == found[:, :1].repeat(3, axis=1).tolist()
+    assert "nan" not in str(solution_sheets({"": members}))
+    assert solution({"": members}) is not None

@@ -1,0 +1,148 @@
+"""The likelihood of epochs to target that are known between evaluations, with a scatter of seeds and one of batches.
+
+A run whose target was met at an evaluation needed more epochs than had passed at the evaluation before, and no more
+than at this one. A run that missed the target needed more than it made. So every run is an interval, open above where
+it missed the target, and the likelihood is that of the intervals (Lindsey and Ryan, "Methods for interval-censored
+data", Statistics in Medicine 17, 1998).
+
+The epochs T of a run at batch B are log-normal: log T = log E(B) + u + e, less half of both variances, so that E(B) is
+the mean. The scatter of seeds e has the standard deviation ``spread``, and u, which all runs at one batch share, has
+``scatter``: a recipe suits one batch better than another, and more seeds do not change that. Each batch is integrated
+over its u by Gauss-Hermite quadrature about the mode (Pinheiro and Bates, Journal of Computational and Graphical
+Statistics 4, 1995).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_ndtr
+
+Floats = npt.NDArray[np.float64]
+
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
+LOG_WEIGHTS = np.log(WEIGHTS) - math.log(2 * math.pi) / 2 + NODES**2 / 2
+"""Of an integral of exp(f(v)) over v with the standard normal density outside of f."""
+MOST_STEPS = 40
+LONGEST_STEP = 2.0
+LARGEST_LOG = 700.0
+"""exp of more is infinite."""
+
+
+@dataclass(frozen=True)
+class EpochRun:
+    """A run at a global batch size: it met the target after more than ``above`` epochs, and not after ``up_to``.
+
+    ``up_to`` is infinite for a run that had not met it when it ended, after ``above`` epochs.
+    """
+
+    batch_size: float
+    above: float
+    up_to: float
+
+    @property
+    def reached(self) -> bool:
+        """Whether it met the target."""
+        return math.isfinite(self.up_to)
+
+
+class Derivatives(NamedTuple):
+    """The log-likelihood, and its derivatives by what it is a function of."""
+
+    value: float
+    log_mean: Floats
+    """By the logarithm of the mean of each batch."""
+    log_spread: float
+    scatter: float
+
+
+class EpochLikelihood:
+    """The log-likelihood of runs as a function of the mean epochs of each of ``sizes``, of spread and scatter."""
+
+    def __init__(self, runs: Sequence[EpochRun]) -> None:
+        found: dict[float, Counter[EpochRun]] = {}
+        for run in sorted(runs, key=lambda run: run.batch_size):
+            found.setdefault(run.batch_size, Counter())[run] += 1
+        self.sizes: Floats = np.array(list(found))
+        """The distinct batch sizes, smallest first."""
+        shape = len(found), max(map(len, found.values()))
+        # A batch with fewer different runs than another has some whose epochs may be any number, and that count 0.
+        self._low, self._high, self._counts = np.full(shape, -np.inf), np.full(shape, np.inf), np.zeros(shape)
+        for place, runs_there in enumerate(found.values()):
+            for number, (run, count) in enumerate(runs_there.items()):
+                self._low[place, number] = math.log(run.above) if run.above > 0 else -math.inf
+                self._high[place, number] = math.log(run.up_to)
+                self._counts[place, number] = count
+
+    def __call__(self, log_mean: Floats, log_spread: float, scatter: float) -> Derivatives:
+        """``log_mean`` has one value for each of ``sizes``; ``scatter`` is not negative."""
+        spread = math.exp(log_spread)
+        middle = log_mean - (spread**2 + scatter**2) / 2
+        mode, width = self._mode(middle, spread, scatter)
+        nodes = mode[:, None] + width[:, None] * NODES
+        log_p, by_place, by_log_spread, _ = self._runs(middle[:, None] + scatter * nodes, spread)
+        terms = log_p - nodes**2 / 2 + LOG_WEIGHTS + np.log(width)[:, None]
+        largest = terms.max(1, keepdims=True)
+        weights = np.exp(terms - largest)
+        total = weights.sum(1, keepdims=True)
+        weights /= total
+        by_mean = (weights * by_place).sum(1)
+        return Derivatives(
+            float((largest + np.log(total)).sum()),
+            by_mean,
+            float((weights * by_log_spread).sum() - by_mean.sum() * spread**2),
+            float((weights * by_place * nodes).sum() - by_mean.sum() * scatter),
+        )
+
+    def _mode(self, middle: Floats, spread: float, scatter: float) -> tuple[Floats, Floats]:
+        """Of each batch the most probable v, with u = scatter x v, and the width of its peak; by Newton's method.
+
+        The logarithm of the integrand is concave, since an interval of a normal density is log-concave in its place.
+        """
+        mode = np.zeros(len(middle))
+        bend = np.ones(len(middle))
+        for _ in range(MOST_STEPS if scatter > 0 else 0):
+            _, by_place, _, curvature = self._runs((middle + scatter * mode)[:, None], spread)
+            bend = 1 + scatter**2 * curvature[:, 0]
+            step = np.clip((scatter * by_place[:, 0] - mode) / bend, -LONGEST_STEP, LONGEST_STEP)
+            mode += step
+            if np.abs(step).max() < 1e-6:
+                break
+        return mode, 1 / np.sqrt(bend)
+
+    def _runs(self, place: Floats, spread: float) -> tuple[Floats, Floats, Floats, Floats]:
+        """Of all runs of each batch at each place the log-probability, its derivatives by place and by log spread, and
+        minus its second derivative by place; arrays of (batches, places)."""
+        low = (self._low[:, None, :] - place[:, :, None]) / spread
+        high = (self._high[:, None, :] - place[:, :, None]) / spread
+        log_p = log_interval(low, high)
+        at_low, at_high = _density(low, log_p), _density(high, log_p)
+        bounded_low, bounded_high = np.where(np.isfinite(low), low, 0), np.where(np.isfinite(high), high, 0)
+        slope = at_low - at_high
+        moment = at_low * bounded_low - at_high * bounded_high
+        curvature = np.maximum(slope**2 - moment, 0)
+        log_p, slope, moment, curvature = (
+            np.einsum("bpr,br->bp", each, self._counts) for each in (log_p, slope / spread, moment, curvature)
+        )
+        return log_p, slope, moment, curvature / spread**2
+
+
+def log_interval(low: Floats, high: Floats) -> Floats:
+    """The logarithm of the standard normal probability between ``low`` and ``high``, exact in both tails."""
+    upper = low > 0
+    first, second = log_ndtr(np.where(upper, -high, low)), log_ndtr(np.where(upper, -low, high))
+    gap = np.minimum(first - second, -np.finfo(float).tiny)
+    return np.asarray(second + np.log(-np.expm1(gap)))
+
+
+def _density(at: Floats, log_p: Floats) -> Floats:
+    """The standard normal density at the end of an interval, over the interval's probability."""
+    bounded = np.where(np.isfinite(at), at, 0)
+    ratio = np.exp(np.clip(-(bounded**2) / 2 - math.log(2 * math.pi) / 2 - log_p, -LARGEST_LOG, LARGEST_LOG))
+    return np.where(np.isfinite(at), ratio, 0)

@@ -3,9 +3,9 @@
 ``python benchmarks/coverage.py`` writes ``benchmarks/results/coverage.json``. Each setting is 300 studies with seven
 batches of 4 to 256 samples, E_min 2 and B_crit 60, evaluated eight times an epoch: 3 or 10 seeds whose epochs spread by
 5 or 20 % of their mean (a gamma distribution), with nothing else, with all runs cut at six epochs (the largest two
-batches, 30 % of the runs, miss the target), or with batches that scatter by 15 % beside their seeds (log-normal). Beside
-them, without a bound, the same evaluated after whole epochs alone, and with the runs that missed the target left out.
-Exit code 1 where a setting misses its bound.
+batches, 30 % of the runs, miss the target), or with batches that scatter by 15 % beside their seeds (log-normal).
+Beside them, without a bound, are studies evaluated after whole epochs alone, and some whose runs that missed the target
+are left out. Exit code 1 where a setting misses its bound.
 """
 
 from __future__ import annotations

@@ -153,7 +153,11 @@ def epochs(study: Study, rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> F
     caption = (
         "Left: mean over the seeds that reached the target, with their standard deviation; dots are runs, hollow means "
         "that some missed it, a cross at the top that all did. "
-        + ("Thin dashed lines are fits of epochs(B) = E_min (1 + B / B_crit). " if fits else "")
+        + (
+            "Thin dashed lines are fits of epochs(B) = E_min (1 + B / B_crit), to which runs that missed the target count. "
+            if fits
+            else ""
+        )
         + "Right: the spread over seeds, which decides how many runs a score needs."
     )
     return Figure("epochs", "Epochs to target against batch size", caption, figure)

@@ -92,7 +92,9 @@ def notes(study: Study, rows: Sequence[Row]) -> list[str]:
     if any(row.at_edge for row in rows):
         found.append("* the best rate is at the edge of the search, so a better one may lie outside it.")
     if any(row.epochs and not row.all_reached for row in rows):
-        found.append("Where some runs missed the target, means and fits are of those that reached it: too good.")
+        found.append(
+            "Where some runs missed the target, means are of those that reached it: too good. Fits count all runs."
+        )
     found.append("sd/mean: standard deviation over mean of the epochs; n: runs whose mean is known to 5 %.")
     if any(row.point.placement != "replicate" for row in rows):
         found.append(f"Sharded, reshuffled: {study.nodes} nodes have samples of their own, for good or for an epoch.")

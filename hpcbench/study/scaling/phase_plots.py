@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from textwrap import fill
 from typing import Any
@@ -156,9 +157,12 @@ def solution(found: Mapping[str, Sequence[Solution]], simulated: bool = False) -
     right.set_ylabel("node-hours of a training")
     caption = (
         "Epochs to the target at the batch of each size, from the convergence study, times the samples of an epoch "
-        "over the measured throughput, with staging and start. Bars: from the fewest epochs of their 95 % interval at "
-        "the fastest repeat to the most at the slowest."
+        "over the measured throughput, with staging and start."
     )
+    if not all(math.isnan(each.time_interval[0]) for each in everything):
+        caption += (
+            " Bars: from the fewest epochs of their 95 % interval at the fastest repeat to the most at the slowest."
+        )
     if any(each.extrapolated for each in everything):
         caption += " Hollow: the batch lies outside of those of the convergence study."
     return Figure("solution", "Time and cost of a training to the target", caption, figure)

@@ -154,7 +154,7 @@ def epochs(study: Study, rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> F
         "Left: mean over the seeds that reached the target, with their standard deviation; dots are runs, hollow means "
         "that some missed it, a cross at the top that all did. "
         + (
-            "Thin dashed lines are fits of epochs(B) = E_min (1 + B / B_crit), to which runs that missed the target count. "
+            "Thin dashed lines: fits of epochs(B) = E_min (1 + B / B_crit), for which missed targets count. "
             if fits
             else ""
         )

@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from staging.errors import Aborted, EveryRankError, InputError
 from staging.print_line import print_line
 from staging.ranks.connections import Connections, Peers
 from staging.ranks.messages import Lines
-from staging.ranks.mpi import finalize_mpi
+from staging.ranks.mpi import uses_mpi
 from staging.ranks.process_exit import (
     DIED,
     PARENT_DIED,
@@ -33,6 +32,7 @@ from staging.ranks.process_exit import (
     is_told,
     leave,
     leave_together,
+    part_at_exit,
     sender,
     within,
 )
@@ -216,18 +216,13 @@ class AbortWatcher:
             self._over.wait(TOGETHER_S)
 
     def _part(self) -> None:
-        """Stop watching, now or at this process's end; what must be written is written."""
+        """Stop watching, now or when MPI lets all ranks go; what must be written is written."""
         self._parted.set()
-        if self._until_exit:
+        if self._until_exit and uses_mpi():
             self.on_abort = None
-            atexit.register(self._part_at_exit)
+            part_at_exit(self._say_goodbye)
         else:
             self._say_goodbye()
-
-    def _part_at_exit(self) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left to lose, and a traceback would help nobody
-        finalize_mpi()
-        self._say_goodbye()
 
     def _say_goodbye(self) -> None:
         self._closed.set()

@@ -64,9 +64,9 @@ def abort_mpi(exit_code: int) -> None:
     May be called from any thread, while another one hangs in MPI. Waits ``FORWARD_S``, and returns after at most
     ``ABORT_S`` more.
     """
-    module = sys.modules.get("mpi4py.MPI")
-    if module is None or not module.Is_initialized() or module.Is_finalized():
+    if not uses_mpi():
         return
+    module = sys.modules["mpi4py.MPI"]
     time.sleep(FORWARD_S)
     try:
         thread = threading.Thread(target=module.COMM_WORLD.Abort, args=(exit_code,), daemon=True)
@@ -78,12 +78,17 @@ def abort_mpi(exit_code: int) -> None:
         thread.join(ABORT_S)
 
 
+def uses_mpi() -> bool:
+    """Whether this process has initialized MPI, and not finalized it."""
+    module = sys.modules.get("mpi4py.MPI")
+    return module is not None and bool(module.Is_initialized()) and not module.Is_finalized()
+
+
 def finalize_mpi() -> None:
     """Call MPI's Finalize if this process initialized MPI: it returns when all ranks have called it.
 
     Other threads run meanwhile: the library is called directly, since mpi4py would hold the interpreter's lock, and a
     rank that waits for one that has died could not be told.
     """
-    module = sys.modules.get("mpi4py.MPI")
-    if module is not None and module.Is_initialized() and not module.Is_finalized():
-        ctypes.CDLL(module.__file__).MPI_Finalize()
+    if uses_mpi():
+        ctypes.CDLL(sys.modules["mpi4py.MPI"].__file__).MPI_Finalize()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -80,9 +81,24 @@ def leave(exit_code: int, *, alone: bool = False) -> NoReturn:
 def leave_together(exit_code: int) -> NoReturn:
     """End this process when all others call this, too: under MPI all wait here for the last, and then leave."""
     flush()
-    finalize_mpi()
+    _part()
     # Destructors would end a process by SIGABRT whose threads are in the midst of a collective operation.
     os._exit(exit_code)
+
+
+def part_at_exit(farewell: Callable[[], object]) -> None:
+    """Call ``farewell`` when this process ends and MPI has let all ranks go."""
+    if not _farewells:
+        atexit.register(_part)
+    _farewells.append(farewell)
+
+
+def _part() -> None:
+    if _farewells:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left to lose, and a traceback would help nobody
+    finalize_mpi()
+    while _farewells:
+        _farewells.pop()()
 
 
 def keep_exit_code(exit_code: int) -> int:
@@ -102,6 +118,7 @@ def leave_at_exit() -> None:
 
 
 _kept: list[int] = []
+_farewells: list[Callable[[], object]] = []
 
 
 def flush() -> None:

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 
-import staging.ranks.abort
+import staging.ranks.process_exit
 from staging.ranks.launch import detect
 from staging.ranks.mpi import finalize_mpi
 
@@ -25,6 +25,6 @@ def killed() -> None:
 
 
 rank = int(sys.argv[1])
-staging.ranks.abort.finalize_mpi = killed if detect(os.environ).rank == rank else finalize_mpi
+staging.ranks.process_exit.finalize_mpi = killed if detect(os.environ).rank == rank else finalize_mpi
 sys.argv = sys.argv[3:]
 runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

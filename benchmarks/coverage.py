@@ -84,12 +84,13 @@ def main() -> None:
         for setting in (*bounded, *beside):
             studies = np.array(list(pool.map(partial(study, setting), range(options.trials), chunksize=10)))
             b_crit, *ends = studies.T
-            held = [float(np.mean((low <= truth) & (truth <= high)))
-                    for low, high, truth in ((*ends[:2], E_MIN), (*ends[2:], B_CRIT))]  # fmt: skip
-            widths = [float(np.median(high - low)) / truth
-                      for low, high, truth in ((*ends[:2], E_MIN), (*ends[2:], B_CRIT))]  # fmt: skip
+            known = ~np.isnan(studies).any(1)  # studies in which runs of six batches reached the target
+            pairs = [(low[known], high[known], truth) for low, high, truth in ((*ends[:2], E_MIN), (*ends[2:], B_CRIT))]
+            held = [float(np.mean((low <= truth) & (truth <= high))) for low, high, truth in pairs]
+            widths = [float(np.median(high - low)) / truth for low, high, truth in pairs]
             names = ("e_min", "b_crit")
-            found.append({**asdict(setting), "trials": options.trials, "median_b_crit": float(np.median(b_crit)),
+            found.append({**asdict(setting), "trials": options.trials, "with_intervals": int(known.sum()),
+                          "median_b_crit": float(np.median(b_crit)),
                           "coverage": dict(zip(names, held, strict=True)),
                           "median_width": dict(zip(names, widths, strict=True))})  # fmt: skip
             print(

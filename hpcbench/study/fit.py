@@ -11,7 +11,7 @@ a part of their mean, and batches scatter about the line besides (``epoch_likeli
 likelihood, and intervals are of the profile likelihood (``epoch_profile``), at the bound that makes them exact for
 normal scatter: (f + 2) log(1 + F / f), with F the quantile of Fisher's distribution with 1 and f degrees of freedom.
 f is b - 2 for b batches where the most probable scatter of the batches is not zero, else n - 2 for n runs.
-``benchmarks/coverage.py`` measures how often the intervals hold the truth.
+``benchmarks/interval_coverage.py`` measures how often the intervals hold the truth.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """How often the 95 % intervals of E_min and B_crit hold the truth, by simulated convergence studies.
 
-``python benchmarks/coverage.py`` writes ``benchmarks/results/coverage.json``. Each setting is 300 studies with seven
-batches of 4 to 256 samples, E_min 2 and B_crit 60, evaluated eight times an epoch: 3 or 10 seeds whose epochs spread by
-5 or 20 % of their mean (a gamma distribution), with nothing else, with all runs cut at six epochs (the largest two
-batches, 30 % of the runs, miss the target), or with batches that scatter by 15 % beside their seeds (log-normal).
-Beside them, without a bound, are studies evaluated after whole epochs alone, and some whose runs that missed the target
-are left out. Exit code 1 where a setting misses its bound.
+``python benchmarks/interval_coverage.py`` writes ``benchmarks/results/interval_coverage.json``. Each setting is 300
+studies with seven batches of 4 to 256 samples, E_min 2 and B_crit 60, evaluated eight times an epoch: 3 or 10 seeds
+whose epochs spread by 5 or 20 % of their mean (a gamma distribution), with nothing else, with all runs cut at six
+epochs (the largest two batches, 30 % of the runs, miss the target), or with batches that scatter by 15 % beside their
+seeds (log-normal). Beside them, without a bound, are studies evaluated after whole epochs alone, and some whose runs
+that missed the target are left out. Exit code 1 where a setting misses its bound.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def main() -> None:
             most = MOST if setting.kind == kinds[0] else 1.0
             if setting in bounded and not all(LEAST <= each <= most for each in held):
                 missed.append(setting.words)
-    print(f"written to {write_results('coverage', {'least': LEAST, 'most': MOST, 'settings': found})}")
+    print(f"written to {write_results('interval_coverage', {'least': LEAST, 'most': MOST, 'settings': found})}")
     sys.exit(f"missed: {'; '.join(missed)}" if missed else 0)
 
 

@@ -13,7 +13,8 @@ from hpcbench.data.files import checked_reads
 from hpcbench.data.loader import first_samples
 from hpcbench.data.sampler import Shards, epoch_sizes
 from hpcbench.optim.registry import create_optimizer, parameter_kinds
-from hpcbench.parallel.precision import PrecisionPolicy
+from hpcbench.parallel.padded_convolution import pad_short_inputs
+from hpcbench.parallel.precision import PrecisionPolicy, resolve_precision
 from hpcbench.train.task import Task
 from staging.errors import InputError
 
@@ -85,6 +86,8 @@ def build_model(application: Application, config: RunConfig, device: torch.devic
     model = model.to(device)
     if config.train.precision == "64-true":
         model = model.double()
+    if device.type == "cpu" and resolve_precision(config.train.precision, device).startswith("bf16"):
+        pad_short_inputs(model)
     if config.train.channels_last:
         for parameter in model.parameters():
             layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(parameter.dim())

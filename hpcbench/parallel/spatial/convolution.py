@@ -8,7 +8,7 @@ are the input and its halo, and not a copy of both together.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
+from hpcbench.parallel.padded_convolution import PaddedConv3d, pad, without, zeros_beside
 from hpcbench.parallel.peers import Peers
 from hpcbench.parallel.spatial.exchange import Widening
 from hpcbench.parallel.spatial.extents import Extent, Plan, TransposedWindow, Trimmed, Window, cut
@@ -73,10 +74,17 @@ class SplitConvolution(nn.Module):
         self.training = layer.training
         self.sizes, self.axes = tuple(sizes), axes
         self.geometry = geometry(layer, sizes, axes, padding or {})
+        self.zeros: tuple[int, ...] = ()
+        """Beside a short input on each side, in dimensions that are not split."""
+        if isinstance(layer, PaddedConv3d):
+            short = zeros_beside(layer, sizes)
+            self.zeros = tuple(0 if place + 2 in axes else count for place, count in enumerate(short))
+            self.geometry = replace(self.geometry, padding=without(self.geometry.padding, self.zeros))
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, in, ..., part, ...) to (batch, out, ..., part of the output, ...)."""
         check_part(x, self.sizes, self.axes)
+        x = pad(x, self.zeros) if any(self.zeros) else x
         weight, bias = self.met_weight(), self.bias
         if torch.is_autocast_enabled(x.device.type):
             dtype = torch.get_autocast_dtype(x.device.type)

@@ -243,7 +243,7 @@ def throughput(run: Run) -> Figure | None:
 
 @style.styled
 def noise_scale(run: Run) -> Figure | None:
-    """The gradient noise scale while the run trained, with its median and the batch of the run."""
+    """The gradient noise scale while the run trained, that of the whole run, and the batch of the run."""
     if not run.folder.noise_scale.exists():
         return None
     table = run.folder.read_noise_scale()
@@ -258,7 +258,9 @@ def noise_scale(run: Run) -> Figure | None:
     axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.4)))
     levels: list[Level] = [(float(run.summary.global_batch_size), "batch of the run", style.MUTED, "--")]
     if run.summary.noise_scale is not None:
-        levels.append((run.summary.noise_scale, f"median {units.significant(run.summary.noise_scale)}", style.INK, "-"))
+        levels.append(
+            (run.summary.noise_scale, f"whole run {units.significant(run.summary.noise_scale)}", style.INK, "-")
+        )
     for value, text, color, dash in levels:
         axes.axhline(value, color=color, linestyle=dash, linewidth=1.1, zorder=1.5)
         axes.annotate(text, (1.0, value), (4, 0), xycoords=("axes fraction", "data"), textcoords="offset points",
@@ -269,7 +271,8 @@ def noise_scale(run: Run) -> Figure | None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10, steps=[1, 2, 2.5, 5, 10]))
     caption = (
         "The covariance of the gradients of single samples over the square of their mean, from the norms of gradients "
-        "of parts of a step and of the whole step. A batch far above it takes more epochs, one far below it no fewer."
+        "of parts of a step and of the whole step. The curve averages over 20 measurements. A batch far above it takes "
+        "more epochs, one far below it no fewer."
     )
     return Figure("noise_scale", "Gradient noise scale", caption, figure)
 

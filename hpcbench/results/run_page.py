@@ -235,8 +235,8 @@ def setup_pairs(run: Run) -> list[tuple[str, str]]:
         pairs.insert(4, ("forward pass", f"{units.prefixed(s.flops_forward_per_sample, 'FLOP')}/sample"))
     if s.peak_lr is not None:
         pairs.insert(2, ("peak learning rate", units.significant(s.peak_lr)))
-    if s.noise_scale is not None:
-        pairs.append(("gradient noise scale", f"{units.significant(s.noise_scale)} samples"))
+    if scale := units.noise_scale(s.noise_scale, s.noise_scale_low, s.noise_scale_high):
+        pairs.append(("gradient noise scale", scale))
     return pairs + ([("resumed", count(s.resumed, "time"))] if s.resumed else [])
 
 

@@ -92,7 +92,11 @@ class Summary:
     metrics: dict[str, float] = field(default_factory=dict)
     """Of the last evaluation."""
     noise_scale: float | None = None
-    """Gradient noise scale B_simple in samples, the median over measurements; unset where it was not resolved."""
+    """Gradient noise scale B_simple in samples, of sums over all measurements; unset where it was not resolved."""
+    noise_scale_low: float | None = None
+    """Lower end of its 95 % interval; 0 where there is none."""
+    noise_scale_high: float | None = None
+    """Upper end; unset where there is none, as where the gradient is lost in noise."""
     baselines: dict[str, dict[str, float]] = field(default_factory=dict)
     """Metrics of each baseline on the same validation set."""
     peak_memory_bytes: int = 0

@@ -68,6 +68,14 @@ def interval(value: float, bounds: tuple[float, float]) -> str:
     return middle if math.isnan(bounds[0]) else f"{middle} ({low} to {high})"
 
 
+def noise_scale(value: float | None, low: float | None, high: float | None) -> str:
+    """A noise scale in samples with its 95 % interval, whose open ends are unset; empty where it was not measured."""
+    if low is None:
+        return "" if value is None else f"{significant(value)} samples"
+    value, high = (math.inf if number is None else number for number in (value, high))
+    return f"{interval(value, (low, high))} samples"
+
+
 def duration(seconds: float | None) -> str:
     """A time span in the units that a reader would use: 83 ms, 4.21 s, 48.3 s, 3 min 12 s, 2 h 05 min."""
     if seconds is None or not math.isfinite(seconds):

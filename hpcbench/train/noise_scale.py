@@ -10,15 +10,16 @@ micro-batch, and the big one is the step:
   |G_B|^2                       has the mean  |G|^2 +   tr(Sigma) / B
 
 so that tr(Sigma) = (A - |G_B|^2) B / (m - 1) and |G|^2 = (m |G_B|^2 - A) / (m - 1), whatever the sizes of the parts.
-Both are noisy, |G|^2 may come out negative, and a ratio of noisy numbers is biased: they are averaged over measurements
-before their ratio is taken. Dropout counts as noise of the samples. Batch-norm statistics belong to a part, except
-where processes share them (train.batchnorm_group_size): then the parts are not independent, and the estimate is rough.
+Both are noisy, |G|^2 may come out negative, and a ratio of noisy numbers is biased: they are summed over measurements
+before their ratio is taken, with an interval (``measure/ratio_of_sums.py``). The curve of a run takes exponential
+averages instead of sums, so that it follows the training. Dropout counts as noise of the samples. Batch-norm statistics
+belong to a part, except where processes share them (train.batchnorm_group_size): then the parts are not independent,
+and the estimate is rough.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -28,6 +29,7 @@ from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
 from hpcbench.config.schema import RunConfig
+from hpcbench.measure.ratio_of_sums import RatioOfSums, ratio_of_sums
 from hpcbench.parallel.exposed import UNRECORDED, Recorder, recorded
 from hpcbench.parallel.group import Group
 from hpcbench.parallel.mesh import Mesh
@@ -36,7 +38,8 @@ from hpcbench.train.observers import Row, StepInfo, StepObserver
 from staging.errors import InputError
 
 COLUMNS = ("epoch", "step", "samples", "small_batch", "big_batch", "gradient_sq", "tr_sigma", "b_simple")
-"""Of ``noise_scale.csv``: |G|^2 and tr(Sigma) of one step, B_simple of their averages up to it (empty: unresolved)."""
+"""Of ``noise_scale.csv``: |G|^2 and tr(Sigma) of one step, and B_simple of their exponential averages up to it, which
+is empty where it is not resolved."""
 
 AVERAGED = 20
 """Measurements over which the exponential average goes."""
@@ -57,25 +60,27 @@ def estimate(parts: float, big_batch: int, small_sq: float, big_sq: float) -> tu
     return (parts * big_sq - small_sq) / (parts - 1), (small_sq - big_sq) * big_batch / (parts - 1)
 
 
-class Averages:
-    """Exponential averages of |G|^2 and tr(Sigma) over measurements, and the curve of their ratio."""
+class Measurements:
+    """|G|^2 and tr(Sigma) of all measurements, and their exponential averages up to the last."""
 
     def __init__(self) -> None:
-        self.gradient_sq = self.tr_sigma = 0.0
-        self.curve: list[float] = []
+        self.gradient_sq: list[float] = []
+        self.tr_sigma: list[float] = []
+        self.average_gradient_sq = self.average_tr_sigma = 0.0
 
     def add(self, gradient_sq: float, tr_sigma: float) -> float:
-        """B_simple in samples up to a measurement; infinite where the gradient is lost in noise."""
+        """B_simple in samples of the averages up to a measurement; infinite where the gradient is lost in noise."""
+        self.gradient_sq.append(gradient_sq)
+        self.tr_sigma.append(tr_sigma)
         # Both start at zero, and the ratio does not see it.
-        self.gradient_sq += (gradient_sq - self.gradient_sq) / AVERAGED
-        self.tr_sigma += (tr_sigma - self.tr_sigma) / AVERAGED
-        resolved = self.gradient_sq > 0
-        self.curve.append(max(0.0, self.tr_sigma / self.gradient_sq) if resolved else math.inf)
-        return self.curve[-1]
+        self.average_gradient_sq += (gradient_sq - self.average_gradient_sq) / AVERAGED
+        self.average_tr_sigma += (tr_sigma - self.average_tr_sigma) / AVERAGED
+        resolved = self.average_gradient_sq > 0
+        return max(0.0, self.average_tr_sigma / self.average_gradient_sq) if resolved else math.inf
 
-    def median(self) -> float | None:
-        """Over the curve; ``None`` before the first measurement, infinite where most of it is not resolved."""
-        return statistics.median(self.curve) if self.curve else None
+    def ratio(self) -> RatioOfSums | None:
+        """B_simple in samples over all measurements; ``None`` before the first."""
+        return ratio_of_sums(self.tr_sigma, self.gradient_sq)
 
 
 class NoiseScale(StepObserver):
@@ -107,7 +112,7 @@ class NoiseScale(StepObserver):
         """Whether the parts of this rank are counted here, not by another rank that has the same."""
         self.every = every
         self.scaler = scaler
-        self.averages = Averages()
+        self.measurements = Measurements()
         self.pending: list[tuple[StepInfo, Tensor]] = []
         self.before: list[Tensor] | None = None
         self.small: list[Tensor] = []
@@ -173,7 +178,7 @@ class NoiseScale(StepObserver):
         for (info, _), (parts, small), big in zip(self.pending, sums, bigs, strict=True):
             if parts >= 2 and math.isfinite(small) and math.isfinite(big):
                 gradient_sq, tr_sigma = estimate(parts, info.step_samples, small, big)
-                b_simple = self.averages.add(gradient_sq, tr_sigma)
+                b_simple = self.measurements.add(gradient_sq, tr_sigma)
                 shown = b_simple if math.isfinite(b_simple) else ""
                 values = (
                     epoch, info.number, info.samples, info.step_samples / parts, info.step_samples, gradient_sq,
@@ -184,16 +189,20 @@ class NoiseScale(StepObserver):
         return rows
 
     def state_dict(self) -> dict[str, Any]:
-        """The averages and the curve of their ratio."""
-        return {**vars(self.averages), "curve": list(self.averages.curve)}
+        """All measurements, and their averages."""
+        kept = vars(self.measurements)
+        return kept | {name: list(value) for name, value in kept.items() if isinstance(value, list)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue the averages of a resumed run."""
-        vars(self.averages).update(state)
+        """Continue the measurements of a resumed run."""
+        vars(self.measurements).update(state)
 
     def summary(self) -> dict[str, Any]:
-        """The noise scale of the run."""
-        return {"noise_scale": self.averages.median()}
+        """The noise scale of the run with its interval."""
+        found = self.measurements.ratio()
+        if found is None:
+            return {}
+        return {"noise_scale": found.value, "noise_scale_low": found.low, "noise_scale_high": found.high}
 
     def _scale(self, like: Tensor) -> Tensor:
         """The square of the scaler's factor, without waiting for the device."""

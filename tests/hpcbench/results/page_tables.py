@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 import yaml
+from scipy import optimize, stats
 
 from hpcbench.results import units
 
@@ -108,14 +111,30 @@ class Tables:
         return local * self.world, f"{self.world} rank{'s' if self.world > 1 else ''} x {local}"
 
     @property
-    def noise_scale(self) -> float | None:
-        """The median over measurements of tr(Sigma) over |G|^2, both averaged with weights that fall by a twentieth."""
+    def noise_scale(self) -> str | None:
+        """The sum of tr(Sigma) over that of |G|^2, over all measurements, with the ratios that the blocks allow.
+
+        The ends are found by their condition, not by Fieller's formula.
+        """
         table = self.table("noise_scale")
         if table.empty:
             return None
-        mean = table[["gradient_sq", "tr_sigma"]].ewm(alpha=1 / 20).mean()
-        ratio = (mean["tr_sigma"] / mean["gradient_sq"]).clip(lower=0).where(mean["gradient_sq"] > 0, float("inf"))
-        return float(ratio.median())
+        value = float(table["tr_sigma"].sum() / table["gradient_sq"].sum())
+        assert value > 0
+        pairs = table[["tr_sigma", "gradient_sq"]].to_numpy()
+        blocks = np.array([part.sum(0) for part in np.array_split(pairs, min(20, len(pairs)))])
+        bound = stats.t.ppf(0.975, len(blocks) - 1) / math.sqrt(len(blocks))
+
+        def beyond(ratio: float) -> float:
+            off = blocks[:, 0] - ratio * blocks[:, 1]
+            return float(abs(off.mean()) - bound * off.std(ddof=1))
+
+        low, high = value / 1e6, value * 1e6
+        ends = (
+            optimize.brentq(beyond, low, value) if beyond(low) > 0 else 0.0,
+            optimize.brentq(beyond, value, high) if beyond(high) > 0 else math.inf,
+        )
+        return f"{units.interval(value, ends)} samples"
 
     def checkpoint(self, name: str) -> float:
         return float(sum(each["checkpoint"][f"checkpoint_{name}"] for each in self.attempts))

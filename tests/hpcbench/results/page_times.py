@@ -167,7 +167,7 @@ def setup(t: Tables) -> Claims:
     if t.gaps:
         found["resumed"] = f"{len(t.gaps)} time{'s' if len(t.gaps) > 1 else ''}"
     if t.noise_scale is not None:
-        found["gradient noise scale"] = f"{units.significant(t.noise_scale)} samples"
+        found["gradient noise scale"] = t.noise_scale
     return {f"how-it-was-run/{key}": text for key, text in found.items()}
 
 

@@ -1,0 +1,203 @@
+"""Whether two series need different numbers of epochs to the target: an exact permutation test over their seeds.
+
+Runs are compared within a batch size, which is a stratum. A pair of runs, one of each series, counts 1 where the first
+surely needed more epochs, -1 where it surely needed fewer, and 0 where the evaluations, or a missed target, leave that
+open (Gehan, "A generalized Wilcoxon test for comparing arbitrarily singly-censored samples", Biometrika 52, 1965). If
+the series do not differ, every way of giving the runs of a stratum to the two is as likely. The sum over pairs and
+strata is counted over all of these ways, so the p-value is exact for any number of seeds and any shape of scatter.
+
+The interval of the ratio of epochs has every factor by which the epochs of the second series can be multiplied with no
+difference found (Hodges and Lehmann, Annals of Mathematical Statistics 34, 1963). It supposes one ratio for all strata,
+and holds exactly where all runs reached the target at evaluations that are close.
+``benchmarks/comparison_coverage.py`` measures how often it holds the truth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from hpcbench.study.epoch_likelihood import EpochRun
+
+Floats = npt.NDArray[np.float64]
+Interval = tuple[float, float]
+Stratum = tuple[Sequence[EpochRun], Sequence[EpochRun]]
+"""The runs of the first and of the second series at one batch size."""
+
+LEVEL = 0.05
+POWER = 0.8
+DRAWS = 500
+"""Simulated studies that tell what could have been seen."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Epochs of a first series over those of a second one, with a 95 % interval and the test of their equality."""
+
+    ratio: float
+    interval: Interval
+    """Its ends are 0 and infinite where the runs leave them open."""
+    p: float
+    """Two-sided. Of several comparisons made together it is adjusted by ``holm``."""
+    detectable: float
+    """The ratio that is found in four of five such studies; infinite where no ratio would be."""
+    runs: int
+    batches: int
+
+    @property
+    def differs(self) -> bool:
+        """Whether a difference was found."""
+        return self.p <= LEVEL
+
+
+def compare(strata: Sequence[Stratum]) -> Comparison | None:
+    """The comparison of two series over ``strata``; ``None`` where no stratum has runs of both."""
+    both = [(tuple(first), tuple(second)) for first, second in strata if first and second]
+    if not both:
+        return None
+    steps = _steps(both)
+    return Comparison(
+        ratio=_middle(steps),
+        interval=_interval(both, steps),
+        p=p_value(both),
+        detectable=math.exp(_detectable(tuple((len(first), len(second)) for first, second in both)) * log_spread(both)),
+        runs=sum(len(first) + len(second) for first, second in both),
+        batches=len(both),
+    )
+
+
+def holm(found: Sequence[Comparison]) -> list[Comparison]:
+    """The same comparisons with p-values for all together (Holm, Scandinavian Journal of Statistics 6, 1979)."""
+    order = sorted(range(len(found)), key=lambda place: found[place].p)
+    adjusted, largest = list(found), 0.0
+    for rank, place in enumerate(order):
+        largest = max(largest, min(1.0, (len(found) - rank) * found[place].p))
+        adjusted[place] = replace(found[place], p=largest)
+    return adjusted
+
+
+def p_value(strata: Sequence[Stratum], factor: float = 1.0) -> float:
+    """The chance of at least such a difference, if the second series' epochs times ``factor`` were the first's."""
+    total, chances = 0, np.ones(1)
+    for first, second in strata:
+        low, high = _ends(first, second, factor)
+        more = low[:, None] >= high[None, :]
+        scores = more.sum(1) - more.sum(0)
+        total += int(scores[: len(first)].sum())
+        chances = np.convolve(chances, _sums(scores, len(first)))
+    middle = len(chances) // 2
+    away = np.abs(np.arange(len(chances)) - middle)
+    return min(1.0, float(chances[away >= abs(total)].sum()))
+
+
+def log_spread(strata: Sequence[Stratum]) -> float:
+    """Standard deviation between seeds of the logarithm of epochs, of the runs that reached the target.
+
+    It is no less than what rounding to evaluations alone would make it.
+    """
+    squares, degrees, rounding = 0.0, 0, 0.0
+    for group in (group for stratum in strata for group in stratum):
+        reached = [run for run in group if run.reached]
+        logs = np.log([(run.above + run.up_to) / 2 for run in reached])
+        for run in reached:
+            rounding = max(rounding, (run.up_to - run.above) / (run.up_to + run.above) * 2 / math.sqrt(12))
+        if len(logs) > 1:
+            squares += float(((logs - logs.mean()) ** 2).sum())
+            degrees += len(logs) - 1
+    return max(math.sqrt(squares / degrees), rounding) if degrees else math.inf
+
+
+def _ends(first: Sequence[EpochRun], second: Sequence[EpochRun], factor: float) -> tuple[Floats, Floats]:
+    low = np.array([*(run.above for run in first), *(factor * run.above for run in second)])
+    high = np.array([*(run.up_to for run in first), *(factor * run.up_to for run in second)])
+    return low, high
+
+
+def _sums(scores: npt.NDArray[np.int64], chosen: int) -> Floats:
+    """The chances of all sums of ``chosen`` of the scores, which add up to zero; the middle one is that of a zero."""
+    reach = int(np.abs(scores).sum()) // 2
+    ways = np.zeros((chosen + 1, 2 * reach + 1))
+    ways[0, reach] = 1
+    for score in scores:
+        up, down = max(score, 0), max(-score, 0)
+        more = ways[:-1, down : ways.shape[1] - up].copy()
+        ways[1:, up : ways.shape[1] - down] += more
+    return np.asarray(ways[chosen] / ways[chosen].sum())
+
+
+def _steps(strata: Sequence[Stratum]) -> Floats:
+    """The factors at which the sum over pairs changes by one, ascending; it falls as the factor grows."""
+    found = []
+    for first, second in strata:
+        for one in first:
+            for other in second:
+                found.append(one.above / other.up_to if other.up_to > 0 else 0.0)
+                found.append(one.up_to / other.above if other.above > 0 else math.inf)
+    return np.sort(np.array(found))
+
+
+def _middle(steps: Floats) -> float:
+    """The factor at which as many pairs count for as against the first series; the middle, where there are many."""
+    half = len(steps) // 2
+    low, high = float(steps[half - 1]), float(steps[half])
+    return math.sqrt(low * high) if low > 0 and math.isfinite(high) else low if low > 0 else high
+
+
+def _interval(strata: Sequence[Stratum], steps: Floats) -> Interval:
+    """The smallest and the largest factor at which no difference is found."""
+    edges = np.unique(steps[(steps > 0) & np.isfinite(steps)])
+    if not len(edges):
+        return 0.0, math.inf
+    between = np.sqrt(edges[:-1] * edges[1:])
+    tried = np.concatenate([edges[:1] / 2, between, edges[-1:] * 2])
+    bounds = np.concatenate([[0.0], edges, [math.inf]])
+
+    def is_kept(place: int) -> bool:
+        return p_value(strata, float(tried[place])) > LEVEL
+
+    middle = int(np.searchsorted(edges, _middle(steps)))
+    if not is_kept(middle):  # no factor makes the series alike, as where all evaluations are far apart
+        middle = max(range(len(tried)), key=lambda place: p_value(strata, float(tried[place])))
+    low = _first(lambda place: is_kept(middle - place), middle + 1)
+    high = _first(lambda place: is_kept(middle + place), len(tried) - middle)
+    return float(bounds[middle - low]), float(bounds[middle + high + 1])
+
+
+def _first(is_kept: Callable[[int], bool], places: int) -> int:
+    """The last of ``places`` that is kept, by bisection; place 0 is."""
+    kept, lost = 0, places
+    while lost - kept > 1:
+        half = (kept + lost) // 2
+        kept, lost = (half, lost) if is_kept(half) else (kept, half)
+    return kept
+
+
+def _detectable(sizes: tuple[tuple[int, int], ...]) -> float:
+    """The difference of logarithms, in units of their standard deviation, that is found with the chance ``POWER``.
+
+    The scatter is normal here. In each simulated study the test finds a difference once so many pairs count for it
+    that equal series rarely reach as many: the difference that this study needs is that of the pair that decides.
+    """
+    chances = np.ones(1)
+    for first, second in sizes:
+        ranks = np.arange(first + second)
+        chances = np.convolve(chances, _sums(2 * ranks - (first + second - 1), first))
+    pairs = sum(first * second for first, second in sizes)
+    away = np.abs(np.arange(len(chances)) - len(chances) // 2)
+    rare = [total for total in range(pairs, -1, -1) if chances[away >= total].sum() <= LEVEL]
+    if not rare:
+        return math.inf
+    random = np.random.default_rng(len(sizes))
+    differences = np.concatenate(
+        [
+            (random.normal(size=(DRAWS, 1, second)) - random.normal(size=(DRAWS, first, 1))).reshape(DRAWS, -1)
+            for first, second in sizes
+        ],
+        axis=1,
+    )
+    deciding = (pairs + rare[-1] + 1) // 2 - 1
+    return float(np.quantile(np.partition(differences, deciding, axis=1)[:, deciding], POWER))

@@ -11,6 +11,7 @@ from typing import Any
 from hpcbench.application import find_application
 from hpcbench.cli.arguments import Parser, Subcommand, add_preset_options
 from hpcbench.cli.submit import add_job_options, job_request
+from hpcbench.study.definition import MOST_SEEDS, MOST_WIDENINGS
 from staging.number_options import MOST_NODES, MOST_PER_NODE, add_real, add_whole
 
 DESCRIPTION = """\
@@ -29,8 +30,11 @@ optimizers and seeds. One process computes what the ranks of a large machine wou
 Learning rates: --lr sgd=0.01,lars=0.2,lamb=0.002@64 gives each optimizer a base rate and the
 batch it is meant for (default: the preset's for its own optimizer; else, at batch 64, sgd
 0.01, adam and adamw 0.001, lars 0.5, larc 0.01, lamb and nvlamb 0.003). --lr-rule brings it to
-every batch: linear, sqrt, none, or linear,lamb=sqrt. --lr-search 0.5,1,2 tries these
-multiples in every row, with one run each, and takes the best.
+every batch: linear, sqrt, none, or linear,lamb=sqrt. --lr-search 0.5,1,2 tries these multiples
+in every row with a seed of its own, the better half with --lr-search-seeds of them, and takes
+the best by their mean. Where that is an outermost one, all rows of the optimizer try a further
+multiple, --lr-search-widen times at most. --optimizers sgd,lars,larc@128 has larc at batch 128
+alone.
 
 The same command again, or `hpcbench study resume DIR`, goes on where it stopped; with more
 batches, optimizers, seeds, placements or multiples the study grows. Each run has cores and
@@ -50,8 +54,8 @@ def add_arguments(parser: Parser) -> None:
     axes.add_argument("--batch-sizes", required=True, metavar="N,N,...",
                       help="global batches: multiples of train.local_batch_size")  # fmt: skip
     axes.add_argument("--optimizers", required=True, metavar="NAME,...",
-                      help="sgd,lars,lamb,...; `hpcbench optimizers` lists them")  # fmt: skip
-    add_whole(axes, "--seeds", 1, 10_000, "runs of each row (default: 3)")
+                      help="sgd,lars,larc@128: larc at batch 128 alone; `hpcbench optimizers` lists them")  # fmt: skip
+    add_whole(axes, "--seeds", 1, MOST_SEEDS, "runs of each row (default: 3)")
     axes.add_argument("--placements", metavar="P,...", help="replicate,shard,shard+reshuffle (default: replicate)")
     add_whole(axes, "--nodes", 1, MOST_NODES, "nodes that samples are sharded over (default: 4)")
     axes.add_argument("--borrow", metavar="FROM:BATCH,...", help="rows with another's recipe: 32:512 has the rate of "
@@ -62,6 +66,9 @@ def add_arguments(parser: Parser) -> None:
     rates.add_argument("--lr", metavar="NAME=RATE@BATCH,...", help="base rates; one @BATCH at the end holds for all")
     rates.add_argument("--lr-rule", metavar="RULE", help="linear, sqrt, none; NAME=RULE for one (default: linear)")
     rates.add_argument("--lr-search", metavar="X,X,...", help="multiples of the rule's rate to try (default: 1)")
+    add_whole(rates, "--lr-search-seeds", 1, 100, "seeds that the better ones are compared by (default: 2)")
+    add_whole(rates, "--lr-search-widen", 0, MOST_WIDENINGS, "how often further multiples are tried while a best is at "
+              "the edge (default: 2)")  # fmt: skip
     running = parser.add_argument_group("running")
     add_whole(running, "--jobs", 1, MOST_PER_NODE, "runs at once here (default: as many as accelerators, else half "
               "the cores); with --site jobs in the queue (default: all)")  # fmt: skip
@@ -83,7 +90,8 @@ def add_arguments(parser: Parser) -> None:
 
 
 MATRIX = ("preset", "batch_sizes", "optimizers", "seeds", "placements", "nodes", "borrow", "lr", "lr_rule", "lr_search",
-          "own", "samples_per_s_per_rank", "parallel_efficiency", "site", "runs_per_job")  # fmt: skip
+          "lr_search_seeds", "lr_search_widen", "own", "samples_per_s_per_rank", "parallel_efficiency", "site",
+          "runs_per_job")  # fmt: skip
 """Options that define the study; the others only say how it is run."""
 
 
@@ -91,6 +99,8 @@ def run(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Plan, show and run a matrix, or go on with it."""
     application = find_application(args.app)
     from hpcbench.study.convergence import run_study
+    from hpcbench.study.definition import Study
+    from hpcbench.study.folder import StudyFolder
     from hpcbench.study.request import Request, define
     from hpcbench.study.runner import ExecutionOptions
 
@@ -98,7 +108,10 @@ def run(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     options: dict[str, Any] = {"preset": "smoke", "seeds": 3} | given
     command = "hpcbench " + " ".join(shlex.quote(word) for word in sys.argv[1:])
     request = Request(**options, files=args.config, command=command, job=job_request(args, 1))
-    study = define(application, request, overrides)
+    folder = StudyFolder(args.study_dir)
+    found = folder.read()
+    before = None if found is None else Study.from_dict(found, folder.definition)
+    study = define(application, request, overrides, before)
     execution = ExecutionOptions(args.jobs, args.wait, args.retry, args.keep, not args.no_estimate)
     return run_study(study, args.study_dir, execution, dry_run=args.dry_run)
 

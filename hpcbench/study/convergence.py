@@ -29,10 +29,11 @@ from hpcbench.study.packing import packed_job, packing_of, unbound
 from hpcbench.study.places import Devices, Place, find_devices, local_places
 from hpcbench.study.plan import (
     PlannedRun,
-    Point,
     largest_round,
     left,
+    may_widen,
     next_runs,
+    points,
     possible_names,
     processes_per_run,
     study_run,
@@ -166,7 +167,8 @@ def show_plan(
 def first_speed(study: Study, launcher: Launcher, places: Sequence[Place], samples: tuple[int, int]) -> Speed:
     """The speed of a short run of the study's first row."""
     say("measuring the speed with a short run")
-    first = study_run(study, PlannedRun(Point(study.batch_sizes[0], study.optimizers[0]), study.lr_search[0], 1))
+    row = next(point for point in points(study) if not point.source)
+    first = study_run(study, PlannedRun(row, study.lr_search[0], 1))
     with tempfile.TemporaryDirectory() as temporary:
         return calibrate(first, launcher, Path(temporary), samples, places, shared_config(study).train)
 
@@ -186,6 +188,7 @@ def cost(study: Study, site: Site, statuses: Statuses) -> str:
         f"{site.title}: {counted(jobs, 'job')} of at most {counted(packing.runs_per_job, 'run')} ({share}), at most "
         f"{jobs * one.node_hours:.3g} node-hours an attempt ({one.time_s / 3600:.3g} h each)"
         + (f"; {counted(waiting, 'run')} under way" if waiting else "")
+        + ("; more where searches widen" if may_widen(study, statuses) else "")
     )
     return textwrap.fill(words, WIDTH, subsequent_indent="  ")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -82,7 +83,8 @@ def search(study: Study, rows: Sequence[Row]) -> Figure | None:
             draw_search(axes, row, color(study, row), shade[row.point.batch])
         axes.set_title(label)
         axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_locator(FixedLocator(list(study.lr_search)))
+        tried = sorted({run.multiplier for row in searched for run, _ in row.search})
+        axes.xaxis.set_major_locator(FixedLocator(tried))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     for spare in list(grid.flat)[len(labels) :]:
         spare.set_visible(False)
@@ -93,25 +95,24 @@ def search(study: Study, rows: Sequence[Row]) -> Figure | None:
                for batch in batches]  # fmt: skip
     figure.legend(handles=handles, loc="outside upper left", ncols=6)
     caption = (
-        "One run for each multiple, darker for larger batches, the chosen one ringed. Crosses at the top missed the "
-        "target or diverged."
+        "One dot for each run that reached the target, darker for larger batches, the line through their means, the "
+        "chosen multiple ringed. Crosses at the top missed the target or diverged."
     )
     return Figure("search", "The search for a learning rate", caption, figure)
 
 
 def draw_search(axes: Axes, row: Row, color: str, alpha: float) -> None:
-    """Epochs to target against the multiples that a row tried."""
-    reached = [
-        (run.multiplier, float(state.summary.epochs_to_target or 0))
-        for run, state in row.search
-        if state.status == "reached" and state.summary is not None
-    ]
-    if reached:
-        axes.plot(*zip(*reached, strict=True), "o-", color=color, alpha=alpha, markersize=4, linewidth=1.2)
+    """Epochs to target against the multiples that a row tried, of every run and their means."""
+    reached: dict[float, list[float]] = {}
     for run, state in row.search:
-        if state.final and state.status != "reached":
+        if state.status == "reached" and state.summary is not None:
+            reached.setdefault(run.multiplier, []).append(float(state.summary.epochs_to_target or 0))
+        elif state.final:
             axes.plot(run.multiplier, 1.0, "x", color=color, alpha=alpha, markersize=6, clip_on=False,
                       transform=axes.get_xaxis_transform())  # fmt: skip
-    for multiplier, value in reached:
-        if multiplier == row.choice.multiplier:
-            axes.plot(multiplier, value, "o", markersize=9, markerfacecolor="none", color=color, alpha=alpha)
+    for multiplier, epochs in reached.items():
+        axes.plot([multiplier] * len(epochs), epochs, "o", color=color, alpha=alpha, markersize=4)
+    means = {multiplier: fmean(reached[multiplier]) for multiplier in sorted(reached)}
+    axes.plot(list(means), list(means.values()), "-", color=color, alpha=alpha, linewidth=1.2)
+    if (chosen := row.choice.multiplier) in means:
+        axes.plot(chosen, means[chosen], "o", markersize=9, markerfacecolor="none", color=color, alpha=alpha)

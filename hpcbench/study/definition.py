@@ -8,14 +8,21 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from hpcbench.batch.job_request import JobRequest
-from hpcbench.study.rates import Rate
+from hpcbench.study.rates import Rate, check_multiples
 from staging.errors import DataError, InputError
 
 T = TypeVar("T")
 Placement = Literal["replicate", "shard", "shard+reshuffle"]
 KIND = "convergence"
+MOST_SEEDS = 10_000
+"""The seeds of a study are 1, 2, ... up to this at most; 0 and those beyond are of the runs that choose rates."""
+SEARCH_SEEDS = 2
+"""Of a search, unless the command says."""
+MOST_WIDENINGS = 2
+"""How often a search may try further multiples, and does unless the command says."""
 GROWS = ("batch_sizes", "optimizers", "placements", "lr_search", "borrow")
-"""What more runs may come to have in the same folder; ``seeds`` and the rates of new optimizers do as well."""
+"""What more runs may come to have in the same folder; ``seeds``, those of the search, its widenings and the rates
+of new optimizers do as well."""
 FREE = ("parallel.threads", "parallel.timeout_s", "data.workers", "train.checkpoint_every", "train.keep_checkpoints",
         "train.baselines")  # fmt: skip
 """Settings that decide no result."""
@@ -48,6 +55,12 @@ class Study:
     rates: Mapping[str, Rate]
     lr_search: tuple[float, ...] = (1.0,)
     """Multipliers of the rate by the rule."""
+    lr_search_seeds: int = 1
+    """Seeds that the best of them are compared by. What an older ``study.json`` lacks, here and below, is as it was."""
+    lr_search_widen: int = 0
+    """How often the search of an optimizer may try further multipliers."""
+    only: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The batch sizes of the optimizers that have not all of them."""
     placements: tuple[str, ...] = ("replicate",)
     nodes: int = 4
     """Nodes that samples are sharded over."""
@@ -71,6 +84,10 @@ class Study:
     runs_per_job: int | None = None
     """Runs that a job packs; unset takes as many as fit side by side on a node."""
 
+    def batches(self, optimizer: str) -> tuple[int, ...]:
+        """The batch sizes of an optimizer's rows."""
+        return self.only.get(optimizer, self.batch_sizes)
+
     def job_request(self) -> JobRequest:
         """What a job asks for, beside nodes, ranks, cores and accelerators."""
         return job_request(self.request)
@@ -88,6 +105,7 @@ class Study:
         try:
             for name in ("batch_sizes", "optimizers", "placements", "lr_search", "commands"):
                 known[name] = tuple(known[name])
+            known["only"] = {name: tuple(batches) for name, batches in known.get("only", {}).items()}
             known["rates"] = {name: Rate(**rate) for name, rate in known["rates"].items()}
             known["borrow"] = tuple(Borrow(**each) for each in known["borrow"])
             return cls(**known)
@@ -122,9 +140,15 @@ def grow(old: Study, new: Study, folder: Path) -> Study:
         )
     both: dict[str, Any] = {name: union(getattr(old, name), getattr(new, name)) for name in GROWS}
     both["batch_sizes"], both["lr_search"] = tuple(sorted(both["batch_sizes"])), tuple(sorted(both["lr_search"]))
+    if both["lr_search"] != old.lr_search:
+        check_multiples(both["lr_search"])
+    searching = [study for study in (old, new) if len(study.lr_search) > 1] or [new]
     return replace(
         new,
         **both,
+        lr_search_seeds=max(study.lr_search_seeds for study in searching),
+        lr_search_widen=max(study.lr_search_widen for study in searching),
+        only=restrictions(old, new),
         seeds=max(old.seeds, new.seeds),
         rates={**old.rates, **new.rates},
         own_settings={**old.own_settings, **new.own_settings},
@@ -132,6 +156,17 @@ def grow(old: Study, new: Study, folder: Path) -> Study:
         samples_per_s_per_rank=new.samples_per_s_per_rank or old.samples_per_s_per_rank,
         commands=union(old.commands, new.commands),
     )
+
+
+def restrictions(old: Study, new: Study) -> dict[str, tuple[int, ...]]:
+    """The batches of restricted optimizers: those of both, and all where one of the two has it without restriction."""
+    names = union(old.optimizers, new.optimizers)
+    having = {name: [study for study in (old, new) if name in study.optimizers] for name in names}
+    return {
+        name: tuple(sorted({batch for study in studies for batch in study.only[name]}))
+        for name, studies in having.items()
+        if all(name in study.only for study in studies)
+    }
 
 
 def differences(old: Study, new: Study) -> list[tuple[str, Any, Any]]:

@@ -70,7 +70,7 @@ def memory_of_process(study: Study, site: Site, packing: Packing) -> Finding:
 
 def config_of(study: Study, packing: Packing, optimizer: str) -> RunConfig:
     """The configuration of the largest batch with an optimizer."""
-    run = study_run(study, PlannedRun(Point(study.batch_sizes[-1], optimizer), study.lr_search[0], 1))
+    run = study_run(study, PlannedRun(Point(study.batches(optimizer)[-1], optimizer), study.lr_search[0], 1))
     place = {} if packing.gpus else {"parallel.accelerator": "cpu"}
     return resolve(find_application(study.application), study.preset, None, run.settings | place)
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hpcbench.parallel.mesh_shape import spatial_sizes
-from hpcbench.study.definition import Study
+from hpcbench.study.definition import MOST_SEEDS, Study
+from hpcbench.study.lr_search import Choice, Grid, Look, RowSearch, Search, Trial, search
 from hpcbench.study.run_status import RunStatus, Statuses
 from hpcbench.study.study_run import StudyRun
 from staging.errors import InputError
-
-SEARCH_SEED = 0
-"""Of the runs that choose a rate; the study's own are 1, 2, ..."""
 
 
 @dataclass(frozen=True)
@@ -34,25 +33,23 @@ class Point:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of a point; ``seed`` is ``SEARCH_SEED`` for those that choose the rate."""
+    """One run of a point, with a seed of the study, or of the search for the point's rate."""
 
     point: Point
     multiplier: float
     seed: int
 
     @property
+    def is_search(self) -> bool:
+        """Whether it helps to choose the rate."""
+        return not 1 <= self.seed <= MOST_SEEDS
+
+    @property
     def name(self) -> str:
-        """Such as ``b512-lars-x0.5-seed1`` or ``b512-lars-x0.5-search``."""
-        which = "search" if self.seed == SEARCH_SEED else f"seed{self.seed}"
+        """Such as ``b512-lars-x0.5-seed1``, ``b512-lars-x0.5-search`` and, with its second seed, ``...-search2``."""
+        number = "" if self.seed == 0 else str(self.seed - MOST_SEEDS + 1)
+        which = f"search{number}" if self.is_search else f"seed{self.seed}"
         return f"{self.point.name}-x{self.multiplier:g}-{which}"
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The multiplier chosen for a point; ``None`` while it is searched, or where (``failed``) no run was of use."""
-
-    multiplier: float | None
-    failed: bool = False
 
 
 def points(study: Study) -> list[Point]:
@@ -61,11 +58,15 @@ def points(study: Study) -> list[Point]:
         Point(batch, optimizer, placement)
         for batch in study.batch_sizes
         for optimizer in study.optimizers
+        if batch in study.batches(optimizer)
         for placement in study.placements
     ]
     borrowed = []
     for each in study.borrow:
-        names = study.optimizers if each.from_batch else (study.recipes[each.source]["optim.name"],)
+        if each.from_batch is None:
+            names = [study.recipes[each.source]["optim.name"]]
+        else:
+            names = [name for name in study.optimizers if each.from_batch in study.batches(name)]
         borrowed += [Point(each.batch, name, place, each.source) for name in names for place in study.placements]
     return sorted([*own, *borrowed], key=lambda point: point.batch)
 
@@ -75,67 +76,102 @@ def lender(point: Point) -> Point:
     return Point(int(point.source), point.optimizer, point.placement) if point.source.isdigit() else point
 
 
+def grid(study: Study) -> Grid:
+    """What every search of the study tries."""
+    return Grid(study.lr_search, study.lr_search_widen, study.lr_search_seeds)
+
+
 def searches(study: Study, point: Point) -> bool:
     """Whether the point has runs of its own that choose its rate."""
     return len(study.lr_search) > 1 and not point.source
 
 
-def search_runs(study: Study, point: Point) -> list[PlannedRun]:
-    """The runs that choose the rate of a point; none where there is no choice, or another's is borrowed."""
-    if not searches(study, point):
-        return []
-    return [PlannedRun(point, multiplier, SEARCH_SEED) for multiplier in study.lr_search]
+def trial_run(point: Point, trial: Trial) -> PlannedRun:
+    """The run of a search; its first seed is 0, the others lie beyond those that a study can have."""
+    return PlannedRun(point, trial.multiplier, MOST_SEEDS + trial.number if trial.number else 0)
+
+
+def search_of(study: Study, optimizer: str, statuses: Statuses) -> Search[Point]:
+    """The search for the rates of an optimizer, in all its rows."""
+
+    def look(point: Point) -> Look:
+        return lambda trial: status_of(trial_run(point, trial), statuses)
+
+    rows = [point for point in points(study) if point.optimizer == optimizer and searches(study, point)]
+    return search(grid(study), {point: look(point) for point in rows})
+
+
+def all_searches(study: Study, statuses: Statuses) -> dict[str, Search[Point]]:
+    """The search of every optimizer; none where there is nothing to choose."""
+    if len(study.lr_search) == 1:
+        return {}
+    return {name: search_of(study, name, statuses) for name in study.optimizers}
+
+
+def status_of(run: PlannedRun, statuses: Statuses) -> RunStatus:
+    """Of a run, which may not have been made."""
+    return statuses.get(run.name, RunStatus("absent"))
+
+
+def row_search(study: Study, point: Point, found: Mapping[str, Search[Point]]) -> RowSearch:
+    """The search of a point by the searches of all optimizers; where there is none the rate is known."""
+    if point.source in study.recipes:
+        return RowSearch((), Choice(1.0))
+    if len(study.lr_search) == 1:
+        return RowSearch((), Choice(study.lr_search[0]))
+    own = found[point.optimizer].rows[lender(point)]
+    return own if searches(study, point) else RowSearch((), own.choice)
 
 
 def choice(study: Study, point: Point, statuses: Statuses) -> Choice:
-    """The rate of a point: by epochs to target, then by quality, among its search runs."""
-    lending = lender(point)
-    if lending.source:
-        return Choice(1.0)
-    runs = search_runs(study, lending)
-    if not runs:
-        return Choice(study.lr_search[0])
-    found = {run.multiplier: statuses.get(run.name, RunStatus("absent")) for run in runs}
-    if not all(state.final for state in found.values()):
-        return Choice(None)
-    of_use = {multiplier: state for multiplier, state in found.items() if state.status in ("reached", "missed")}
-    if not of_use:
-        return Choice(None, failed=True)
-    return Choice(min(of_use, key=lambda multiplier: (*merit(of_use[multiplier]), abs(math.log(multiplier)))))
+    """The rate of a point, by the runs that search it."""
+    return row_search(study, point, all_searches(study, statuses)).choice
 
 
-def merit(state: RunStatus) -> tuple[float, float]:
-    """What a run is judged by, less being better: epochs to its target (infinite where missed), then quality."""
-    summary = state.summary
-    assert summary is not None, "a run that reached or missed its target left its summary"
-    epochs = summary.epochs_to_target
-    best = math.inf if summary.best is None else summary.best if summary.better == "lower" else -summary.best
-    return (math.inf if epochs is None else float(epochs), best)
+def search_runs(study: Study, point: Point, statuses: Statuses) -> list[PlannedRun]:
+    """The runs that choose the rate of a point, as far as they are known."""
+    return [trial_run(point, trial) for trial in row_search(study, point, all_searches(study, statuses)).trials]
 
 
 def seed_runs(study: Study, point: Point, statuses: Statuses) -> list[PlannedRun]:
     """The runs that count, one for each seed; none while the rate is not chosen."""
-    multiplier = choice(study, point, statuses).multiplier
-    if multiplier is None:
+    return runs_of_seeds(study, point, choice(study, point, statuses))
+
+
+def runs_of_seeds(study: Study, point: Point, chosen: Choice) -> list[PlannedRun]:
+    """The runs of a point with all seeds at the rate that was chosen."""
+    if chosen.multiplier is None:
         return []
-    return [PlannedRun(point, multiplier, seed) for seed in range(1, study.seeds + 1)]
+    return [PlannedRun(point, chosen.multiplier, seed) for seed in range(1, study.seeds + 1)]
 
 
 def all_runs(study: Study, statuses: Statuses) -> list[PlannedRun]:
-    """Every run that is known to belong to the study now."""
-    rows = points(study)
-    found = [run for point in rows for run in search_runs(study, point)]
-    return found + [run for point in rows for run in seed_runs(study, point, statuses)]
+    """Every run that is known to belong to the study now, those of searches first."""
+    found = all_searches(study, statuses)
+    rows = [(point, row_search(study, point, found)) for point in points(study)]
+    searching = [trial_run(point, trial) for point, each in rows for trial in each.trials]
+    return searching + [run for point, each in rows for run in runs_of_seeds(study, point, each.choice)]
 
 
 def possible_names(study: Study) -> list[str]:
     """The names of all runs that the study could come to have, whatever its searches choose."""
-    rows = points(study)
-    names = [run.name for point in rows for run in search_runs(study, point)]
+    rows, ladder = points(study), possible_multipliers(study)
+    names = [
+        trial_run(point, Trial(multiplier, number)).name
+        for point in rows
+        if searches(study, point)
+        for multiplier in ladder
+        for number in range(study.lr_search_seeds)
+    ]
     for point in rows:
-        multipliers = study.lr_search if lender(point).source == "" else (1.0,)
-        names += [PlannedRun(point, m, seed).name for m in multipliers for seed in range(1, study.seeds + 1)]
+        multipliers = (1.0,) if point.source in study.recipes else ladder
+        names += [run.name for m in multipliers for run in runs_of_seeds(study, point, Choice(m))]
     return names
+
+
+def possible_multipliers(study: Study) -> tuple[float, ...]:
+    """The multiples of the rule's rate that a row could be run at, from the smallest to the largest."""
+    return grid(study).ladder if len(study.lr_search) > 1 else study.lr_search
 
 
 def next_runs(study: Study, statuses: Statuses) -> list[PlannedRun]:
@@ -143,19 +179,25 @@ def next_runs(study: Study, statuses: Statuses) -> list[PlannedRun]:
 
     So a study that is cut short has all its rows, with fewer seeds.
     """
-    todo = [run for run in all_runs(study, statuses) if not statuses.get(run.name, RunStatus("absent")).final]
-    return sorted(todo, key=lambda run: run.seed)
+    todo = [run for run in all_runs(study, statuses) if not status_of(run, statuses).final]
+    return sorted(todo, key=lambda run: 0 if run.is_search else run.seed)
 
 
 def left(study: Study, statuses: Statuses) -> list[tuple[Point, int]]:
-    """How many runs each row still asks for, those included whose rate is not chosen yet."""
-    found = []
+    """How many runs each row still asks for, those included whose rate is not chosen yet; a window may yet grow."""
+    found, rows = all_searches(study, statuses), []
     for point in points(study):
-        chosen = choice(study, point, statuses)
-        runs = [*search_runs(study, point), *seed_runs(study, point, statuses)]
-        count = sum(not statuses.get(run.name, RunStatus("absent")).final for run in runs)
-        found.append((point, count + (study.seeds if chosen.multiplier is None and not chosen.failed else 0)))
-    return found
+        each = row_search(study, point, found)
+        runs = [trial_run(point, trial) for trial in each.trials] + runs_of_seeds(study, point, each.choice)
+        count = sum(not status_of(run, statuses).final for run in runs)
+        to_be_chosen = each.choice.multiplier is None and not each.choice.failed
+        rows.append((point, count + each.later + (study.seeds if to_be_chosen else 0)))
+    return rows
+
+
+def may_widen(study: Study, statuses: Statuses) -> bool:
+    """Whether the search of an optimizer could still come to try further multiples."""
+    return any(not each.is_settled for each in all_searches(study, statuses).values())
 
 
 def rate(study: Study, point: Point, multiplier: float) -> float:
@@ -182,9 +224,9 @@ def geometry(study: Study, point: Point) -> tuple[int, int]:
 
 
 def largest_round(study: Study) -> int:
-    """The most runs that can be made at the same time: all that choose rates, or those of all seeds."""
+    """The most runs that can be made at the same time: those that begin all searches, or those of all seeds."""
     rows = points(study)
-    return max(sum(len(search_runs(study, point)) for point in rows), len(rows) * study.seeds)
+    return max(sum(searches(study, point) for point in rows) * len(study.lr_search), len(rows) * study.seeds)
 
 
 def processes_per_run(study: Study) -> int:

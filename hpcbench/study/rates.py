@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal, get_args
 
 from hpcbench.config.schema import OptimConfig
@@ -19,6 +20,8 @@ BASE_RATES = {"sgd": 0.01, "adam": 0.001, "adamw": 0.001, "lars": 0.5, "larc": 0
 Those of lars and lamb are near the best of ``docs/studies/cosmoflow-batch``.
 """
 BASE_BATCH = 64
+LEAST_RATIO = 1.01
+"""Of two multiples of a search; names and tables show as many digits."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,18 @@ def parse_rules(text: str, optimizers: Sequence[str]) -> dict[str, Rule]:
 
 def parse_search(text: str) -> tuple[float, ...]:
     """The multipliers of ``--lr-search``, sorted: ``0.5,1,2``."""
-    return tuple(sorted({positive("--lr-search", part) for part in text.split(",") if part.strip()})) or (1.0,)
+    found = tuple(sorted({positive("--lr-search", part) for part in text.split(",") if part.strip()})) or (1.0,)
+    check_multiples(found)
+    return found
+
+
+def check_multiples(multipliers: Sequence[float]) -> None:
+    """Raise ``InputError`` for multiples, sorted, that are too close to have names of their own."""
+    for low, high in pairwise(multipliers):
+        if high < low * LEAST_RATIO:
+            raise InputError(
+                f"--lr-search: {low!r} and {high!r} are less than {LEAST_RATIO - 1:.0%} apart; leave one of them out"
+            )
 
 
 def positive(option: str, text: str) -> float:

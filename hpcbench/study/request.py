@@ -17,9 +17,9 @@ from hpcbench.config.optimizers import OPTIMIZERS, own_settings
 from hpcbench.config.resolve import known_keys, resolve
 from hpcbench.config.schema import RunConfig
 from hpcbench.config.validate import validate_run
-from hpcbench.study.definition import Borrow, Placement, Study, asked_for
+from hpcbench.study.definition import MOST_WIDENINGS, SEARCH_SEEDS, Borrow, Placement, Study, asked_for
 from hpcbench.study.packing import packed_job, packing_of
-from hpcbench.study.plan import PlannedRun, geometry, points, study_run
+from hpcbench.study.plan import PlannedRun, geometry, points, possible_multipliers, study_run
 from hpcbench.study.rates import Rate, parse_rates, parse_rules, parse_search, positive_int
 from hpcbench.suggest import suggest
 from staging.errors import InputError
@@ -46,6 +46,9 @@ class Request:
     lr: str = ""
     lr_rule: str = "linear"
     lr_search: str = "1"
+    lr_search_seeds: int | None = None
+    """Unset, this and the next: as the study in the folder has them, else ``SEARCH_SEEDS`` and ``MOST_WIDENINGS``."""
+    lr_search_widen: int | None = None
     borrow: str = ""
     own: Sequence[str] = ()
     """``OPTIMIZER:KEY=VALUE`` entries."""
@@ -58,13 +61,16 @@ class Request:
     runs_per_job: int | None = None
 
 
-def define(application: Application, request: Request, dotted: Mapping[str, str]) -> Study:
-    """The study that is asked for. Raises ``InputError`` in one line for whatever cannot run."""
+def define(application: Application, request: Request, dotted: Mapping[str, str], before: Study | None = None) -> Study:
+    """The study that is asked for. Raises ``InputError`` in one line for whatever cannot run.
+
+    ``before`` is what its folder has, whose search goes on as it began unless the request says otherwise.
+    """
     for key in dotted:
         refuse_taken(key, f"--{key}")
     config = resolve(application, request.preset, list(request.files), beside_the_recipe(dotted))
     batches = tuple(sorted({positive_int("--batch-sizes", part) for part in words(request.batch_sizes)}))
-    optimizers = names("--optimizers", request.optimizers, tuple(OPTIMIZERS))
+    optimizers, only = parse_optimizers(request.optimizers, batches)
     placements = names("--placements", request.placements, get_args(Placement))
     if request.seeds < 1:
         raise InputError(f"--seeds ({request.seeds}) must be at least 1")
@@ -77,6 +83,8 @@ def define(application: Application, request: Request, dotted: Mapping[str, str]
     if config.train.target is None:
         raise InputError(f"preset '{request.preset}' has no target, so no run could reach it; set --train.target")
     borrow = parse_borrow(request.borrow, batches, application)
+    lr_search = parse_search(request.lr_search)
+    seeds, widen = search_effort(request, lr_search, before)
     study = Study(
         application=application.name,
         preset=request.preset,
@@ -87,7 +95,10 @@ def define(application: Application, request: Request, dotted: Mapping[str, str]
         rates=parse_rates(
             request.lr, optimizers, {config.optim.name: own_rate(config)}, parse_rules(request.lr_rule, optimizers)
         ),
-        lr_search=parse_search(request.lr_search),
+        lr_search=lr_search,
+        lr_search_seeds=seeds,
+        lr_search_widen=widen,
+        only=only,
         placements=placements,
         nodes=request.nodes,
         borrow=borrow,
@@ -125,6 +136,39 @@ def names(option: str, text: str, known: Sequence[str]) -> Any:
         if name not in known:
             raise InputError(f"{option}: unknown '{name}'; {suggest(name, list(known))}")
     return tuple(dict.fromkeys(words(text)))
+
+
+def parse_optimizers(text: str, batches: Sequence[int]) -> tuple[tuple[str, ...], dict[str, tuple[int, ...]]]:
+    """The optimizers, and the batches of those that have not all: ``sgd,lars,larc@32,larc@128``."""
+    found: dict[str, set[int]] = {}
+    everywhere = set()
+    for entry in words(text):
+        name, at, batch = entry.partition("@")
+        names("--optimizers", name, tuple(OPTIMIZERS))
+        found.setdefault(name, set())
+        if not at:
+            everywhere.add(name)
+        elif (number := positive_int("--optimizers", batch)) in batches:
+            found[name].add(number)
+        else:
+            raise InputError(f"--optimizers: '{entry}' has a batch that is not in --batch-sizes; add it there")
+    only = {name: tuple(sorted(of_name)) for name, of_name in found.items() if name not in everywhere}
+    for each in batches:
+        if not everywhere and not any(each in of_name for of_name in only.values()):
+            raise InputError(f"--batch-sizes: {each} has no optimizer; leave it out, or name one without @BATCH")
+    return tuple(found), only
+
+
+def search_effort(request: Request, multiples: Sequence[float], before: Study | None) -> tuple[int, int]:
+    """Seeds and widenings of the search."""
+    asked = {"--lr-search-seeds": request.lr_search_seeds, "--lr-search-widen": request.lr_search_widen}
+    goes_on = before is not None and len(before.lr_search) > 1
+    for option, value in asked.items():
+        if value is not None and len(multiples) == 1 and not goes_on:
+            raise InputError(f"{option} ({value}) is for a search; give --lr-search two multiples or more")
+    usual = (before.lr_search_seeds, before.lr_search_widen) if before and goes_on else (SEARCH_SEEDS, MOST_WIDENINGS)
+    seeds, widen = (default if value is None else value for value, default in zip(asked.values(), usual, strict=True))
+    return seeds, widen
 
 
 def refuse_taken(key: str, given: str) -> None:
@@ -225,7 +269,8 @@ def check(application: Application, study: Study) -> None:
     for point in points(study):
         geometry(study, point)
         kind = (point.optimizer, point.placement, point.source if point.source in study.recipes else "")
-        for multiplier in (study.lr_search[0], study.lr_search[-1]):
+        tried = possible_multipliers(study)
+        for multiplier in dict.fromkeys((study.lr_search[0], study.lr_search[-1], tried[0], tried[-1])):
             wanted = study_run(study, PlannedRun(point, multiplier, 1))
             if kind not in resolved:
                 # Resolving takes a third of a second; among the rows of a kind only a few values differ.
@@ -236,5 +281,13 @@ def check(application: Application, study: Study) -> None:
                 config.optim.base_batch_size = point.batch
             config.train.local_batch_size = int(wanted.settings["train.local_batch_size"])
             config.parallel.simulated_ranks = geometry(study, point)[0]
-            validate_run(config)
-            config.validate()
+            try:
+                validate_run(config)
+                config.validate()
+            except InputError as error:
+                if multiplier in study.lr_search:
+                    raise
+                raise InputError(
+                    f"{error}; the search may come to {multiplier:g} times the rate of batch {point.batch}, so lower "
+                    f"--lr-search-widen ({study.lr_search_widen}) or change --lr-search"
+                ) from None

@@ -15,19 +15,20 @@ from hpcbench.results.summary import Summary
 from hpcbench.study.definition import Study
 from hpcbench.study.epoch_likelihood import EpochRun
 from hpcbench.study.folder import StudyFolder
+from hpcbench.study.lr_search import Choice
 from hpcbench.study.plan import (
-    SEARCH_SEED,
-    Choice,
     PlannedRun,
     Point,
     all_runs,
-    choice,
+    all_searches,
     geometry,
     points,
     rate,
-    search_runs,
+    row_search,
+    runs_of_seeds,
     searches,
-    seed_runs,
+    status_of,
+    trial_run,
 )  # fmt: skip
 from hpcbench.study.request import beside_the_recipe
 from hpcbench.study.run_status import RunStatus
@@ -132,13 +133,14 @@ def runs_needed(values: list[float]) -> int | None:
 
 def read_rows(study: Study, statuses: Mapping[str, RunStatus]) -> list[Row]:
     """All rows of the study, as its runs stand."""
-    found, evaluations = [], evaluations_per_epoch(study)
+    found, evaluations, searching = [], evaluations_per_epoch(study), all_searches(study, statuses)
     for point in points(study):
-        chosen = choice(study, point, statuses)
-        search = [(run, statuses.get(run.name, RunStatus("absent"))) for run in search_runs(study, point)]
-        runs = [(run, statuses.get(run.name, RunStatus("absent"))) for run in seed_runs(study, point, statuses)]
+        own = row_search(study, point, searching)
+        chosen, tried = own.choice, [trial_run(point, trial) for trial in own.trials]
+        search = [(run, status_of(run, statuses)) for run in tried]
+        runs = [(run, status_of(run, statuses)) for run in runs_of_seeds(study, point, chosen)]
         ranks, _ = geometry(study, point)
-        edge = searches(study, point) and chosen.multiplier in (study.lr_search[0], study.lr_search[-1])
+        edge = searches(study, point) and searching[point.optimizer].at_edge(point)
         value = None if chosen.multiplier is None else rate(study, point, chosen.multiplier)
         words = rate_words(study, point, chosen)
         found.append(Row(point, chosen, value, runs, search, words, edge, ranks, evaluations))
@@ -169,7 +171,7 @@ def run_record(study: Study, run: PlannedRun, state: RunStatus) -> dict[str, Any
     reached = state.status == "reached" and s is not None
     quality = None if s is None else s.metrics.get(s.metric, s.best)
     return {
-        "run": run.name, "role": "search" if run.seed == SEARCH_SEED else "seed", "batch": run.point.batch,
+        "run": run.name, "role": "search" if run.is_search else "seed", "batch": run.point.batch,
         "optimizer": run.point.optimizer, "placement": run.point.placement, "borrowed_from": run.point.source,
         "seed": run.seed, "multiplier": run.multiplier, "lr": rate(study, run.point, run.multiplier),
         "ranks": ranks, "local_batch_size": local, "status": state.status, "reason": state.reason,

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from hpcbench.results import units
-from hpcbench.results.tables import table
+from hpcbench.results.tables import WIDTH, table
 from hpcbench.study.definition import Study
-from hpcbench.study.plan import all_runs, choice, geometry, left, points, rate, searches
+from hpcbench.study.plan import (
+    all_runs,
+    all_searches,
+    geometry,
+    grid,
+    left,
+    points,
+    rate,
+    row_search,
+    searches,
+)
 from hpcbench.study.results import Row, runs_needed, spread
 from hpcbench.study.run_status import RunStatus
+from hpcbench.study.schedule_notes import schedule_notes
+from hpcbench.study.search_notes import rates_tried, search_notes
 
 RIGHT = ("batch", "ranks", "rate", "search", "seeds", "left", "epochs", "sd/mean", "n", "samples", "steps", "time")
 
@@ -19,16 +32,16 @@ RIGHT = ("batch", "ranks", "rate", "search", "seeds", "left", "epochs", "sd/mean
 def plan_table(study: Study, statuses: Mapping[str, RunStatus]) -> str:
     """What will be run: a line per row with its rates and how many runs are left."""
     sharded = study.placements != ("replicate",)
-    rows = []
+    rows, found = [], all_searches(study, statuses)
     for point, count in left(study, statuses):
         ranks, local = geometry(study, point)
-        chosen = choice(study, point, statuses).multiplier
+        own = row_search(study, point, found)
+        chosen = own.choice.multiplier
         rates = "to be chosen" if chosen is None else units.significant(rate(study, point, chosen))
-        tried = study.lr_search if searches(study, point) else ()
-        if tried and chosen is None:
-            rates = " ".join(units.significant(rate(study, point, multiplier), 2) for multiplier in tried)
+        if searches(study, point) and chosen is None:
+            rates = rates_tried(study, point, found[point.optimizer].window)
         cells = [f"{point.batch:,}", f"{ranks:,} x {local}", point.optimizer, point.placement]
-        cells += [point.source or "-", rates, str(len(tried) or "-"), str(study.seeds), str(count)]
+        cells += [point.source or "-", rates, str(len(own.trials) + own.later or "-"), str(study.seeds), str(count)]
         rows.append(cells)
     headers = ["batch", "ranks", "optimizer", "placement", "borrowed", "rate", "search", "seeds", "left"]
     drop = {name for name, shown in (("placement", sharded), ("borrowed", bool(study.borrow))) if not shown}
@@ -81,14 +94,7 @@ def notes(study: Study, rows: Sequence[Row]) -> list[str]:
     same = {rate.words() for rate in study.rates.values()}
     each = "; ".join(f"{name} {rate.words()}" for name, rate in study.rates.items())
     found = [f"Rates by rule: {each}." if len(same) > 1 or len(study.rates) > 1 else f"Rate by rule: {each}."]
-    if len(study.lr_search) > 1:
-        tried = ", ".join(f"{multiplier:g}" for multiplier in study.lr_search)
-        found.append(
-            f"By search: {len(study.lr_search)} runs with a seed of its own in every row that borrows nothing, so many "
-            f"for every optimizer, at {tried} x the rule's rate; the best by epochs to target, then by quality."
-        )
-    else:
-        found.append("No search: every row has the rule's rate, and no optimizer more runs than another.")
+    found += search_notes(study, rows)
     if any(row.at_edge for row in rows):
         found.append("* the best rate is at the edge of the search, so a better one may lie outside it.")
     if any(row.epochs and not row.all_reached for row in rows):
@@ -100,6 +106,7 @@ def notes(study: Study, rows: Sequence[Row]) -> list[str]:
         found.append(f"Sharded, reshuffled: {study.nodes} nodes have samples of their own, for good or for an epoch.")
     if any(row.left for row in rows):
         found.append("+1: so many runs of the row are still to be made.")
+    found += schedule_notes(study)
     if study.borrow:
         found.append("Borrowed: the rate chosen at that batch, or that preset's optimizer and schedule, unchanged.")
     return found
@@ -125,12 +132,16 @@ def counts(study: Study, statuses: Mapping[str, RunStatus]) -> Counter[str]:
 def size(study: Study) -> str:
     """How large the matrix is, in a line."""
     rows = points(study)
-    searching = sum(searches(study, point) for point in rows) * len(study.lr_search)
-    return (
+    searching = sum(searches(study, point) for point in rows)
+    fewest, most = (grid(study).fewest_runs, grid(study).most_runs) if searching else (0, 0)
+    runs, more = searching * fewest, searching * (most - fewest)
+    words = (
         f"{study.application} {study.preset}: {len(rows)} rows x {study.seeds} seeds"
-        + (f" + {searching} runs that choose rates" if searching else "")
-        + f" = {len(rows) * study.seeds + searching} runs"
+        + (f" + {runs} runs that choose rates" if searching else "")
+        + f" = {len(rows) * study.seeds + runs} runs"
+        + (f", up to {more} more if searches widen" if more else "")
     )
+    return textwrap.fill(words, WIDTH, subsequent_indent="  ")
 
 
 def _table(headers: list[str], rows: list[list[str]], drop: set[str]) -> str:

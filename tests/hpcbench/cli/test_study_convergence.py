@@ -32,9 +32,11 @@ def words(data: Path, folder: Path, *more: str) -> list[str]:
 def test_a_dry_run_shows_the_plan_and_leaves_nothing(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(words(data, tmp_path / "new", "--dry-run", "--lr-search", "0.5,1")) == 0
+    assert main(words(data, tmp_path / "new", "--dry-run", "--lr-search", "0.5,1,2")) == 0
     shown = capsys.readouterr().out
-    assert "cosmoflow smoke: 2 rows x 1 seeds + 4 runs that choose rates = 6 runs" in shown
+    assert (
+        "cosmoflow smoke: 2 rows x 1 seeds + 10 runs that choose rates = 12 runs, up to 18 more if searches\n  widen"
+    ) in shown
     assert "2 x 4  sgd" in shown
     assert max(map(len, shown.splitlines())) <= 100
     assert not (tmp_path / "new").exists()

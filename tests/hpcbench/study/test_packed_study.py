@@ -73,7 +73,7 @@ def test_rounds_of_a_search_are_submitted_by_resume(
     queue: Queue, folder: StudyFolder, small_cosmos: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    search = words(folder, small_cosmos, "--lr-search", "0.5,1")
+    search = words(folder, small_cosmos, "--lr-search=0.5,1", "--lr-search-seeds=1", "--lr-search-widen=0")
     assert main([*search, "--dry-run"]) == 0
     shown = capsys.readouterr().out
     assert "a cluster: 4 jobs of at most 2 runs (2 side by side on a node, 2 cores each), at most 2 node-hours" in shown

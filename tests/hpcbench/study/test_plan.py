@@ -9,8 +9,8 @@ import pytest
 
 from hpcbench.results.summary import Summary
 from hpcbench.study.definition import Borrow, Study
+from hpcbench.study.lr_search import Choice
 from hpcbench.study.plan import (
-    Choice,
     PlannedRun,
     Point,
     all_runs,

@@ -1,0 +1,62 @@
+"""What a reader must know of how the rates of a study were found: method, what was tried, and with how many runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hpcbench.results import units
+from hpcbench.results.units import counted
+from hpcbench.study.definition import Study
+from hpcbench.study.plan import Point, rate
+from hpcbench.study.results import Row
+
+TIMES = ("", "once", "twice")
+MOST_SHOWN = 5
+"""Rates of a row that a plan shows one by one."""
+
+
+def search_notes(study: Study, rows: Sequence[Row]) -> list[str]:
+    """The method of the search, and its runs for every optimizer."""
+    if len(study.lr_search) == 1:
+        return ["No search: every row has the rule's rate, and no optimizer more runs than another."]
+    tried = ", ".join(f"{multiplier:g}" for multiplier in study.lr_search)
+    if study.lr_search_seeds == 1 and not study.lr_search_widen:
+        return [
+            f"By search: {len(study.lr_search)} runs with a seed of its own in every row that borrows nothing, so many "
+            f"for every optimizer, at {tried} x the rule's rate; the best by epochs to target, then by quality."
+        ]
+    halving = (
+        f" The better half gets a further seed, up to {study.lr_search_seeds} (successive halving)."
+        if study.lr_search_seeds > 1
+        else ""
+    )
+    widening = (
+        f" Where the best of a row is at an edge, all rows of its optimizer try a further multiple, at most "
+        f"{TIMES[study.lr_search_widen]}."
+        if study.lr_search_widen
+        else ""
+    )
+    method = (
+        f"By search: every row that borrows nothing tries {tried} x the rule's rate with a seed that is none of the "
+        f"study's.{halving}{widening} The best by mean epochs to target, a miss counting worst, then by quality."
+    )
+    return [method, f"Runs that chose rates: {'; '.join(effort(study, rows))}."]
+
+
+def effort(study: Study, rows: Sequence[Row]) -> list[str]:
+    """For every optimizer how many runs its search took, and between which multiples: ``lars 24 at 0.5 to 8``."""
+    found = []
+    for name in study.optimizers:
+        runs = [run for row in rows if row.point.optimizer == name for run, _ in row.search]
+        multipliers = sorted({run.multiplier for run in runs})
+        if multipliers:
+            found.append(f"{name} {len(runs)} at {multipliers[0]:g} to {multipliers[-1]:g}")
+    return found
+
+
+def rates_tried(study: Study, point: Point, window: Sequence[float]) -> str:
+    """The rates that the search of a row tries, for a column of a plan."""
+    if len(window) <= MOST_SHOWN:
+        return " ".join(units.significant(rate(study, point, multiplier), 2) for multiplier in window)
+    low, high = (units.significant(rate(study, point, multiplier), 2) for multiplier in (window[0], window[-1]))
+    return f"{low} to {high} ({counted(len(window), 'rate')})"

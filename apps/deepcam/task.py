@@ -14,6 +14,7 @@ from apps.deepcam.iou import confusion_counts, metrics_from_counts
 from apps.deepcam.statistics import load_statistics
 from hpcbench.config.optimizers import optimizer_info, options_of
 from hpcbench.config.schema import RunConfig
+from hpcbench.config.validate import DESCENTS
 from hpcbench.optim.schedule import warmup_steps
 from hpcbench.train.task import Task
 
@@ -99,12 +100,13 @@ class DeepCAMTask(Task):
             "scheduler_lr_warmup_steps": warmup,
             "scheduler_lr_warmup_factor": factor,
         }
-        if schedule.shape in ("cosine", "polynomial"):
+        if schedule.shape in DESCENTS:
             keys |= {"scheduler_t_max": schedule.t_max * per_unit, "scheduler_eta_min": schedule.eta_min}
             if schedule.shape == "cosine":
                 return keys | {"scheduler_type": "cosine_annealing"}
-            # The closed division has none, so that its checker refuses the name.
-            return keys | {"scheduler_type": "polynomial", "scheduler_power": schedule.power}
+            # The closed division has no others, so that its checker refuses their names.
+            power = {"scheduler_power": schedule.power} if schedule.shape == "polynomial" else {}
+            return keys | {"scheduler_type": schedule.shape, **power}
         dropping = schedule.shape == "multistep"
         # In epochs milestones count from the start, in steps from the end of the warm-up, as logged.
         shift = warmup if schedule.unit == "epoch" else 0

@@ -125,7 +125,7 @@ class ScheduleConfig:
 
     unit: Literal["epoch", "step"] = "epoch"
     """What milestones, t_max and warmup count; with ``epoch`` the rate is constant within an epoch."""
-    shape: Literal["constant", "multistep", "cosine", "polynomial"] = "constant"
+    shape: Literal["constant", "multistep", "cosine", "polynomial", "inverse_sqrt"] = "constant"
     """What follows the warm-up."""
     warmup: int = field(default=0, metadata=within(0, MOST_STEPS))
     """Length of the linear warm-up."""
@@ -138,9 +138,9 @@ class ScheduleConfig:
     factors: list[float] = field(default_factory=list, metadata=within(0, 1e4))
     """Rate after each milestone as a fraction of the peak."""
     t_max: int = field(default=0, metadata=within(0, MOST_STEPS))
-    """Half period of the cosine, or length of the polynomial descent, from the end of the warm-up."""
+    """Half period of the cosine, length of the polynomial descent, or time scale of the inverse square root."""
     eta_min: float = field(default=0.0, metadata=within(0, MOST_RATE))
-    """Lowest rate of the cosine, last one of the polynomial; scaling leaves it alone, or lowers it to the peak."""
+    """Lowest rate of the cosine, last one of other descents; scaling leaves it alone, or lowers it to the peak."""
     power: float = field(default=1.0, metadata=within(0, 100, open_low=True))
     """Exponent of the polynomial; 1 is a straight line."""
     reference_quirks: bool = False

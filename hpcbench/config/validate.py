@@ -7,7 +7,7 @@ from hpcbench.config.optimizers import OPTIMIZERS, options_of
 from hpcbench.config.schema import OptimConfig, RunConfig, ScheduleConfig
 from staging.errors import InputError
 
-DESCENTS = ("cosine", "polynomial")
+DESCENTS = ("cosine", "polynomial", "inverse_sqrt")
 """Shapes that fall to ``eta_min`` in ``t_max``."""
 
 
@@ -150,8 +150,10 @@ def validate_schedule(schedule: ScheduleConfig, peak: float | None) -> None:
 
 def validate_quirks(schedule: ScheduleConfig) -> None:
     """Refuse what the references do not have."""
-    if schedule.shape == "polynomial":
-        raise InputError("schedule.reference_quirks does not go with schedule.shape polynomial, which no reference has")
+    if schedule.shape in ("polynomial", "inverse_sqrt"):
+        raise InputError(
+            f"schedule.reference_quirks does not go with schedule.shape {schedule.shape}, which no reference has"
+        )
     if schedule.warmup and schedule.warmup_unit not in (None, schedule.unit):
         raise InputError(
             f"schedule.reference_quirks does not go with schedule.warmup_unit {schedule.warmup_unit} beside "

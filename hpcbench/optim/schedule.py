@@ -75,12 +75,16 @@ def _factor(schedule: ScheduleConfig, position: int) -> float:
 def _descent(schedule: ScheduleConfig, peak: float, position: int) -> float:
     """From the peak to ``eta_min`` in ``t_max``: half a cosine, then back as torch's does; or a polynomial that stays.
 
-    Polynomial: eta_min + (peak - eta_min) (1 - position / t_max) ** power.
+    Polynomial: eta_min + (peak - eta_min) (1 - position / t_max) ** power. The inverse square root never ends: eta_min
+    + (peak - eta_min) (t_max / (t_max + position)) ** 0.5 (Zhai et al. 2022, arXiv:2106.04560); with the warm-up's
+    length for t_max it is that of Vaswani et al. 2017 (arXiv:1706.03762).
     """
     if schedule.shape == "cosine":
         share = (1 + math.cos(math.pi * position / schedule.t_max)) / 2
     elif schedule.shape == "polynomial":
         share = (1 - min(position / schedule.t_max, 1.0)) ** schedule.power
+    elif schedule.shape == "inverse_sqrt":
+        share = math.sqrt(schedule.t_max / (schedule.t_max + position))
     else:
         return peak
     return schedule.eta_min + (peak - schedule.eta_min) * share

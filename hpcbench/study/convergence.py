@@ -102,7 +102,7 @@ def executor_of(study: Study, folder: StudyFolder, options: ExecutionOptions, lo
             return packed_job(study, site, packing, runs, path, options.keep)
 
         return PackedJobs(
-            folder=folder, site=unbound(site), pauses_s=scheduler_pauses_s(len(possible_names(study))), make=make,
+            folder=folder, site=unbound(site), pauses_s=scheduler_pauses_s(largest_round(study)), make=make,
             runs_per_job=packing.runs_per_job,
         )  # fmt: skip
     on_cpu = shared_config(study).parallel.accelerator == "cpu"

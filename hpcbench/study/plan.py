@@ -128,11 +128,6 @@ def choice(study: Study, point: Point, statuses: Statuses) -> Choice:
     return row_search(study, point, all_searches(study, statuses)).choice
 
 
-def search_runs(study: Study, point: Point, statuses: Statuses) -> list[PlannedRun]:
-    """The runs that choose the rate of a point, as far as they are known."""
-    return [trial_run(point, trial) for trial in row_search(study, point, all_searches(study, statuses)).trials]
-
-
 def seed_runs(study: Study, point: Point, statuses: Statuses) -> list[PlannedRun]:
     """The runs that count, one for each seed; none while the rate is not chosen."""
     return runs_of_seeds(study, point, choice(study, point, statuses))

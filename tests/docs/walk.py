@@ -22,7 +22,7 @@ SMALLER = (
     (r"--repeats \d+", "--repeats 1"),
     (r"--seeds \d+", "--seeds 1"),
     (r"--batch-sizes [\d,]+", "--batch-sizes 4,8"),
-    (r"--optimizers [\w,]+", "--optimizers adamw"),
+    (r"--optimizers [\w,@]+", "--optimizers adamw"),
     (r"--lr-search [\d.,]+", "--lr-search 1,2"),
     (r"--parallel.devices \d+", "--parallel.devices 2"),
     (r"--parallel.simulated_ranks \d+", "--parallel.simulated_ranks 4"),

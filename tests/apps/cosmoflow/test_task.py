@@ -179,7 +179,7 @@ def test_logged_warm_up_in_steps_before_drops_in_epochs_is_in_epochs() -> None:
     assert keys["opt_learning_rate_decay_boundary_epochs"] == [8]
 
 
-@pytest.mark.parametrize("shape", ["cosine", "polynomial"])
+@pytest.mark.parametrize("shape", ["cosine", "polynomial", "inverse_sqrt"])
 def test_a_schedule_without_drops_logs_none_and_its_name(shape: str) -> None:
     config = resolve(find_application("cosmoflow"), "mlperf", [], {"schedule.shape": shape, "schedule.t_max": "9"})
     keys = build_task(config).log_keys(50)  # type: ignore[arg-type]

@@ -163,6 +163,10 @@ def test_a_polynomial_is_logged_by_a_name_that_the_closed_division_lacks() -> No
     assert (keys["scheduler_type"], keys["scheduler_t_max"], keys["scheduler_power"]) == ("polynomial", 500, 2.0)
     assert keys["scheduler_eta_min"] == 1e-5
     assert "scheduler_milestones" not in keys
+    schedule.shape = "inverse_sqrt"
+    keys = build_task(config).log_keys(50)
+    assert (keys["scheduler_type"], keys["scheduler_t_max"]) == ("inverse_sqrt", 500)
+    assert "scheduler_power" not in keys
     schedule.shape = "constant"
     keys = build_task(config).log_keys(50)
     assert (keys["scheduler_milestones"], keys["scheduler_decay_rate"]) == ([], 1.0)

@@ -68,7 +68,8 @@ def test_the_help_of_a_command_has_its_own_options_and_examples_that_parse(
 STRONG = ["strong", "cosmoflow", "--nodes", "1", "--study-dir", "s"]
 CONVERGENCE = ["convergence", "cosmoflow", "--batch-sizes", "4", "--optimizers", "sgd", "--study-dir", "s"]
 OF_CONVERGENCE = ("--batch-sizes 4", "--optimizers sgd", "--seeds 1", "--placements shard", "--borrow 4:8",
-                  "--lr sgd=1", "--lr-rule none", "--lr-search 1", "--with sgd:optim.momentum=0.5",
+                  "--lr sgd=1", "--lr-rule none", "--lr-search 1", "--lr-search-seeds 2", "--lr-search-widen 1",
+                  "--with sgd:optim.momentum=0.5",
                   "--samples-per-s-per-rank 9", "--parallel-efficiency 0.5", "--no-estimate", "--keep",
                   "--runs-per-job 2")  # fmt: skip
 OF_SPEED = ("--repeats 1", "--steps 9", "--vary tier=node", "--no-stage", "--seed 1", "--ranks-per-node 2")

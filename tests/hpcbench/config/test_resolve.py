@@ -78,6 +78,11 @@ def test_another_optimizer_unsets_the_options_of_the_one_before_but_not_its_own(
         ({"schedule.warmup_start_lr": "-1"}, ["schedule.warmup_start_lr (-1.0) must be at least 0"]),
         ({"schedule.warmup_unit": "hour"}, ["schedule.warmup_unit", "hour"]),
         ({"schedule.shape": "polynomial"}, ["schedule.t_max (0) must be at least 1 for schedule.shape polynomial"]),
+        ({"schedule.shape": "inverse_sqrt"}, ["schedule.t_max (0) must be at least 1 for schedule.shape inverse_sqrt"]),
+        (
+            {"schedule.shape": "inverse_sqrt", "schedule.t_max": "9", "schedule.reference_quirks": "true"},
+            ["schedule.reference_quirks does not go with schedule.shape inverse_sqrt"],
+        ),
         ({"schedule.power": "0"}, ["schedule.power (0.0) must be above 0"]),
         ({"schedule.eta_min": "-1"}, ["schedule.eta_min (-1.0) must be at least 0"]),
         (

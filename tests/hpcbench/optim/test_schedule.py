@@ -142,6 +142,22 @@ def test_polynomial_of_power_one_is_a_line_from_the_peak_to_its_end() -> None:
     assert per_epoch(schedule, 1.0, 9) == pytest.approx([0, 0.5, 1.0, 0.8, 0.6, 0.4, 0.2, 0.2, 0.2])
 
 
+@given(st.integers(1, 40), st.integers(0, 400))
+def test_the_inverse_square_root_is_that_of_the_transformer(warmup: int, step: int) -> None:
+    """Vaswani et al. 2017, equation 3, of which the peak is at step ``warmup`` (1-based)."""
+    schedule = ScheduleConfig(unit="step", shape="inverse_sqrt", warmup=warmup, t_max=warmup)
+    published = min((step + 1) ** -0.5, (step + 1) * warmup**-1.5) / warmup**-0.5
+    ours = learning_rate(schedule, 1.0, step if step < warmup else step + 1, 7)
+    assert ours == pytest.approx(published, rel=1e-12)
+
+
+def test_the_inverse_square_root_has_half_its_peak_after_three_time_scales() -> None:
+    schedule = ScheduleConfig(unit="epoch", shape="inverse_sqrt", warmup=2, t_max=4, eta_min=0.2)
+    rates = per_epoch(schedule, 1.0, 15)
+    assert (rates[2], rates[14]) == (1.0, pytest.approx(0.2 + 0.8 / 2))
+    assert rates[2:] == sorted(rates[2:], reverse=True)
+
+
 def test_warm_up_in_steps_before_drops_in_epochs() -> None:
     """Five steps of four-step epochs; the drop is at epoch 3 of the run, and what follows is constant in an epoch."""
     schedule = ScheduleConfig(
@@ -172,7 +188,10 @@ def test_warm_up_in_epochs_before_drops_in_steps() -> None:
     assert rates == pytest.approx([*[0.2] * 4, *[0.6] * 4, *[1.0] * 3, *[0.1] * 3])
 
 
-@given(st.sampled_from(["epoch", "step"]), st.integers(0, 5), st.sampled_from(["multistep", "cosine", "polynomial"]))
+SHAPES = ["multistep", "cosine", "polynomial", "inverse_sqrt"]
+
+
+@given(st.sampled_from(["epoch", "step"]), st.integers(0, 5), st.sampled_from(SHAPES))
 def test_naming_the_unit_of_the_rest_for_the_warm_up_changes_nothing(unit: Any, warmup: int, shape: Any) -> None:
     told = ScheduleConfig(
         unit=unit, shape=shape, warmup=warmup, warmup_unit=unit, milestones=[4, 9], factors=[0.5, 0.1], t_max=9

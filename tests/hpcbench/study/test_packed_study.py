@@ -101,11 +101,36 @@ def test_rounds_of_a_search_are_submitted_by_resume(
     assert len(reported) == 1
 
 
+def test_a_search_that_widens_and_halves_comes_in_rounds(
+    queue: Queue, folder: StudyFolder, small_cosmos: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Batch 4 gets better up to twice the rule's rate, batch 8 is best at it."""
+    search = words(folder, small_cosmos, "--lr-search", "0.5,1", "--runs-per-job", "8")
+    assert main([*search, "--dry-run"]) == 0
+    assert "an attempt (0.5 h each); more where searches widen" in " ".join(capsys.readouterr().out.split())
+
+    def epochs(settings: dict[str, str]) -> float:
+        return 4 + abs(math.log2(float(settings["optim.lr"]) / 0.00125))
+
+    assert main(search) == 0
+    for job in range(1, 5):
+        assert work(queue, job, FakeLauncher(epochs), monkeypatch) == 0
+        assert main(["study", "resume", str(folder.path)]) == 0
+    assert runs_of_jobs(folder) == {
+        "0001": ["b4-sgd-x0.5-search", "b4-sgd-x1-search", "b8-sgd-x0.5-search", "b8-sgd-x1-search"],
+        "0002": ["b4-sgd-x2-search", "b8-sgd-x2-search"],
+        "0003": ["b4-sgd-x4-search", "b8-sgd-x4-search"],
+        "0004": ["b4-sgd-x1-search2", "b4-sgd-x2-search2", "b8-sgd-x0.5-search2", "b8-sgd-x1-search2"],
+        "0005": ["b4-sgd-x2-seed1", "b8-sgd-x1-seed1", "b4-sgd-x2-seed2", "b8-sgd-x1-seed2"],
+    }  # fmt: skip
+
+
 @pytest.mark.slow
 def test_with_wait_the_rounds_follow_by_themselves(
     queue: Queue, folder: StudyFolder, small_cosmos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The scheduler starts each job as it is submitted."""
+    """The scheduler starts each job as it is submitted: a search, one that has widened, its second seed, the seeds."""
     from hpcbench.study import job_runs
 
     best, submit = FakeLauncher(lambda settings: 4.0), job_runs.submit
@@ -118,8 +143,8 @@ def test_with_wait_the_rounds_follow_by_themselves(
     monkeypatch.setattr(job_runs, "submit", submit_and_run)
     monkeypatch.setattr(job_runs.JobRuns, "pauses_s", (0.01, 0.01))
     assert main(words(folder, small_cosmos, "--lr-search", "0.5,1", "--wait", "--jobs", "1")) == 0
-    assert len(best.started) == 8
-    assert len(queue.folders()) == 4
+    assert len(best.started) == (2 + 1 + 2 + 2) * 2
+    assert len(queue.folders()) == 7
 
 
 def test_runs_of_a_job_that_died_are_put_into_another_one_and_no_other_run(

@@ -12,13 +12,16 @@ import pytest
 from hpcbench.cli.main import main
 from hpcbench.study.collect import collect
 from hpcbench.study.convergence import read_statuses, report
+from hpcbench.study.curve_plots import search
 from hpcbench.study.definition import Borrow, Study
 from hpcbench.study.findings import findings
 from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.page import fit_series, machine_of
 from hpcbench.study.plots import machine_time
+from hpcbench.study.rates import Rate
 from hpcbench.study.results import read_rows, runs_needed, spread
-from hpcbench.study.table import short
+from hpcbench.study.schedule_notes import schedule_notes
+from hpcbench.study.table import notes, plan_table, short
 from staging.errors import InputError
 from tests.hpcbench.study.conftest import FakeLauncher, make
 
@@ -39,8 +42,6 @@ def epochs_of(settings: dict[str, str]) -> float:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, StudyFolder]:
     """A study that is done, and its folder with tables and page."""
-    from hpcbench.study.rates import Rate
-
     study = Study(
         "cosmoflow", "smoke", (8, 32, 128), ("sgd", "adamw"), 2, 4,
         {"sgd": Rate(0.01, 64), "adamw": Rate(0.001, 64, "sqrt")}, borrow=(Borrow("8", 128),),
@@ -159,6 +160,76 @@ def test_a_search_is_drawn_and_told(study: Study, tmp_path: Path) -> None:
     assert "3 runs with a seed of its own in every row" in " ".join(text.split())
     assert "* the best rate is at the edge of the search" in text
     assert (folder.path / "search.png").exists()
+
+
+def test_all_that_a_search_tried_is_shown(study: Study, tmp_path: Path) -> None:
+    """At batch 8 sgd gets better up to eight times the rule's rate and beyond; adamw is best at the rule's."""
+    searching = replace(
+        study, batch_sizes=(8, 64), lr_search=(0.5, 1.0, 2.0), lr_search_seeds=2, lr_search_widen=2,
+        optimizers=("sgd", "adamw", "larc"), rates={**study.rates, "larc": Rate(0.01, 64)}, only={"larc": (64,)},
+    )  # fmt: skip
+
+    def epochs(settings: dict[str, str]) -> float:
+        batch = int(settings["train.local_batch_size"]) * int(settings.get("parallel.simulated_ranks", 1))
+        multiple = float(settings["optim.lr"]) / searching.rates[settings["optim.name"]].at(batch)
+        best = 32 if (settings["optim.name"], batch) == ("sgd", 8) else 1
+        return 5 + abs(math.log2(multiple / best)) + 3 * (int(settings["train.seed"]) > 2)
+
+    folder = StudyFolder(tmp_path / "study")
+    with held(folder):
+        folder.write(searching.as_dict())
+        make(searching, folder, launcher := FakeLauncher(epochs))
+        report(folder)
+    text = " ".join(folder.table.read_text(encoding="utf-8").split())
+    assert "The better half gets a further seed, up to 2 (successive halving)." in text
+    assert "all rows of its optimizer try a further multiple, at most twice." in text
+    counts = "Runs that chose rates: sgd 16 at 0.5 to 8; adamw 10 at 0.5 to 2; larc 5 at 0.5 to 2."
+    assert counts in text
+    assert counts in folder.page.read_text(encoding="utf-8")
+    assert len(launcher.started) == 16 + 10 + 5 + 5 * 2
+    frame = pd.read_csv(folder.results)
+    assert frame["role"].value_counts().to_dict() == {"search": 31, "seed": 10}
+    statuses = read_statuses(searching, folder)
+    rows = {row.point.name: row for row in read_rows(searching, statuses)}
+    assert [name for name, row in rows.items() if row.at_edge] == ["b8-sgd"]
+    assert plan_table(searching, statuses).splitlines()[2].split()[-3:] == ["8", "2", "0"]
+    assert "0.00063 0.0013 0.0025" in plan_table(searching, {})
+    drawn = search(searching, list(rows.values()))
+    assert drawn is not None
+    sgd = drawn.figure.axes[0]
+    assert sgd.get_xticks().tolist() == [0.5, 1, 2, 4, 8]
+    dots = [value for line in sgd.lines if line.get_marker() == "o" for value in line.get_xdata()]
+    assert {0.5, 8} <= set(dots)
+    assert len(dots) == 16 + 2, "every run, and a ring for each row"
+
+
+def test_a_schedule_that_drops_at_a_date_is_told(study: Study) -> None:
+    def told(settings: dict[str, str], **own: dict[str, str]) -> list[str]:
+        return schedule_notes(replace(study, settings={"train.max_epochs": "40", **settings}, own_settings=own))
+
+    drops = {"schedule.shape": "multistep", "schedule.milestones": "[16, 32]", "schedule.factors": "[0.25, 0.125]"}
+    assert told(drops) == [
+        "The schedule drops at epochs 16 and 32; it may date the target, and with it the fit of epochs(B)."
+    ]
+    assert "drops at epoch 16; it may" in told(drops | {"train.max_epochs": "32"})[0], "no run comes to the second one"
+    assert told(drops | {"train.max_epochs": "16"}) == []
+    assert told({}) == told({"schedule.warmup": "3"}) == []
+    assert told({"schedule.shape": "inverse_sqrt", "schedule.t_max": "4"}) == []
+    assert told(drops, adamw={"schedule.shape": "constant"})[0].startswith("The schedule of sgd drops at epochs 16 and")
+    cosine = {"schedule.shape": "cosine", "schedule.t_max": "9000", "schedule.unit": "step"}
+    assert "descends within 9,000 optimizer steps after the warm-up; it may date" in told(cosine)[0]
+    steps = drops | {"schedule.unit": "step", "schedule.milestones": "[800]", "schedule.factors": "[0.1]"}
+    assert "drops at optimizer step 800 after the warm-up; it may date" in told(steps)[0]
+    borrowing = replace(
+        study,
+        borrow=(Borrow("node", 32),),
+        settings={"train.max_epochs": "40"},
+        recipes={"node": {"optim.name": "sgd", "optim.lr": "1", **drops}},
+    )
+    assert schedule_notes(borrowing) == [
+        "The schedule borrowed from preset node drops at epochs 16 and 32; it may date the target."
+    ]
+    assert any("it may date the target" in note for note in notes(borrowing, read_rows(borrowing, {})))
 
 
 def test_a_collected_study_is_the_same_study(made: tuple[Study, StudyFolder], tmp_path: Path) -> None:

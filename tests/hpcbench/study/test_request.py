@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,16 @@ import pytest
 
 from hpcbench.application import find_application
 from hpcbench.study.definition import Borrow, Study, grow
+from hpcbench.study.plan import points
 from hpcbench.study.rates import Rate
 from hpcbench.study.request import Request, define
 from staging.errors import DataError, InputError
 
 COSMOFLOW = find_application("cosmoflow")
 ASKED = Request(preset="smoke", batch_sizes="8,32", optimizers="sgd,adamw", seeds=2)
+
+NEW = ("lr_search_seeds", "lr_search_widen", "only")
+"""What ``study.json`` of an older version lacks."""
 
 
 def test_a_study_has_the_preset_s_rank_and_rate() -> None:
@@ -24,6 +29,51 @@ def test_a_study_has_the_preset_s_rank_and_rate() -> None:
     assert study.local_batch_size == 4
     assert study.rates == {"sgd": Rate(0.01, 64), "adamw": Rate(0.001, 4)}
     assert study.settings == {"data.root": "x"}
+
+
+def test_a_search_widens_twice_and_has_two_seeds_unless_the_command_says() -> None:
+    searching = replace(ASKED, lr_search="0.5,1")
+    study = define(COSMOFLOW, searching, {})
+    assert (study.lr_search_seeds, study.lr_search_widen) == (2, 2)
+    study = define(COSMOFLOW, replace(searching, lr_search_seeds=1, lr_search_widen=0), {})
+    assert (study.lr_search_seeds, study.lr_search_widen) == (1, 0)
+
+
+def test_a_study_of_an_older_version_goes_on_with_its_search_unless_the_command_says(study: Study) -> None:
+    old = {key: value for key, value in replace(study, lr_search=(0.5, 1.0)).as_dict().items() if key not in NEW}
+    before = Study.from_dict(json.loads(json.dumps(old)), Path("study.json"))
+    same = replace(ASKED, lr_search="0.5,1,2", lr="adamw=0.001@64", lr_rule="linear,adamw=sqrt")
+    found = grow(before, define(COSMOFLOW, same, study.settings, before), Path("s"))
+    assert (found.lr_search, found.lr_search_seeds, found.lr_search_widen) == ((0.5, 1.0, 2.0), 1, 0)
+    more = define(COSMOFLOW, replace(same, lr_search_widen=1), study.settings, before)
+    found = grow(before, more, Path("s"))
+    assert (found.lr_search_seeds, found.lr_search_widen) == (1, 1)
+    less = define(COSMOFLOW, replace(same, lr_search_widen=0), study.settings, found)
+    assert grow(found, less, Path("s")).lr_search_widen == 1, "a study grows, as with fewer seeds"
+    without = Study.from_dict(json.loads(json.dumps(old | {"lr_search": [1.0]})), Path("study.json"))
+    found = grow(without, define(COSMOFLOW, same, study.settings, without), Path("s"))
+    assert (found.lr_search_seeds, found.lr_search_widen) == (2, 2), "its search is a new one"
+
+
+def test_an_optimizer_may_have_some_batches_alone(study: Study) -> None:
+    asked = replace(ASKED, optimizers="sgd,larc@32,nvlamb@8,nvlamb@32,lars@8,lars")
+    found = define(COSMOFLOW, asked, {})
+    assert (found.optimizers, found.only) == (("sgd", "larc", "nvlamb", "lars"), {"larc": (32,), "nvlamb": (8, 32)})
+    names = [point.name for point in points(found)]
+    assert names == ["b8-sgd", "b8-nvlamb", "b8-lars", "b32-sgd", "b32-larc", "b32-nvlamb", "b32-lars"]
+    borrowing = define(COSMOFLOW, replace(asked, borrow="8:32"), {})
+    assert [point.name for point in points(borrowing) if point.source] == [
+        "b32-sgd-from-8", "b32-nvlamb-from-8", "b32-lars-from-8",
+    ]  # fmt: skip
+    assert Study.from_dict(json.loads(json.dumps(found.as_dict())), Path("study.json")) == found
+
+
+def test_restrictions_grow_too(study: Study) -> None:
+    first = replace(study, optimizers=("sgd", "larc"), only={"larc": (8,)}, rates={**study.rates, "larc": Rate(1, 64)})
+    both = grow(first, replace(first, only={"larc": (32,)}), Path("s"))
+    assert both.only == {"larc": (8, 32)}
+    assert grow(first, replace(study, batch_sizes=(8, 16)), Path("s")).only == {"larc": (8,)}
+    assert grow(first, replace(first, only={}), Path("s")).only == {}
 
 
 def test_what_a_preset_sets_for_its_optimizer_is_not_for_others(tmp_path: Path) -> None:
@@ -48,6 +98,17 @@ def test_a_borrowed_preset_comes_with_all_its_optimizer_and_schedule() -> None:
 @pytest.mark.parametrize(
     ("change", "dotted", "message"),
     [
+        ({"optimizers": "sgd,larc@64"}, {}, "--optimizers: 'larc@64' has a batch that is not in --batch-sizes; add it"),
+        ({"optimizers": "sgd,larc@x"}, {}, "--optimizers: 'x' must be a whole number of at least 1"),
+        ({"optimizers": "sgd,lark@8"}, {}, "--optimizers: unknown 'lark'; did you mean 'lar"),
+        ({"optimizers": "larc@8"}, {}, "--batch-sizes: 32 has no optimizer; leave it out, or name one without @BATCH"),
+        ({"lr_search_seeds": 3}, {}, r"--lr-search-seeds \(3\) is for a search; give --lr-search two multiples"),
+        ({"lr_search_widen": 0}, {}, r"--lr-search-widen \(0\) is for a search; give --lr-search two multiples"),
+        ({"lr_search": "1,1.001"}, {}, "--lr-search: 1.0 and 1.001 are less than 1% apart; leave one of them out"),
+        ({"lr_search": "0.5,1", "lr": "sgd=0.4@8", "lr_rule": "none"},
+         {"schedule.warmup": "2", "schedule.warmup_start_lr": "0.15"},
+         r"schedule.warmup_start_lr \(0.15\) must be at most the peak, optim.lr \(0.05\); the search may come to 0.125 "
+         r"times the rate of batch 8, so lower --lr-search-widen \(2\) or change --lr-search"),
         ({"batch_sizes": "8,6"}, {}, r"--batch-sizes: 6 must be a multiple of 4 \(train.local_batch_size 4\)"),
         ({"batch_sizes": "8,-4"}, {}, "--batch-sizes: '-4' must be a whole number of at least 1"),
         ({"batch_sizes": ","}, {}, "comma-separated list got an empty one"),
@@ -86,8 +147,6 @@ def test_a_warm_up_stays_below_a_peak_that_a_rule_makes_low() -> None:
 
 def test_a_definition_comes_back_from_its_file() -> None:
     study = define(COSMOFLOW, replace(ASKED, borrow="8:32,node:32", command="hpcbench study"), {"data.root": "x"})
-    import json
-
     assert Study.from_dict(json.loads(json.dumps(study.as_dict())), Path("study.json")) == study
 
 

@@ -49,6 +49,11 @@ class Comparison:
     batches: int
 
     @property
+    def bounded(self) -> bool:
+        """Whether the runs decide both ends of the interval."""
+        return self.interval[0] > 0 and math.isfinite(self.interval[1])
+
+    @property
     def differs(self) -> bool:
         """Whether a difference was found."""
         return self.p <= LEVEL

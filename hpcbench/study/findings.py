@@ -6,20 +6,24 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from hpcbench.results.units import significant
+from hpcbench.study.epoch_comparison import compare
 from hpcbench.study.plots import series
-from hpcbench.study.results import Row, spread
+from hpcbench.study.results import Row
+from hpcbench.study.seed_spread import LEAST_BATCHES, SpreadTrend, spread_trend
+from hpcbench.study.series_comparison import Compared, p_words, verdict
 from hpcbench.study.table import reached_words
 
 
-def findings(rows: Sequence[Row]) -> list[str]:
-    """How every series grows with the batch, where runs missed the target, and which optimizer is best in the end."""
+def findings(rows: Sequence[Row], compared: Sequence[Compared]) -> list[str]:
+    """How every series grows with the batch, where runs missed the target, which differ, and how seeds spread."""
     found = []
     for label, members in series(rows).items():
         found += growth(label, [row for row in members if row.all_reached])
         if missed := [row for row in members if row.choice.failed or row.count("missed", "diverged", "failed")]:
             where = ", ".join(f"{row.point.batch:,} ({reached_words(row)})" for row in missed)
             found.append(f"{label}: not every run reached the target at batch {where}.")
-    return found + best_at_largest(rows)
+    found += [verdict(each) for each in compared]
+    return found + spread_words(rows)
 
 
 def growth(label: str, rows: Sequence[Row]) -> list[str]:
@@ -29,24 +33,37 @@ def growth(label: str, rows: Sequence[Row]) -> list[str]:
     low, high = rows[0], rows[-1]
     epochs = fmean(low.epochs), fmean(high.epochs)
     fewer = fmean(low.values("steps")) / fmean(high.values("steps"))
+    found = compare([(high.epoch_runs, low.epoch_runs)])
+    ends = "" if found is None or not found.bounded else "; 95 %: {}x to {}x".format(*map(significant, found.interval))
     return [
-        f"{label}: from batch {low.point.batch:,} to {high.point.batch:,}, {significant(epochs[1] / epochs[0])} times "
-        f"the epochs ({significant(epochs[0])} to {significant(epochs[1])}) and {significant(fewer)} times fewer steps."
+        f"{label}: from batch {low.point.batch:,} to {high.point.batch:,}, {significant(epochs[1] / epochs[0])}x the "
+        f"epochs ({significant(epochs[0])} to {significant(epochs[1])}{ends}) and {significant(fewer)}x fewer steps."
     ]
 
 
-def best_at_largest(rows: Sequence[Row]) -> list[str]:
-    """Whether the series differ at the largest batch by more than their seeds do."""
-    largest = max(row.point.batch for row in rows)
-    here = [row for row in rows if row.point.batch == largest and row.all_reached]
-    here.sort(key=lambda row: fmean(row.epochs))
-    if len(here) < 2:
-        return []
-    first, second = here[:2]
-    fewest, next_fewest = fmean(first.epochs), fmean(second.epochs)
-    noise = max((spread(row.epochs) or 0) * fmean(row.epochs) for row in (first, second))
-    clear = "more" if next_fewest - fewest > 2 * noise else "no more"
-    return [
-        f"At batch {largest:,} {first.label} needs fewest epochs, {significant(fewest)}; {second.label} "
-        f"{significant(next_fewest)}, {clear} than twice the spread over seeds apart."
-    ]
+def spread_words(rows: Sequence[Row]) -> list[str]:
+    """Whether the spread between seeds changes with the batch, for every series."""
+    found = []
+    for label, members in series(rows).items():
+        known = [row for row in members if row.all_reached and len(row.epochs) > 1]
+        if len(known) < LEAST_BATCHES:
+            continue
+        trend = spread_trend([(row.point.batch, row.epochs) for row in known], known[0].step)
+        if trend is None:
+            found.append(f"{label}: evaluations are too far apart to tell how the spread between seeds changes.")
+        else:
+            found.append(f"{label}: {trend_words(trend)}")
+    return found
+
+
+def trend_words(trend: SpreadTrend) -> str:
+    """A trend as the end of a sentence."""
+    ends = " to ".join(significant(end) for end in trend.interval)
+    where = f"from batch {trend.smallest:,} to {trend.largest:,}"
+    if trend.changes:
+        way = "grows" if trend.ratio > 1 else "shrinks"
+        return (
+            f"the spread between seeds {way} {where}, by a factor of {significant(trend.ratio)} ({ends}, "
+            f"p {p_words(trend.p)})."
+        )
+    return f"no trend of the spread between seeds {where} (factor {significant(trend.ratio)}, {ends})."

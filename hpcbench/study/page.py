@@ -11,8 +11,10 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from hpcbench import __version__
+from hpcbench.measure.ratio_of_sums import LEAST_BLOCKS, RatioOfSums, ratio_of_sums
 from hpcbench.results import style, units
 from hpcbench.results.plots import Figure, metric_label
+from hpcbench.results.records import Run
 from hpcbench.results.report import Drawn, write_page
 from hpcbench.results.run_folder import write_atomic
 from hpcbench.results.tables import WIDTH
@@ -23,7 +25,10 @@ from hpcbench.study.fit import LEAST_BATCHES, EpochFit, fit_epochs
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.results import Row, read_curves, read_rows, results_frame, runs_needed
 from hpcbench.study.run_status import RunStatus
+from hpcbench.study.seed_spread import spread_interval
+from hpcbench.study.series_comparison import Compared, compare_series, comparison_cells, comparison_lines
 from hpcbench.study.table import counts, failures, mean, notes, ratio, reached_words, results_table, short, size
+from hpcbench.study.trajectories import mark_copies
 
 
 @dataclass(frozen=True)
@@ -37,14 +42,17 @@ class Machine:
 def write_study(study: Study, folder: StudyFolder, statuses: Mapping[str, RunStatus]) -> str:
     """Write everything that a reader gets, from the run folders; returns the text of ``table.txt``."""
     rows = read_rows(study, statuses)
-    fits = fit_series(rows)
-    drawn = figures(study, folder, rows, fits)
+    curves = read_curves(folder, rows)
+    rows = mark_copies(rows, curves)
+    compared, fits, scales = compare_series(rows), fit_series(rows), pooled_noise_scales(rows, curves)
+    drawn = figures(study, rows, fits, curves)
     for figure in drawn:
         style.save(figure.figure, folder.path / f"{figure.name}.png")
-    write_atomic(folder.results, results_frame(study, statuses).to_csv(index=False))
-    text = "\n".join([results_table(rows), "", *wrapped(notes(study, rows)), *fit_lines(rows, fits)])
+    write_atomic(folder.results, results_frame(study, statuses, rows).to_csv(index=False))
+    lines = [*wrapped(notes(study, rows)), *comparison_lines(compared), *fit_lines(fits, scales)]
+    text = "\n".join([results_table(rows), "", *lines])
     write_atomic(folder.table, text + "\n")
-    write_page(folder.page, study_page(study, statuses, rows, fits, drawn))
+    write_page(folder.page, study_page(study, statuses, rows, compared, fits, scales, drawn))
     return text
 
 
@@ -53,14 +61,14 @@ def wrapped(lines: Sequence[str]) -> list[str]:
     return [part for line in lines for part in textwrap.wrap(line, WIDTH, subsequent_indent="  ")]
 
 
-def figures(study: Study, folder: StudyFolder, rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> list[Figure]:
+def figures(study: Study, rows: Sequence[Row], fits: Mapping[str, EpochFit], curves: Mapping[str, Run]) -> list[Figure]:
     """Every plot that the runs allow."""
     machine = machine_of(study, rows)
     found = [
         plots.epochs(study, rows, fits),
         plots.samples_and_steps(study, rows),
         None if machine is None else plots.time_to_solution(study, rows, machine.speed, machine.words),
-        curve_plots.quality(study, rows, read_curves(folder, list(rows))),
+        curve_plots.quality(study, rows, curves),
         curve_plots.search(study, rows),
     ]
     return [figure for figure in found if figure is not None]
@@ -78,29 +86,46 @@ def fit_series(rows: Sequence[Row]) -> dict[str, EpochFit]:
     return fits
 
 
-def fit_cells(rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> list[dict[str, str]]:
+def fit_cells(fits: Mapping[str, EpochFit], scales: Mapping[str, RatioOfSums]) -> list[dict[str, str]]:
     """E_min and B_crit of every series with their intervals, the noise scale, and what a reader must know."""
     found = []
     for label, fit in fits.items():
-        scales = [value for row in rows if row.label == label for value in noise_scales(row)]
-        known = [value for value in scales if value is not None]
-        scale = f"{units.significant(median(known))} ({len(known)} of {len(scales)} runs)" if known else units.MISSING
+        scale = scales.get(label)
         found.append({
             "series": label, "e_min": units.interval(fit.e_min, fit.e_min_interval),
             "b_crit": units.interval(fit.b_crit, fit.b_crit_interval), "runs": str(fit.n),
-            "noise_scale": scale, "note": fit.note,
+            "noise_scale": units.MISSING if scale is None else units.interval(scale.value, (scale.low, scale.high)),
+            "note": fit.note,
         })  # fmt: skip
     return found
 
 
-def noise_scales(row: Row) -> list[float | None]:
-    """The gradient noise scale of every run that is done; ``None`` where it was not measured, or not resolved."""
-    return [state.summary.noise_scale for _, state in row.runs if state.summary is not None]
+def pooled_noise_scales(rows: Sequence[Row], curves: Mapping[str, Run]) -> dict[str, RatioOfSums]:
+    """The gradient noise scale of every series whose runs measured it: the ratio of sums over all of them.
+
+    Runs are independent, so that the interval comes from theirs; of fewer than three it comes from blocks of steps.
+    """
+    found = {}
+    for label, members in plots.series(rows).items():
+        tables = [
+            curves[run.name].folder.read_noise_scale()
+            for row in members
+            for run, _ in row.distinct
+            if run.name in curves and curves[run.name].folder.noise_scale.exists()
+        ]
+        tables = [table for table in tables if not table.empty]
+        pairs = [(table["tr_sigma"].to_numpy(), table["gradient_sq"].to_numpy()) for table in tables]
+        sums = [(above.sum(), below.sum()) for above, below in pairs]
+        each = sums if len(sums) >= LEAST_BLOCKS else [values for pair in pairs for values in zip(*pair, strict=True)]
+        scale = ratio_of_sums([above for above, _ in each], [below for _, below in each])
+        if scale is not None:
+            found[label] = scale
+    return found
 
 
-def fit_lines(rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> list[str]:
+def fit_lines(fits: Mapping[str, EpochFit], scales: Mapping[str, RatioOfSums]) -> list[str]:
     """The fits as lines of text."""
-    cells = fit_cells(rows, fits)
+    cells = fit_cells(fits, scales)
     lines = ["", "Fit of epochs(B) = E_min (1 + B / B_crit), with 95 % intervals:"] if cells else []
     for each in cells:
         scale = "" if each["noise_scale"] == units.MISSING else f", noise scale {each['noise_scale']}"
@@ -129,8 +154,8 @@ def machine_of(study: Study, rows: Sequence[Row]) -> Machine | None:
 
 
 def study_page(
-    study: Study, statuses: Mapping[str, RunStatus], rows: Sequence[Row], fits: Mapping[str, EpochFit],
-    drawn: Sequence[Figure],
+    study: Study, statuses: Mapping[str, RunStatus], rows: Sequence[Row], compared: Sequence[Compared],
+    fits: Mapping[str, EpochFit], scales: Mapping[str, RatioOfSums], drawn: Sequence[Figure],
 ) -> str:  # fmt: skip
     """The page as HTML text."""
     first = next((state.summary for state in statuses.values() if state.summary is not None), None)
@@ -146,10 +171,11 @@ def study_page(
         title=first.title if first else "",
         date=first.started[:10] if first else "",
         tiles=tiles(study, statuses, rows, done),
-        findings=findings(rows),
+        findings=findings(rows, compared),
+        comparisons=comparison_cells(compared),
         rows=[row_cells(study, row) for row in rows],
         notes=notes(study, rows),
-        fits=fit_cells(rows, fits),
+        fits=fit_cells(fits, scales),
         figures={figure.name: Drawn.of(figure) for figure in drawn},
         metric="" if first is None else metric_label(first.metric),
         failures=failures(study, statuses),
@@ -186,10 +212,17 @@ def row_cells(study: Study, row: Row) -> dict[str, Any]:
         "rate": units.significant(row.rate), "chosen": row.rate_from + ("*" if row.at_edge else ""),
         "reached": reached_words(row), "all": row.all_reached,
         "epochs": units.significant(mean(row.epochs)), "range": _range(row.epochs), "spread": ratio(row.epochs),
-        "needed": units.integer(runs_needed(row.epochs)), "samples": units.integer(mean(row.values("samples"))),
+        "spread_interval": spread_ends(row), "needed": units.integer(runs_needed(row.epochs, row.step)),
+        "samples": units.integer(mean(row.values("samples"))),
         "steps": units.integer(mean(row.values("steps"))), "time": short(mean(row.times)),
         "quality": units.score(mean(best)),
     }  # fmt: skip
+
+
+def spread_ends(row: Row) -> str:
+    """The 95 % interval of the spread between seeds."""
+    found = spread_interval(row.epochs, row.step)
+    return "" if found is None else f"{found[0]:.2g} to {found[1]:.2g}"
 
 
 def _range(values: list[float]) -> str:

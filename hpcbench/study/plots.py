@@ -16,7 +16,8 @@ from hpcbench.results import style
 from hpcbench.results.plots import Figure, by_row
 from hpcbench.study.definition import Study
 from hpcbench.study.fit import EpochFit
-from hpcbench.study.results import Row, spread
+from hpcbench.study.results import Row
+from hpcbench.study.seed_spread import spread, spread_interval
 
 Series = Mapping[str, list[Row]]
 """Rows by label, in the order of their batches."""
@@ -133,8 +134,7 @@ def epochs(study: Study, rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> F
     shifts = shifted(found)
     for label, members in found.items():
         draw_spread(left, study, members, "epochs_to_target", shifts[label])
-        spreads = [(row.point.batch, spread(row.epochs)) for row in members if len(row.epochs) > 1]
-        right.plot(*zip(*spreads, strict=True), **looks(study, members[0]), markersize=4.5) if spreads else None
+        draw_spreads(right, study, [row for row in members if len(row.epochs) > 1], shifts[label])
     batches = [row.point.batch for row in rows]
     for axes in (left, right):
         batch_axis(axes, batches)
@@ -158,9 +158,21 @@ def epochs(study: Study, rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> F
             if fits
             else ""
         )
-        + "Right: the spread over seeds, which decides how many runs a score needs."
+        + "Right: the spread over seeds with its 95 % interval. It decides how many runs a score needs."
     )
     return Figure("epochs", "Epochs to target against batch size", caption, figure)
+
+
+def draw_spreads(axes: Axes, study: Study, rows: Sequence[Row], shift: float) -> None:
+    """Standard deviation over mean of the epochs of each row, with its interval."""
+    if not rows:
+        return
+    found = [spread(row.epochs) or 0.0 for row in rows]
+    ends = [spread_interval(row.epochs, row.step) or (0.0, 0.0) for row in rows]
+    at = [row.point.batch * shift for row in rows]
+    look = looks(study, rows[0])
+    axes.vlines(at, *zip(*ends, strict=True), color=look["color"], linewidth=1, alpha=0.4)
+    axes.plot(at, found, **look, markersize=4.5)
 
 
 def draw_fit(axes: Axes, fit: EpochFit, color: str) -> None:

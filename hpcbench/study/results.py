@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.application import find_application
@@ -32,6 +31,7 @@ from hpcbench.study.plan import (
 )  # fmt: skip
 from hpcbench.study.request import beside_the_recipe
 from hpcbench.study.run_status import RunStatus
+from hpcbench.study.seed_spread import resolved_spread
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,6 +62,19 @@ class Row:
     ranks: int
     """Data-parallel ranks of the machine that the point stands for."""
     evaluations_per_epoch: int = 1
+    copies: Mapping[str, str] = field(default_factory=dict)
+    """Runs that trained as an earlier run did, to the last digit, and that run (``trajectories.mark_copies``)."""
+
+    @property
+    def step(self) -> float:
+        """Epochs between two evaluations."""
+        return 1 / self.evaluations_per_epoch
+
+    @property
+    def distinct(self) -> list[tuple[PlannedRun, RunStatus]]:
+        """The runs, those once that trained alike."""
+        own = {run.name for run, _ in self.runs}
+        return [(run, state) for run, state in self.runs if self.copies.get(run.name) not in own]
 
     def count(self, *statuses: str) -> int:
         """Runs that ended so."""
@@ -75,7 +88,7 @@ class Row:
     @property
     def summaries(self) -> list[Summary]:
         """Those of the runs that reached the target."""
-        return [each.summary for _, each in self.runs if each.status == "reached" and each.summary is not None]
+        return [each.summary for _, each in self.distinct if each.status == "reached" and each.summary is not None]
 
     def values(self, name: str) -> list[float]:
         """A number of each of ``summaries``."""
@@ -97,16 +110,19 @@ class Row:
 
         One that diverged had not met it in the epochs that it made; of one that failed nothing is known.
         """
-        found = []
-        for _, state in self.runs:
-            if state.summary is None or state.status not in ("reached", "missed", "diverged"):
-                continue
-            if state.status == "reached" and state.summary.epochs_to_target:
-                up_to = float(state.summary.epochs_to_target)
-                found.append(EpochRun(self.point.batch, max(0.0, up_to - 1 / self.evaluations_per_epoch), up_to))
-            elif state.summary.epochs:
-                found.append(EpochRun(self.point.batch, float(state.summary.epochs), math.inf))
-        return found
+        found = (self.epoch_run(state) for _, state in self.distinct)
+        return [run for run in found if run is not None]
+
+    def epoch_run(self, state: RunStatus) -> EpochRun | None:
+        """What one run says of the epochs to the target; ``None`` where that is nothing."""
+        if state.summary is None or state.status not in ("reached", "missed", "diverged"):
+            return None
+        if state.status == "reached" and state.summary.epochs_to_target:
+            up_to = float(state.summary.epochs_to_target)
+            return EpochRun(self.point.batch, max(0.0, up_to - self.step), up_to)
+        if state.summary.epochs:
+            return EpochRun(self.point.batch, float(state.summary.epochs), math.inf)
+        return None
 
     @property
     def all_reached(self) -> bool:
@@ -120,14 +136,12 @@ class Row:
         return f"{self.point.optimizer}{placed}" + (f" from {self.point.source}" if self.point.source else "")
 
 
-def spread(values: list[float]) -> float | None:
-    """Standard deviation (n - 1) over mean; ``None`` of fewer than two."""
-    return statistics.stdev(values) / statistics.fmean(values) if len(values) > 1 else None
+def runs_needed(values: list[float], step: float) -> int | None:
+    """Runs whose mean has a standard error of 5 %, at this spread; evaluations are ``step`` epochs apart.
 
-
-def runs_needed(values: list[float]) -> int | None:
-    """Runs whose mean has a standard error of 5 %, at this spread."""
-    found = spread(values)
+    ``None`` where the spread is not known: of one run, or where rounding to evaluations hides it.
+    """
+    found = resolved_spread(values, step)
     return None if found is None else max(1, math.ceil((found / CLOSE) ** 2))
 
 
@@ -165,7 +179,7 @@ def rate_words(study: Study, point: Point, chosen: Choice) -> str:
     return f"x {chosen.multiplier:g}" if searches(study, point) or chosen.multiplier != 1 else rule
 
 
-def run_record(study: Study, run: PlannedRun, state: RunStatus) -> dict[str, Any]:
+def run_record(study: Study, run: PlannedRun, state: RunStatus, same_as: str = "") -> dict[str, Any]:
     """One run as a row of ``results.csv``; what it did not come to is empty."""
     s, (ranks, local) = state.summary, geometry(study, run.point)
     reached = state.status == "reached" and s is not None
@@ -183,15 +197,19 @@ def run_record(study: Study, run: PlannedRun, state: RunStatus) -> dict[str, Any
         "time_s": s.time_to_solution_s if s else None, "wall_s": s.wall_s if s else None,
         "samples_per_s": s.samples_per_s if s else None,
         "noise_scale": s.noise_scale if s else None, "threads": s.threads if s else None,
-        "folder": f"runs/{run.name}",
+        "same_as": same_as, "folder": f"runs/{run.name}",
     }  # fmt: skip
 
 
-def results_frame(study: Study, statuses: Mapping[str, RunStatus]) -> pd.DataFrame:
-    """Every planned run, those included that have not been made."""
+def results_frame(study: Study, statuses: Mapping[str, RunStatus], rows: list[Row]) -> pd.DataFrame:
+    """Every planned run, those included that have not been made; ``rows`` tell which trained as another."""
     import pandas as pd
 
-    records = [run_record(study, run, statuses.get(run.name, RunStatus("absent"))) for run in all_runs(study, statuses)]
+    copies = {name: original for row in rows for name, original in row.copies.items()}
+    records = [
+        run_record(study, run, statuses.get(run.name, RunStatus("absent")), copies.get(run.name, ""))
+        for run in all_runs(study, statuses)
+    ]
     whole = ("epochs_to_target", "samples_to_target", "steps_to_target", "epochs", "threads")
     # Epochs of runs that were evaluated within them may be both, 3 and 2.25.
     types = {name: "object" if any((record[name] or 0) % 1 for record in records) else "Int64" for name in whole}

@@ -52,12 +52,12 @@ def spread(values: Sequence[float]) -> float | None:
 
 
 def resolved_spread(values: Sequence[float], step: float) -> float | None:
-    """The same, and no less than what rounding to evaluations ``step`` epochs apart makes it.
+    """The same, ``None`` too where it is less than rounding to evaluations ``step`` epochs apart would make it.
 
     Values that coincide after rounding do not show that there is no spread.
     """
     found = spread(values)
-    return None if found is None else max(found, _rounding(values, step))
+    return None if found is None or found < _rounding(values, step) else found
 
 
 def spread_interval(values: Sequence[float], step: float) -> Interval | None:

@@ -21,10 +21,14 @@ from hpcbench.study.plan import (
     row_search,
     searches,
 )
-from hpcbench.study.results import Row, runs_needed, spread
+from hpcbench.study.results import Row, runs_needed
 from hpcbench.study.run_status import RunStatus
 from hpcbench.study.schedule_notes import schedule_notes
 from hpcbench.study.search_notes import rates_tried, search_notes
+from hpcbench.study.seed_spread import spread
+
+FEW_EPOCHS = 3
+"""A target that is met earlier says little of the training."""
 
 RIGHT = ("batch", "ranks", "rate", "search", "seeds", "left", "epochs", "sd/mean", "n", "samples", "steps", "time")
 
@@ -55,7 +59,7 @@ def results_table(rows: Sequence[Row]) -> str:
         epochs = row.epochs
         cells = [f"{row.point.batch:,}", row.label, units.significant(row.rate)]
         cells += [row.rate_from + ("*" if row.at_edge else ""), reached_words(row)]
-        cells += [units.significant(mean(epochs)), ratio(epochs), units.integer(runs_needed(epochs))]
+        cells += [units.significant(mean(epochs)), ratio(epochs), units.integer(runs_needed(epochs, row.step))]
         cells += [units.integer(mean(row.values("samples"))), units.integer(mean(row.values("steps")))]
         lines.append([*cells, short(mean(row.times))])
     headers = ["batch", "series", "rate", "by", "reached", "epochs", "sd/mean", "n", "samples", "steps", "time"]
@@ -67,7 +71,8 @@ def reached_words(row: Row) -> str:
     if row.choice.failed:
         return "none in search"
     waiting = row.left
-    return f"{len(row.epochs)} of {len(row.runs) - waiting}" + (f" +{waiting}" if waiting else "")
+    repeats = "=" if row.copies else ""
+    return f"{len(row.epochs)} of {len(row.distinct) - waiting}{repeats}" + (f" +{waiting}" if waiting else "")
 
 
 def mean(values: Sequence[float]) -> float | None:
@@ -101,7 +106,11 @@ def notes(study: Study, rows: Sequence[Row]) -> list[str]:
         found.append(
             "Where some runs missed the target, means are of those that reached it: too good. Fits count all runs."
         )
-    found.append("sd/mean: standard deviation over mean of the epochs; n: runs whose mean is known to 5 %.")
+    found.append(
+        "sd/mean: standard deviation over mean of the epochs; n: runs whose mean is known to 5 %, unless epochs are "
+        "apart by less than their rounding to evaluations."
+    )
+    found += early_notes(rows) + copy_notes(rows)
     if any(row.point.placement != "replicate" for row in rows):
         found.append(f"Sharded, reshuffled: {study.nodes} nodes have samples of their own, for good or for an epoch.")
     if any(row.left for row in rows):
@@ -110,6 +119,31 @@ def notes(study: Study, rows: Sequence[Row]) -> list[str]:
     if study.borrow:
         found.append("Borrowed: the rate chosen at that batch, or that preset's optimizer and schedule, unchanged.")
     return found
+
+
+def early_notes(rows: Sequence[Row]) -> list[str]:
+    """A warning where the target comes so early that what is compared is the beginning of the training."""
+    early = [row for row in rows if any(epochs < FEW_EPOCHS for epochs in row.epochs)]
+    if not early:
+        return []
+    where = ", ".join(f"{row.label} at {row.point.batch:,}" for row in early)
+    return [
+        f"Warning: runs met the target in fewer than {FEW_EPOCHS} epochs ({where}). They tell of the start of a "
+        "training, with its warm-up; a stricter target tells more."
+    ]
+
+
+def copy_notes(rows: Sequence[Row]) -> list[str]:
+    """Which runs are others again."""
+    copies = {name: original for row in rows for name, original in row.copies.items()}
+    if not copies:
+        return []
+    name, original = next(iter(copies.items()))
+    more = f" and {len(copies) - 1} more" if len(copies) > 1 else ""
+    return [
+        f"= runs that trained as others to the last digit ({name} as {original}{more}): they are one observation, are "
+        "not compared with each other, and count once in a row."
+    ]
 
 
 def failures(study: Study, statuses: Mapping[str, RunStatus]) -> list[tuple[str, str, str]]:

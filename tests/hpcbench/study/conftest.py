@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import signal
+import zlib
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from hpcbench.study.convergence import make_runs, read_statuses
@@ -19,6 +21,7 @@ from hpcbench.study.places import Place
 from hpcbench.study.rates import Rate
 from hpcbench.study.run_status import RunStatus
 from hpcbench.study.runner import ExecutionOptions
+from hpcbench.train.noise_scale import COLUMNS
 from tests.hpcbench.conftest import build
 
 CODES = {"success": 0, "target_not_reached": 3, "aborted": 1}
@@ -89,9 +92,21 @@ def write_run(folder: Path, settings: dict[str, str], epochs: float) -> str:
         samples=samples * whole, epochs_to_target=whole if status == "success" else None, local_batch_size=local,
         global_batch_size=batch, train_samples=samples, time_to_solution_s=whole * 21.0, wall_s=whole * 21.0 + 6,
         best=0.3 if status == "success" else 0.35,
-        noise_scale=None if (batch, seed) == (128, 2) else 180.0 + 10 * seed,
     )  # fmt: skip
+    scatter(folder, settings, whole)
+    if (batch, seed) != (128, 2):
+        rows = [f"1,{step},{8 * step},4,8,1.0,{180.0 + 10 * seed},200" for step in range(1, 5)]
+        (folder / "noise_scale.csv").write_text("\n".join([",".join(COLUMNS), *rows]) + "\n", encoding="utf-8")
     return status
+
+
+def scatter(folder: Path, settings: dict[str, str], epochs: int) -> None:
+    """Losses of the run's own; nodes that exchange their samples train in the first epoch as others do."""
+    known = ("optim.name", "optim.lr", "train.seed", "parallel.simulated_ranks", "staging.placement")
+    own = [settings.get(name, "") for name in (*known, *(["staging.reshuffle"] if epochs > 1 else []))]
+    table = pd.read_csv(folder / "epochs.csv")
+    table["train_loss"] += 1e-9 * zlib.crc32("/".join(own).encode())
+    table.to_csv(folder / "epochs.csv", index=False)
 
 
 @pytest.fixture

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -19,9 +21,11 @@ from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.page import fit_series, machine_of
 from hpcbench.study.plots import machine_time
 from hpcbench.study.rates import Rate
-from hpcbench.study.results import read_rows, runs_needed, spread
+from hpcbench.study.results import read_curves, read_rows, runs_needed
 from hpcbench.study.schedule_notes import schedule_notes
+from hpcbench.study.series_comparison import compare_series
 from hpcbench.study.table import notes, plan_table, short
+from hpcbench.study.trajectories import mark_copies
 from staging.errors import InputError
 from tests.hpcbench.study.conftest import FakeLauncher, make
 
@@ -88,16 +92,96 @@ def test_the_page_has_everything_and_every_failure(made: tuple[Study, StudyFolde
     assert {path.stem for path in made[1].path.glob("*.png")} == {"epochs", "samples-steps", "time", "quality"}
 
 
-def test_noise_scales_say_how_many_runs_resolved_one(made: tuple[Study, StudyFolder]) -> None:
-    assert "190 (5 of 6 runs)" in made[1].page.read_text(encoding="utf-8")
-    assert "noise scale 190 (5 of 6 runs)" in made[1].table.read_text(encoding="utf-8")
+def test_the_noise_scale_is_a_ratio_of_sums_over_all_runs(made: tuple[Study, StudyFolder]) -> None:
+    """Runs of 190 and 200 samples; 2.776 is the quantile of Student's distribution with four degrees of freedom."""
+    scales = [190, 200, 190, 200, 190]
+    half = 2.776 * np.std(scales, ddof=1) / math.sqrt(5)
+    words = f"194 ({np.mean(scales) - half:.0f} to {np.mean(scales) + half:.0f})"
+    assert words in made[1].page.read_text(encoding="utf-8")
+    assert f"noise scale {words}" in made[1].table.read_text(encoding="utf-8")
 
 
 def test_findings_are_ratios_of_means(made: tuple[Study, StudyFolder]) -> None:
     rows = read_rows(made[0], read_statuses(*made))
-    found = findings(rows)
-    assert found[0].startswith("sgd: from batch 8 to 128, 1.89 times the epochs (4.50 to 8.50) and 8.47 times fewer")
+    found = findings(rows, compare_series(rows))
+    assert found[0] == "sgd: from batch 8 to 128, 1.89x the epochs (4.50 to 8.50) and 8.47x fewer steps."
     assert "adamw: not every run reached the target at batch 32 (0 of 2), 128 (1 of 2)." in found
+
+
+def test_series_that_seeds_cannot_tell_apart_are_said_to_be_so(made: tuple[Study, StudyFolder]) -> None:
+    rows = read_rows(made[0], read_statuses(*made))
+    compared = {(each.first, each.second, each.where): each.found for each in compare_series(rows)}
+    assert set(compared) == {
+        ("sgd", "adamw", "3 batches, 8 to 128"), ("sgd", "adamw", "batch 128"), ("sgd from 8", "sgd", "batch 128"),
+        ("adamw from 8", "adamw", "batch 128"),
+    }  # fmt: skip
+    whole = compared["sgd", "adamw", "3 batches, 8 to 128"]
+    assert whole is not None
+    assert not whole.differs
+    text = " ".join(made[1].table.read_text(encoding="utf-8").split())
+    assert "sgd over adamw batch 128" in text
+    assert "too few seeds" in text
+
+
+def study_of_placements(folder: StudyFolder, epochs: int) -> Study:
+    """Fixed shards and reshuffled ones, whose runs need so many epochs."""
+    from hpcbench.study.rates import Rate
+
+    study = Study(
+        "cosmoflow", "smoke", (8, 32, 128), ("sgd",), 3, 4, {"sgd": Rate(0.01, 64)}, nodes=2,
+        placements=("shard", "shard+reshuffle"),
+    )  # fmt: skip
+    with held(folder):
+        folder.write(study.as_dict())
+        make(study, folder, FakeLauncher(lambda settings: epochs * int(settings["train.seed"])))
+        report(folder)
+    return study
+
+
+def test_runs_that_trained_alike_are_marked_and_not_compared(tmp_path: Path) -> None:
+    """The first seed meets the target in the first epoch, in which shards are as they were."""
+    folder = StudyFolder(tmp_path / "study")
+    study_of_placements(folder, 1)
+    text = folder.table.read_text(encoding="utf-8")
+    words = " ".join(text.split())
+    assert (
+        "= runs that trained as others to the last digit (b8-sgd-reshuffle-x1-seed1 as b8-sgd-shard-x1-seed1 and 2 more"
+        in words.replace("- ", "-")
+    )
+    assert sum("3 of 3=" in line for line in text.splitlines()) == 3
+    frame = pd.read_csv(folder.results).set_index("run")
+    assert frame["same_as"].dropna().to_dict() == {
+        f"b{batch}-sgd-reshuffle-x1-seed1": f"b{batch}-sgd-shard-x1-seed1" for batch in (8, 32, 128)
+    }
+    assert "Warning: runs met the target in fewer than 3 epochs" in words
+    assert len(frame) == 18
+
+
+def test_rows_that_are_the_same_runs_are_not_compared(tmp_path: Path) -> None:
+    folder = StudyFolder(tmp_path / "study")
+    study = study_of_placements(folder, 4)
+    statuses = read_statuses(study, folder)
+    rows = read_rows(study, statuses)
+    assert all(not row.copies for row in mark_copies(rows, read_curves(folder, rows)))
+    for row in rows:
+        for run, _ in row.runs:
+            if run.point.placement == "shard+reshuffle":
+                twin = folder.run(run.name.replace("-reshuffle", "-shard"))
+                shutil.copy(twin / "epochs.csv", folder.run(run.name) / "epochs.csv")
+    rows = mark_copies(rows, read_curves(folder, rows))
+    (only,) = compare_series(rows)
+    assert only.found is None
+    assert only.batches == (8, 32, 128)
+    (said,) = [words for words in findings(rows, [only]) if "same runs" in words]
+    assert said.startswith("sgd sharded and sgd reshuffled are the same runs at 3 batches, 8 to 128")
+
+
+def test_a_run_that_repeats_another_of_its_row_counts_once(made: tuple[Study, StudyFolder]) -> None:
+    row = read_rows(made[0], read_statuses(*made))[0]
+    first, second = (run.name for run, _ in row.runs)
+    once = replace(row, copies={second: first})
+    assert (len(row.epochs), len(once.epochs), len(once.epoch_runs)) == (2, 1, 1)
+    assert len(replace(row, copies={second: "another row's"}).epochs) == 2
 
 
 def test_fits_leave_borrowed_rates_out(made: tuple[Study, StudyFolder]) -> None:
@@ -107,10 +191,9 @@ def test_fits_leave_borrowed_rates_out(made: tuple[Study, StudyFolder]) -> None:
 
 
 def test_the_spread_decides_how_many_runs_a_score_needs() -> None:
-    assert spread([9.0, 11.0]) == pytest.approx(math.sqrt(2) / 10)
-    assert runs_needed([9.0, 11.0]) == 8, "0.1414 / sqrt(8) is 0.05"
-    assert runs_needed([9.0, 9.0]) == 1
-    assert runs_needed([9.0]) is None
+    assert runs_needed([9.0, 11.0], 1.0) == 8, "0.1414 / sqrt(8) is 0.05"
+    assert runs_needed([9.0, 9.0], 1.0) is None, "what rounding hides is not known"
+    assert runs_needed([9.0], 1.0) is None
 
 
 def test_time_to_solution_is_samples_over_the_speed_of_all_ranks(made: tuple[Study, StudyFolder]) -> None:

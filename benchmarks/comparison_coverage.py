@@ -1,0 +1,150 @@
+"""How often comparisons of series, and trends of the spread between seeds, are right, by simulated convergence studies.
+
+``python benchmarks/comparison_coverage.py`` writes ``benchmarks/results/comparison_coverage.json``. Epochs have a gamma
+distribution about 3, 6, 9, ... at the batches of a study, and are known between eight evaluations an epoch. Of equal
+series at most 5 % may be told apart; the interval of a ratio of 1.4 holds it in at least 90 % of studies; the ratio
+that is said to be detectable is found in 70 to 90 %. A trend of the spread is seen in at most 5 % of studies without
+one, and its interval holds the truth in at least 90 %. Three standard errors of so many studies are allowed. Exit code
+1 where a setting misses its bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+from _common import write_results
+
+from hpcbench.study.epoch_comparison import compare, p_value
+from hpcbench.study.epoch_likelihood import EpochRun
+from hpcbench.study.seed_spread import spread_trend
+
+STEP = 1 / 8
+LEVEL, LEAST, POWER = 0.05, 0.90, (0.70, 0.90)
+RATIO, GROWTH = 1.4, 3.0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A study that is simulated."""
+
+    seeds: int
+    batches: int
+    spread: float
+    cut: float = math.inf
+    """Epochs after which runs end, target or not."""
+
+    def epochs(self, random: np.random.Generator, batch: int, times: float = 1.0, spread: float = 0.0) -> list[float]:
+        """Exact epochs of the seeds at the batch number ``batch``."""
+        shape = (spread or self.spread) ** -2
+        return list(3 * batch * times * random.gamma(shape, 1 / shape, self.seeds))
+
+    def runs(self, random: np.random.Generator, batch: int, times: float) -> list[EpochRun]:
+        """What the evaluations say of them."""
+        found = []
+        for epochs in self.epochs(random, batch, times):
+            up_to = math.ceil(epochs / STEP) * STEP
+            found.append(
+                EpochRun(batch, self.cut, math.inf) if up_to > self.cut else EpochRun(batch, up_to - STEP, up_to)
+            )
+        return found
+
+    def strata(self, random: np.random.Generator, ratio: float) -> list[tuple[list[EpochRun], list[EpochRun]]]:
+        """Two series whose epochs have this ratio."""
+        return [
+            (self.runs(random, batch, ratio), self.runs(random, batch, 1.0)) for batch in range(1, self.batches + 1)
+        ]
+
+
+def comparison(setting: Setting, trial: int) -> tuple[bool, bool, float, float, float]:
+    """Whether equal series differ, whether the interval holds the ratio; its ends, and the detectable ratio."""
+    random = np.random.default_rng([trial, setting.seeds, setting.batches])
+    equal = p_value(setting.strata(random, 1.0)) <= LEVEL
+    found = compare(setting.strata(random, RATIO))
+    assert found is not None
+    low, high = found.interval
+    return equal, low <= RATIO <= high, low, high, found.detectable
+
+
+def is_found(setting: Setting, ratio: float, trial: int) -> bool:
+    """Whether a study finds a ratio."""
+    random = np.random.default_rng([trial, setting.seeds, setting.batches, 1])
+    return p_value(setting.strata(random, ratio)) <= LEVEL
+
+
+def trend(setting: Setting, growth: float, trial: int) -> tuple[bool, bool]:
+    """Whether a trend of the spread is seen, and whether its interval holds the growth."""
+    random = np.random.default_rng([trial, setting.seeds, round(growth), 2])
+    rows = []
+    for batch in range(1, setting.batches + 1):
+        here = setting.spread * growth ** ((batch - 1) / (setting.batches - 1))
+        epochs = setting.epochs(random, batch, spread=here)
+        rows.append((2**batch, [math.ceil(each / STEP) * STEP for each in epochs]))
+    found = spread_trend(rows, STEP)
+    return (False, True) if found is None else (found.changes, found.interval[0] <= growth <= found.interval[1])
+
+
+def measure(setting: Setting, trials: int, pool: ProcessPoolExecutor) -> dict[str, Any]:
+    """All shares of one setting."""
+    found = list(pool.map(partial(comparison, setting), range(trials), chunksize=10))
+    equal, held, low, high, detectable = (np.array(each) for each in zip(*found, strict=True))
+    ratio = float(np.median(detectable))
+    known = math.isfinite(ratio)
+    power = np.mean(list(pool.map(partial(is_found, setting, ratio), range(trials), chunksize=10))) if known else None
+    bounded = (low > 0) & np.isfinite(high)
+    entry: dict[str, Any] = {
+        **asdict(setting), "cut": None if math.isinf(setting.cut) else setting.cut, "trials": trials,
+        "equal_told_apart": float(equal.mean()), "coverage": float(held.mean()),
+        "median_width": float(np.median(high[bounded] / low[bounded])) if bounded.mean() > 0.5 else None,
+        "detectable": ratio if known else None, "power": None if power is None else float(power),
+    }  # fmt: skip
+    if setting.batches > 2 and math.isinf(setting.cut):
+        for name, growth in (("no_trend", 1.0), ("trend", GROWTH)):
+            seen, right = zip(*pool.map(partial(trend, setting, growth), range(trials), chunksize=10), strict=True)
+            entry |= {f"{name}_seen": float(np.mean(seen)), f"{name}_coverage": float(np.mean(right))}
+    return entry
+
+
+def misses(entry: dict[str, Any]) -> list[str]:
+    """Which bounds a setting misses, beyond three standard errors."""
+    allow = 3 / math.sqrt(entry["trials"])
+    most = LEVEL + allow * math.sqrt(LEVEL * (1 - LEVEL))
+    least = LEAST - allow * math.sqrt(LEAST * (1 - LEAST))
+    found = [name for name in ("equal_told_apart", "no_trend_seen") if entry.get(name, 0) > most]
+    found += [name for name in ("coverage", "no_trend_coverage", "trend_coverage") if entry.get(name, 1) < least]
+    power = entry["power"]
+    return found + (
+        ["power"] if power is not None and not POWER[0] - allow / 2 <= power <= POWER[1] + allow / 2 else []
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--trials", type=int, default=300)
+    options = parser.parse_args()
+    settings = [Setting(seeds, batches, spread) for seeds in (3, 5, 10) for batches in (1, 6) for spread in (0.05, 0.2)]
+    settings += [Setting(seeds, 6, 0.2, cut=15.0) for seeds in (3, 5, 10)]
+    found, missed = [], []
+    with ProcessPoolExecutor() as pool:
+        for setting in settings:
+            entry = measure(setting, options.trials, pool)
+            found.append(entry)
+            print({name: value for name, value in entry.items() if value is not None}, flush=True)
+            if which := misses(entry):
+                missed.append(f"{setting}: {', '.join(which)}")
+    bounds = {"level": LEVEL, "least_coverage": LEAST, "power": POWER, "ratio": RATIO, "growth": GROWTH}
+    print(f"written to {write_results('comparison_coverage', {**bounds, 'settings': found})}")
+    sys.exit(f"missed: {'; '.join(missed)}" if missed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""Which series of a study needs fewer epochs, by how much, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from hpcbench.results import units
+from hpcbench.results.tables import table
+from hpcbench.study.epoch_comparison import Comparison, Stratum, compare, holm
+from hpcbench.study.epoch_likelihood import EpochRun
+from hpcbench.study.results import Row
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Two series at the batch sizes that both have, or at the largest of these."""
+
+    first: str
+    second: str
+    batches: tuple[int, ...]
+    found: Comparison | None
+    """``None`` where all runs of the one are those of the other."""
+
+    @property
+    def where(self) -> str:
+        """The batch sizes in words."""
+        if len(self.batches) == 1:
+            return f"batch {self.batches[0]:,}"
+        return f"{len(self.batches)} batches, {self.batches[0]:,} to {self.batches[-1]:,}"
+
+
+def compare_series(rows: Sequence[Row]) -> list[Compared]:
+    """Every pair of series, and of a borrowed recipe and its own optimizer, with p-values for all of them together."""
+    found = []
+    for first, second in pairs(rows):
+        shared = sorted({row.point.batch for row in first} & {row.point.batch for row in second})
+        strata = {batch: stratum(row_at(first, batch), row_at(second, batch)) for batch in shared}
+        whole = [batch for batch in shared if all(strata[batch])]
+        alike = [batch for batch in shared if same(row_at(first, batch), row_at(second, batch))]
+        names = first[0].label, second[0].label
+        if whole:
+            found.append(Compared(*names, tuple(whole), compare([strata[batch] for batch in whole])))
+            if len(whole) > 1:
+                found.append(Compared(*names, tuple(whole[-1:]), compare([strata[whole[-1]]])))
+        if alike:
+            found.append(Compared(*names, tuple(alike), None))
+    adjusted = iter(holm([each.found for each in found if each.found is not None]))
+    return [each if each.found is None else replace(each, found=next(adjusted)) for each in found]
+
+
+def pairs(rows: Sequence[Row]) -> list[tuple[list[Row], list[Row]]]:
+    """The series that are compared: they differ in the optimizer, or in the placement, or one borrows its rate."""
+    series: dict[str, list[Row]] = {}
+    for row in rows:
+        series.setdefault(row.label, []).append(row)
+    found = []
+    for first, second in combinations(series.values(), 2):
+        one, other = first[0].point, second[0].point
+        alike = one.optimizer == other.optimizer, one.placement == other.placement
+        if one.source or other.source:
+            if all(alike) and not (one.source and other.source):
+                found.append((first, second) if one.source else (second, first))
+        elif any(alike):
+            found.append((first, second))
+    return found
+
+
+def row_at(rows: Sequence[Row], batch: int) -> Row:
+    """The row of a series at a batch size."""
+    return next(row for row in rows if row.point.batch == batch)
+
+
+def stratum(first: Row, second: Row) -> Stratum:
+    """The runs of two rows, but for those that both have: these can't tell them apart."""
+    shared = common(first, second)
+    return tuple(left_over(row, shared) for row in (first, second))  # type: ignore[return-value]
+
+
+def left_over(row: Row, shared: set[str]) -> list[EpochRun]:
+    """What the runs of a row say of the epochs to the target, without those whose trajectory is in ``shared``."""
+    found = (row.epoch_run(state) for run, state in row.distinct if row.copies.get(run.name, run.name) not in shared)
+    return [each for each in found if each is not None]
+
+
+def common(first: Row, second: Row) -> set[str]:
+    """The trajectories that both rows have, by the name of the run that has each first."""
+    one, other = ({row.copies.get(run.name, run.name) for run, _ in row.runs} for row in (first, second))
+    return one & other
+
+
+def same(first: Row, second: Row) -> bool:
+    """Whether all runs of two rows are the same."""
+    return bool(first.runs) and len(common(first, second)) == len({run.name for run, _ in first.distinct})
+
+
+def ratio_words(found: Comparison) -> str:
+    """The ratio with its interval: ``0.62 (0.55 to 0.71)``; an end that the runs leave open is said."""
+    low, high = found.interval
+    value = units.significant(found.ratio)
+    if low == 0 and math.isinf(high):
+        return f"{value} (open)"
+    if low == 0:
+        return f"{value} (up to {units.significant(high)})"
+    if math.isinf(high):
+        return f"{value} (at least {units.significant(low)})"
+    return units.interval(found.ratio, found.interval)
+
+
+def detectable_words(found: Comparison) -> str:
+    """What could have been seen with so many seeds."""
+    if not math.isfinite(found.detectable):
+        return "too few seeds"
+    return f"{units.significant(found.detectable)} or {units.significant(1 / found.detectable)}"
+
+
+def p_words(p: float) -> str:
+    """A p-value as a table has it."""
+    return "< 0.0001" if p < 1e-4 else f"{p:.2g}"
+
+
+def verdict(each: Compared) -> str:
+    """A comparison as a sentence."""
+    found = each.found
+    if found is None:
+        return f"{each.first} and {each.second} are the same runs at {each.where}: nothing is compared there."
+    if found.differs:
+        fewer = each.first if found.ratio < 1 else each.second
+        return (
+            f"{fewer} needs fewer epochs at {each.where}: {each.first} takes {ratio_words(found)} times those of "
+            f"{each.second} (p {p_words(found.p)})."
+        )
+    if not math.isfinite(found.detectable):
+        return f"{each.first} and {each.second} at {each.where}: too few seeds to see any difference."
+    return (
+        f"{each.first} and {each.second} can't be told apart at {each.where} (ratio {ratio_words(found)}, "
+        f"p {p_words(found.p)}); a ratio of {units.significant(found.detectable)} would have been seen in four of "
+        "five such studies."
+    )
+
+
+def comparison_cells(compared: Sequence[Compared]) -> list[dict[str, str]]:
+    """A line of a table for every comparison."""
+    return [
+        {
+            "series": f"{each.first} over {each.second}", "where": each.where,
+            "ratio": "the same runs" if each.found is None else ratio_words(each.found),
+            "p": units.MISSING if each.found is None else p_words(each.found.p),
+            "detectable": units.MISSING if each.found is None else detectable_words(each.found),
+        }
+        for each in compared
+    ]  # fmt: skip
+
+
+def comparison_lines(compared: Sequence[Compared]) -> list[str]:
+    """The comparisons as lines of text."""
+    cells = comparison_cells(compared)
+    if not cells:
+        return []
+    lines = [[each[name] for name in ("series", "where", "ratio", "p", "detectable")] for each in cells]
+    return [
+        "",
+        "Ratio of epochs with its 95 % interval, the p-value of no difference (Holm's, for all lines",
+        "together), and the ratio that four of five such studies would find:",
+        "",
+        table(["epochs of", "at", "ratio", "p", "could be seen"], lines, right=("p",)),
+    ]

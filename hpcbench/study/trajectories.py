@@ -1,0 +1,41 @@
+"""Runs that trained alike to the last digit: they are one observation, however many rows they stand in.
+
+A node that draws its samples anew in each epoch, say, trains in the first epoch as one that keeps them: where the
+target comes in the first epoch, the two rows are the same runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hpcbench.study.results import Row
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hpcbench.results.records import Run
+
+TIMES = ("train_s", "eval_s", "elapsed_s", "samples_per_s")
+"""Columns of ``epochs.csv`` that differ between runs that train alike."""
+
+
+def trajectory(epochs: pd.DataFrame) -> str:
+    """What a run's evaluations found, without its times."""
+    return str(epochs.drop(columns=[name for name in TIMES if name in epochs]).to_csv(index=False))
+
+
+def mark_copies(rows: Sequence[Row], curves: Mapping[str, Run]) -> list[Row]:
+    """The rows, where each run that trained as an earlier one has that one's name in ``copies``."""
+    first: dict[str, str] = {}
+    marked = []
+    for row in rows:
+        copies = {}
+        for run, state in row.runs:
+            if run.name in curves and state.status in ("reached", "missed"):
+                original = first.setdefault(trajectory(curves[run.name].epochs), run.name)
+                if original != run.name:
+                    copies[run.name] = original
+        marked.append(replace(row, copies=copies))
+    return marked

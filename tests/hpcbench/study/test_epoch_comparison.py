@@ -1,0 +1,140 @@
+"""Series are compared by an exact test: its p-values by enumeration, its errors and intervals by simulation."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcbench.study.epoch_comparison import Comparison, compare, holm, p_value
+from hpcbench.study.epoch_likelihood import EpochRun
+
+STEP = 1 / 8
+TRIALS = 300
+
+
+def run(epochs: float, cut: float = math.inf, step: float = STEP) -> EpochRun:
+    up_to = math.ceil(epochs / step) * step
+    return EpochRun(8, cut, math.inf) if up_to > cut else EpochRun(8, up_to - step, up_to)
+
+
+Strata = list[tuple[list[EpochRun], list[EpochRun]]]
+
+
+def draw(
+    random: np.random.Generator, ratio: float, seeds: int, batches: int, spread: float = 0.15, cut: float = math.inf
+) -> Strata:
+    """Epochs with a gamma distribution, whose mean grows with the batch."""
+    found = []
+    for batch in range(1, batches + 1):
+        first, second = (
+            [run(epochs, cut) for epochs in 3 * batch * times * random.gamma(spread**-2, spread**2, seeds)]
+            for times in (ratio, 1.0)
+        )
+        found.append((first, second))
+    return found
+
+
+def enumerated(strata: Strata) -> float:
+    """The p-value by giving the runs of every stratum to the two series in each possible way."""
+
+    def score(first: list[EpochRun], second: list[EpochRun]) -> int:
+        return sum((a.above >= b.up_to) - (a.up_to <= b.above) for a, b in product(first, second))
+
+    ways = []
+    for first, second in strata:
+        runs = [*first, *second]
+        chosen = combinations(range(len(runs)), len(first))
+        ways.append([
+            score([runs[i] for i in own], [runs[i] for i in range(len(runs)) if i not in own]) for own in chosen
+        ])  # fmt: skip
+    seen = abs(sum(score(*stratum) for stratum in strata))
+    totals = [abs(sum(each)) for each in product(*ways)]
+    return sum(total >= seen for total in totals) / len(totals)
+
+
+SIZES = st.tuples(st.integers(1, 4), st.integers(1, 4))
+
+
+@given(st.lists(SIZES, min_size=1, max_size=2), st.integers(0, 2**31), st.sampled_from([math.inf, 4.0]))
+def test_the_p_value_is_that_of_all_permutations(sizes: list[tuple[int, int]], seed: int, cut: float) -> None:
+    random = np.random.default_rng(seed)
+    strata = [tuple([run(e, cut, 0.5) for e in random.uniform(1, 6, size)] for size in pair) for pair in sizes]
+    assert p_value(strata) == pytest.approx(enumerated(strata))  # type: ignore[arg-type]
+
+
+def test_three_seeds_apart_at_one_batch_say_nothing_and_at_six_they_do() -> None:
+    apart = ([run(2.0), run(2.2), run(2.4)], [run(4.0), run(4.4), run(4.8)])
+    one = compare([apart])
+    assert one is not None
+    assert one.p == pytest.approx(2 / 20)
+    assert not one.differs
+    assert (one.interval, one.detectable) == ((0.0, math.inf), math.inf)
+    six = compare([apart] * 6)
+    assert six is not None
+    assert six.p == pytest.approx(2 / 20**6)
+    assert six.differs
+    assert six.interval[0] < 0.5 < six.interval[1] < 0.7
+    assert (six.runs, six.batches) == (36, 6)
+
+
+def test_a_missed_target_counts_as_more_epochs_than_were_made() -> None:
+    missed = [EpochRun(8, 6.0, math.inf)] * 5
+    found = compare([(missed, [run(e) for e in (2.0, 2.2, 2.1, 2.5, 2.3)])])
+    assert found is not None
+    assert found.p == pytest.approx(2 / 252)
+    assert found.ratio > 2
+    assert math.isinf(found.interval[1])
+    assert found.interval[0] > 1
+    both = compare([(missed, missed)])
+    assert both is not None
+    assert both.p == 1
+
+
+def test_series_without_a_common_batch_are_not_compared() -> None:
+    assert compare([([run(2.0)], []), ([], [run(2.0)])]) is None
+
+
+@pytest.mark.parametrize(
+    ("seeds", "batches", "cut"), [(5, 1, math.inf), (3, 6, math.inf), (5, 6, 12.0), pytest.param(8, 3, math.inf)]
+)
+def test_equal_series_are_told_apart_in_at_most_five_of_100_cases(seeds: int, batches: int, cut: float) -> None:
+    random = np.random.default_rng([seeds, batches])
+    found = sum(p_value(draw(random, 1.0, seeds, batches, cut=cut)) <= 0.05 for _ in range(TRIALS))
+    assert found / TRIALS <= 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / TRIALS)
+
+
+@pytest.mark.parametrize("ratio", [1.0, 1.4])
+def test_the_interval_holds_the_ratio_and_what_can_be_seen_is_seen(ratio: float) -> None:
+    random = np.random.default_rng(7)
+    found = [compare(draw(random, ratio, 4, 4)) for _ in range(100)]
+    held = [each for each in found if each is not None and each.interval[0] <= ratio <= each.interval[1]]
+    assert len(held) / len(found) >= 0.90
+    middle = float(np.median([each.ratio for each in found if each is not None]))
+    assert middle == pytest.approx(ratio, rel=0.04)
+    detectable = float(np.median([each.detectable for each in found if each is not None]))
+    power = np.mean([p_value(draw(random, detectable, 4, 4)) <= 0.05 for _ in range(TRIALS)])
+    assert 0.68 <= power <= 0.92
+
+
+def test_exchanging_the_series_inverts_the_ratio() -> None:
+    strata = draw(np.random.default_rng(4), 1.3, 5, 3)
+    one, other = compare(strata), compare([(second, first) for first, second in strata])
+    assert one is not None
+    assert other is not None
+    assert one.ratio == pytest.approx(1 / other.ratio)
+    assert one.interval == pytest.approx((1 / other.interval[1], 1 / other.interval[0]))
+    assert one.p == pytest.approx(other.p)
+
+
+def test_several_comparisons_have_p_values_for_all_of_them() -> None:
+    def of(p: float) -> Comparison:
+        return Comparison(1.0, (0.5, 2.0), p, 1.3, 10, 1)
+
+    assert [each.p for each in holm([of(0.04), of(0.01), of(0.03)])] == pytest.approx([0.06, 0.03, 0.06])
+    assert [each.p for each in holm([of(0.9), of(0.8)])] == [1.0, 1.0]
+    assert holm([]) == []

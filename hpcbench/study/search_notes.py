@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hpcbench.results import units
-from hpcbench.results.units import counted
 from hpcbench.study.definition import Study
 from hpcbench.study.plan import Point, rate
 from hpcbench.study.results import Row
 
 TIMES = ("", "once", "twice")
-MOST_SHOWN = 5
-"""Rates of a row that a plan shows one by one."""
+WIDEST = 28
+"""Columns for the rates of a row in a plan."""
 
 
 def search_notes(study: Study, rows: Sequence[Row]) -> list[str]:
@@ -56,7 +55,6 @@ def effort(study: Study, rows: Sequence[Row]) -> list[str]:
 
 def rates_tried(study: Study, point: Point, window: Sequence[float]) -> str:
     """The rates that the search of a row tries, for a column of a plan."""
-    if len(window) <= MOST_SHOWN:
-        return " ".join(units.significant(rate(study, point, multiplier), 2) for multiplier in window)
-    low, high = (units.significant(rate(study, point, multiplier), 2) for multiplier in (window[0], window[-1]))
-    return f"{low} to {high} ({counted(len(window), 'rate')})"
+    rates = [units.significant(rate(study, point, multiplier), 2) for multiplier in window]
+    listed = " ".join(rates)
+    return listed if len(listed) <= WIDEST else f"{rates[0]} to {rates[-1]} ({len(rates)})"

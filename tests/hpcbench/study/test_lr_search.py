@@ -89,6 +89,8 @@ def test_the_better_half_gets_a_further_seed() -> None:
     assert not found.at_edge("a")
     _, rounds = finish(Grid((0.25, 0.5, 1, 2, 4), 0, 3), {"a": valley(1.0)})
     assert [len(each) for each in rounds] == [5, 3, 2], "halves of 5 and of 3, rounded up"
+    grids = [Grid(tuple(range(1, count + 1)), 0, 2) for count in (3, 5)]
+    assert [grid.fewest_runs for grid in grids] == [grid.most_runs for grid in grids] == [5, 8]
 
 
 def test_a_best_at_an_edge_widens_all_rows_by_the_ratio_of_the_outermost_multiples() -> None:

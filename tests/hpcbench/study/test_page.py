@@ -277,6 +277,7 @@ def test_all_that_a_search_tried_is_shown(study: Study, tmp_path: Path) -> None:
     assert [name for name, row in rows.items() if row.at_edge] == ["b8-sgd"]
     assert plan_table(searching, statuses).splitlines()[2].split()[-3:] == ["8", "2", "0"]
     assert "0.00063 0.0013 0.0025" in plan_table(searching, {})
+    assert "0.00031 to 0.0050 (5)" in plan_table(replace(searching, lr_search=(0.25, 0.5, 1, 2, 4)), {})
     drawn = search(searching, list(rows.values()))
     assert drawn is not None
     sgd = drawn.figure.axes[0]

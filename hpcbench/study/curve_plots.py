@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -18,6 +17,8 @@ from hpcbench.study.results import Row
 
 WIDEST_MATRIX = 4
 """Panels in a line."""
+SEED_DASHES = ("-", "--", ":")
+"""Of the seeds of a search, the last of all further ones."""
 
 
 @style.styled
@@ -67,7 +68,7 @@ def quality(study: Study, rows: Sequence[Row], curves: Mapping[str, Run]) -> Fig
 
 @style.styled
 def search(study: Study, rows: Sequence[Row]) -> Figure | None:
-    """What the searches saw: the best quality against the multiple of the rule's rate."""
+    """What the searches saw: epochs to target against the multiple of the rule's rate."""
     searched = [row for row in rows if any(state.final for _, state in row.search)]
     if not searched:
         return None
@@ -95,24 +96,24 @@ def search(study: Study, rows: Sequence[Row]) -> Figure | None:
                for batch in batches]  # fmt: skip
     figure.legend(handles=handles, loc="outside upper left", ncols=6)
     caption = (
-        "One dot for each run that reached the target, darker for larger batches, the line through their means, the "
-        "chosen multiple ringed. Crosses at the top missed the target or diverged."
+        "One dot for each run that reached the target, darker for larger batches, dashed for further seeds, the chosen "
+        "multiple ringed. Crosses at the top missed the target or diverged."
     )
     return Figure("search", "The search for a learning rate", caption, figure)
 
 
 def draw_search(axes: Axes, row: Row, color: str, alpha: float) -> None:
-    """Epochs to target against the multiples that a row tried, of every run and their means."""
-    reached: dict[float, list[float]] = {}
-    for run, state in row.search:
+    """Epochs to target against the multiples that a row tried, a line for each seed, since not all have every seed."""
+    reached: dict[int, dict[float, float]] = {}
+    for run, state in sorted(row.search, key=lambda pair: pair[0].multiplier):
         if state.status == "reached" and state.summary is not None:
-            reached.setdefault(run.multiplier, []).append(float(state.summary.epochs_to_target or 0))
+            reached.setdefault(run.seed, {})[run.multiplier] = float(state.summary.epochs_to_target or 0)
         elif state.final:
             axes.plot(run.multiplier, 1.0, "x", color=color, alpha=alpha, markersize=6, clip_on=False,
                       transform=axes.get_xaxis_transform())  # fmt: skip
-    for multiplier, epochs in reached.items():
-        axes.plot([multiplier] * len(epochs), epochs, "o", color=color, alpha=alpha, markersize=4)
-    means = {multiplier: fmean(reached[multiplier]) for multiplier in sorted(reached)}
-    axes.plot(list(means), list(means.values()), "-", color=color, alpha=alpha, linewidth=1.2)
-    if (chosen := row.choice.multiplier) in means:
-        axes.plot(chosen, means[chosen], "o", markersize=9, markerfacecolor="none", color=color, alpha=alpha)
+    for number, seed in enumerate(sorted(reached)):
+        epochs, dash = reached[seed], SEED_DASHES[min(number, len(SEED_DASHES) - 1)]
+        axes.plot(*zip(*epochs.items(), strict=True), "o", linestyle=dash, color=color, alpha=alpha, markersize=4,
+                  linewidth=1.2)  # fmt: skip
+        if (chosen := row.choice.multiplier) in epochs:
+            axes.plot(chosen, epochs[chosen], "o", markersize=9, markerfacecolor="none", color=color, alpha=alpha)

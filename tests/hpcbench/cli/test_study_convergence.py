@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -106,4 +107,30 @@ def test_a_study_runs_goes_on_grows_and_is_reported(data: Path, tmp_path: Path) 
     assert not list(copy.rglob("environment.json"))
     assert "nothing is left to run" in study("--train.target", "0.9", "--study-dir", str(copy)), (
         "a study can go on there"
+    )
+
+
+@pytest.mark.slow
+def test_a_search_that_is_stopped_goes_on_with_its_rounds(data: Path, tmp_path: Path) -> None:
+    """Real runs: one batch, two multiples and a third, two seeds of the search, one of the study."""
+    folder = StudyFolder(tmp_path / "study")
+    asked = ["--batch-sizes", "4", "--lr-search", "0.5,1", "--train.target", "0.9"]
+    search = [*words(data, folder.path, *asked), "--lr-search-widen", "1"]
+    with subprocess.Popen([sys.executable, "-m", "hpcbench", *search], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert any(line.startswith("[") for line in process.stdout), "a first run has ended"
+        process.send_signal(signal.SIGTERM)
+        process.stdout.read()
+    assert process.returncode == 143
+    assert main(["study", "resume", str(folder.path)]) == 0
+    frame = pd.read_csv(folder.results)
+    assert set(frame["status"]) == {"reached"}
+    searched = frame[frame["role"] == "search"]
+    assert len({(row.multiplier, row.seed) for row in searched.itertuples()}) == len(searched) >= 5
+    assert set(searched["seed"]) == {0, 10_001}
+    assert set(searched["multiplier"]) in ({0.25, 0.5, 1}, {0.5, 1, 2}), "the best of two multiples is at an edge"
+    assert len(frame) == len(searched) + 1
+    again = [sys.executable, "-m", "hpcbench", *words(data, folder.path, *asked)]
+    assert "nothing is left to run" in subprocess.run(again, capture_output=True, text=True, check=True).stdout, (
+        "its search goes on as it began"
     )

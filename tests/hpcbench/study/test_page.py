@@ -284,7 +284,7 @@ def test_all_that_a_search_tried_is_shown(study: Study, tmp_path: Path) -> None:
     assert sgd.get_xticks().tolist() == [0.5, 1, 2, 4, 8]
     dots = [value for line in sgd.lines if line.get_marker() == "o" for value in line.get_xdata()]
     assert {0.5, 8} <= set(dots)
-    assert len(dots) == 16 + 2, "every run, and a ring for each row"
+    assert len(dots) == 16 + 4, "every run, and a ring for each seed of the chosen rates"
 
 
 def test_a_schedule_that_drops_at_a_date_is_told(study: Study) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hpcbench.optim.tensors import flattened, gradient, local, norm_dtype, squared_norms, summed_over_shards
+from hpcbench.optim.checks import check_parameter
+from hpcbench.optim.tensors import flattened, gradient, lay_out, local, norm_dtype, squared_norms, summed_over_shards
 
 PIECE = 1 << 17
 """Elements that a processor works on at a time: weights, moments, gradient and update stay in its cache."""
@@ -47,14 +48,21 @@ class Bucket:
 
     def prepare(self, name: str, found_inf: Tensor | None) -> None:
         """Take up the gradients of a new step of optimizer ``name``."""
-        self.weights = [local(parameter) for parameter in self.parameters]
-        self.moments = [[local(state[key]) for state in self.states] for key in self.names]
-        pointers = [tensor.data_ptr() for tensors in (self.weights, *self.moments) for tensor in tensors]
+        pointers = self.find()
         if pointers != self.pointers:
-            self.pointers, self.kept = pointers, {}
+            for parameter, state in zip(self.parameters, self.states, strict=True):
+                check_parameter(name, parameter)
+                lay_out(parameter, state, self.names)
+            self.pointers, self.kept = self.find(), {}
         self.gradients = [gradient(name, parameter) for parameter in self.parameters]
         self.found_inf = None if found_inf is None else found_inf.to(self.weights[0].device)
         self.divisor = None
+
+    def find(self) -> list[int]:
+        """Look up weights and moments; returns their addresses."""
+        self.weights = [local(parameter) for parameter in self.parameters]
+        self.moments = [[local(state[key]) for state in self.states] for key in self.names]
+        return [tensor.data_ptr() for tensors in (self.weights, *self.moments) for tensor in tensors]
 
     @property
     def on_host(self) -> bool:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from hpcbench.optim.tensors import buckets, global_norm, gradient, local
+from staging.errors import InputError
 
 
 def clip_divisor(norm: Tensor, max_norm: float) -> Tensor:
@@ -21,7 +22,12 @@ def clip_divisor(norm: Tensor, max_norm: float) -> Tensor:
 
 @torch.no_grad()
 def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
-    """Divide the gradients in place so that their global norm is at most ``max_norm``; returns the norm before."""
+    """Divide the gradients in place so that their global norm is at most ``max_norm``; returns the norm before.
+
+    An infinite ``max_norm`` leaves them as they are. Raises ``InputError`` for one that is NaN or not above 0.
+    """
+    if not max_norm > 0:
+        raise InputError(f"clipping: the largest norm ({max_norm}) must be above 0")
     with_gradient = [parameter for parameter in parameters if parameter.grad is not None]
     gradients = [gradient("clipping", parameter) for parameter in with_gradient]
     norm = global_norm((with_gradient[part.start], gradients[part]) for part in buckets(with_gradient))

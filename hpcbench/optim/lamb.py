@@ -43,6 +43,7 @@ class LAMB(LayerwiseOptimizer):
 
     kernel_divides = True
     moments = ("exp_avg", "exp_avg_sq")
+    counts = ("step",)
 
     def __init__(
         self,

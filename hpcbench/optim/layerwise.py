@@ -15,8 +15,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from hpcbench.optim.bucket import Bucket
+from hpcbench.optim.checks import check_groups, check_options, check_parameter, check_state
 from hpcbench.optim.clip import clip_divisor
-from hpcbench.optim.tensors import buckets, check_parameter, global_norm, local
+from hpcbench.optim.tensors import buckets, global_norm, lay_out
 from staging.errors import InputError
 
 
@@ -25,8 +26,11 @@ class LayerwiseOptimizer(Optimizer):
 
     Clipping may divide the gradients in place, as ``clip_grad_norm_`` does, or leave them as they are.
 
-    Raises ``InputError`` for complex parameters and sparse gradients. A ``torch.amp.GradScaler`` is understood: the
-    gradients are divided by its scale, and a step with infinite ones changes nothing, without asking the device.
+    Options out of range, parameters that are complex or have gaps in memory, sparse gradients and the state of another
+    optimizer raise ``InputError``. Copies (``deepcopy``, ``pickle``) take the same steps to the bit.
+
+    A ``torch.amp.GradScaler`` is understood: the gradients are divided by its scale, and a step with infinite ones
+    changes nothing, without asking the device.
     """
 
     _step_supports_amp_scaling = True
@@ -34,11 +38,16 @@ class LayerwiseOptimizer(Optimizer):
     """Whether ``update`` divides the gradients by ``bucket.divisor``."""
     moments: tuple[str, ...]
     """State tensors of each parameter, all of its shape."""
+    counts: tuple[str, ...] = ()
+    """State of each parameter that counts its steps."""
 
     def __init__(self, parameters: Iterable[Any], defaults: dict[str, Any]) -> None:
-        self.name = type(self).__name__
         check_options(self.name, defaults)
         super().__init__(parameters, {"adapt": True, **defaults})
+        self._start_over()
+
+    def _start_over(self) -> None:
+        """Forget what lasts from step to step beside the state."""
         self._key: list[tuple[int, int, int]] = []
         self._buckets: list[Bucket] = []
         self._room = torch.empty(0)
@@ -48,23 +57,41 @@ class LayerwiseOptimizer(Optimizer):
         self.recorded: list[tuple[Sequence[Tensor], Tensor]] = []
         """Parameters, and their trust ratios on the device, of the last step, if it recorded them."""
 
+    @property
+    def name(self) -> str:
+        """What messages call the optimizer."""
+        return type(self).__name__
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group, as in torch. Raises ``InputError`` for a complex or partial parameter."""
+        """Add a group, as in torch. Raises ``InputError`` for its options and parameters, and then adds nothing."""
         super().add_param_group(param_group)
-        for parameter in self.param_groups[-1]["params"]:
-            check_parameter(self.name, parameter)
+        group = self.param_groups[-1]
+        try:
+            check_options(self.name, group, f" of group {len(self.param_groups) - 1}")
+            for parameter in group["params"]:
+                check_parameter(self.name, parameter)
+        except InputError:
+            self.param_groups.pop()
+            raise
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from a state, as in torch. Raises ``InputError`` for another optimizer's, and then loads nothing."""
+        if not self._optimizer_load_state_dict_pre_hooks:  # which may make another state of it
+            check_groups(self.name, state_dict, self.param_groups)
+        super().load_state_dict(state_dict)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take up loaded state; its tensors come to lie as the parameters do."""
+        """Take up a copied or loaded state; its tensors come to lie as the parameters do."""
+        options = {**self.__dict__, **state}["defaults"]
+        check_state(self.name, state["state"], state["param_groups"], options, self.moments, self.counts)
         super().__setstate__(state)
-        self._key, self._buckets, self._room, self._norm = [], [], torch.empty(0), None
-        self.record, self.recorded = False, []
+        self._start_over()
         for parameter, values in self.state.items():
-            for name in self.moments:
-                if local(values[name]).stride() != local(parameter).stride():
-                    values[name] = torch.empty_like(parameter).copy_(values[name])
-            if "step" in values:
-                values["step"] = torch.as_tensor(values["step"], dtype=torch.float32).to(parameter.device)
+            if values:
+                lay_out(parameter, values, self.moments)
+                for name in self.counts:
+                    count = torch.as_tensor(values[name], dtype=torch.float32)
+                    values[name] = count.reshape(()).to(parameter.device)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -73,6 +100,8 @@ class LayerwiseOptimizer(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        for number, group in enumerate(self.param_groups):
+            check_options(self.name, group, f" of group {number}")  # which are the caller's to set
         self.recorded, self._norm = [], None
         found_inf: Tensor | None = getattr(self, "found_inf", None)
         if found_inf is not None and found_inf.device.type == "cpu":
@@ -153,19 +182,3 @@ class LayerwiseOptimizer(Optimizer):
     @abstractmethod
     def update(self, bucket: Bucket) -> Tensor:
         """Update the parameters of ``bucket``; returns their trust ratios, (parameters,), on the device."""
-
-
-def check_options(name: str, options: dict[str, Any]) -> None:
-    """Raise ``InputError`` for an option out of its range."""
-    for key in ("momentum", "betas"):
-        values = options.get(key, ())
-        for value in values if isinstance(values, (tuple, list)) else (values,):
-            if not 0 <= value < 1:
-                raise InputError(f"{name}: {key} ({values}) must be at least 0 and below 1")
-    for key in ("lr", "eps", "weight_decay", "trust_coefficient", "max_grad_norm"):
-        value = options.get(key, 0.0)
-        if not isinstance(value, Tensor) and value < 0:
-            raise InputError(f"{name}: {key} ({value}) must be at least 0")
-    low, high = options.get("trust_bounds", (0.0, 1.0))
-    if not 0 <= low <= high:
-        raise InputError(f"{name}: trust_bounds ({low}, {high}) must be two numbers from 0 on, the smaller one first")

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from hpcbench.config.optimizers import OptimInfo, optimizer_info, options_of
 from hpcbench.config.schema import OptimConfig
+from hpcbench.optim.checks import check_groups
 from hpcbench.optim.layerwise import LayerwiseOptimizer
 
 Groups = list[dict[str, Any]]
@@ -118,12 +119,16 @@ def set_learning_rate(optimizer: Optimizer, lr: float) -> None:
 def load_optimizer_state(optimizer: Any, state: dict[str, Any]) -> None:
     """Continue from ``state``, of a ``state_dict``; how the optimizer computes stays as it was made.
 
-    So a run may continue with a captured step that had none, and the other way round.
+    So a run may continue with a captured step that had none, and the other way round. Raises ``InputError`` for a state
+    of other groups and, where the optimizer has trust ratios, of another optimizer.
     """
+    check_groups(type(optimizer).__name__, state, optimizer.param_groups)
     groups = []
     for saved, own in zip(state["param_groups"], optimizer.param_groups, strict=True):
         kept = {key: own[key] for key in IMPLEMENTATION if key in own}
-        groups.append({**saved, **kept, "lr": learning_rate_like(own["lr"], saved["lr"])})
+        if "lr" in saved:
+            kept["lr"] = learning_rate_like(own["lr"], saved["lr"])
+        groups.append({**saved, **kept})
     optimizer.load_state_dict({**state, "param_groups": groups})
 
 

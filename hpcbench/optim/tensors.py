@@ -29,15 +29,6 @@ def local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def check_parameter(name: str, parameter: Tensor) -> None:
-    """Raise ``InputError`` for a parameter that optimizer ``name`` cannot work on."""
-    if torch.is_complex(parameter):
-        shape = tuple(parameter.shape)
-        raise InputError(f"{name} takes real parameters, not a complex one of shape {shape}; pass its view_as_real")
-    if isinstance(parameter, DTensor) and any(placement.is_partial() for placement in parameter.placements):
-        raise InputError(f"{name} takes whole or sharded parameters, not {parameter.placements}; redistribute first")
-
-
 def gradient(name: str, parameter: Tensor) -> Tensor:
     """The gradient on this rank, in the parameter's memory layout. Raises ``InputError`` for a sparse one."""
     assert parameter.grad is not None
@@ -50,6 +41,13 @@ def gradient(name: str, parameter: Tensor) -> Tensor:
 def aligned(tensor: Tensor, like: Tensor) -> Tensor:
     """``tensor`` with the strides of ``like``, since fused kernels walk through memory and not through indices."""
     return tensor if tensor.stride() == like.stride() else torch.empty_like(like).copy_(tensor)
+
+
+def lay_out(parameter: Tensor, state: dict[str, Any], names: Iterable[str]) -> None:
+    """Give the tensors of these names in the parameter's state its memory layout."""
+    for name in names:
+        if local(state[name]).stride() != local(parameter).stride():
+            state[name] = torch.empty_like(parameter).copy_(state[name])
 
 
 def buckets(parameters: Sequence[Tensor]) -> Iterator[slice]:
@@ -105,10 +103,23 @@ def norm_dtype(tensor: Tensor) -> torch.dtype:
 
 
 def flattened(tensor: Tensor) -> Tensor:
-    """A dense tensor as a vector, in the order in which it lies in memory."""
+    """A dense tensor as a vector, in the order in which it lies in memory; of any other one a copy."""
     if tensor.is_contiguous():
         return tensor.view(-1)
+    if not is_dense(tensor):
+        return tensor.reshape(-1)
     return tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset())
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Whether the elements fill one piece of memory, each in a place of its own, in whatever order."""
+    length = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if stride != length:
+                return tensor.numel() == 0
+            length *= size
+    return True
 
 
 shard_message: ContextVar[Callable[[], AbstractContextManager[None]]] = ContextVar("shard_message", default=nullcontext)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -36,7 +36,7 @@ def tensors(seed: int = 0, shapes: tuple[tuple[int, ...], ...] = SHAPES, dtype: 
 
 
 def run(
-    optimizer: torch.optim.Optimizer, weights: list[Tensor], steps: int = 7, scale: float = 1.0,
+    optimizer: torch.optim.Optimizer, weights: Sequence[Tensor], steps: int = 7, scale: float = 1.0,
     before: Callable[[int], None] = lambda step: None,
 ) -> None:  # fmt: skip
     """Steps with random gradients that are the same for every optimizer; ``before`` gets the number from 1 on."""
@@ -47,7 +47,7 @@ def run(
         optimizer.step()
 
 
-def parameters(like: list[Tensor]) -> list[nn.Parameter]:
+def parameters(like: Sequence[Tensor]) -> list[nn.Parameter]:
     return [nn.Parameter(weight.clone()) for weight in like]
 
 
@@ -182,22 +182,6 @@ def test_sparse_gradients_and_complex_parameters_are_refused_in_one_line(kind: A
         optimizer.step()
     with pytest.raises(InputError, match=rf"^{kind.__name__} takes real parameters, not a complex one of shape \(3,\)"):
         kind([nn.Parameter(torch.ones(3, dtype=torch.complex64))])
-
-
-@pytest.mark.parametrize(
-    ("kind", "options", "message"),
-    [
-        (LARS, {"momentum": 1.0}, "LARS: momentum (1.0) must be at least 0 and below 1"),
-        (LAMB, {"betas": (0.9, -0.1)}, "LAMB: betas ((0.9, -0.1)) must be at least 0 and below 1"),
-        (LAMB, {"eps": -1.0}, "LAMB: eps (-1.0) must be at least 0"),
-        (LARS, {"lr": -1.0}, "LARS: lr (-1.0) must be at least 0"),
-        (LAMB, {"trust_bounds": (2.0, 1.0)}, "LAMB: trust_bounds (2.0, 1.0) must be two numbers from 0 on"),
-    ],
-)
-def test_options_out_of_range_are_refused(kind: Any, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError) as caught:
-        kind([nn.Parameter(torch.ones(1))], **options)
-    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("name", slow_except(["lamb", "lars", "sgd"], sorted(OPTIMIZERS)))

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import io
+import multiprocessing
+import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +15,8 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from hpcbench.config.schema import OptimConfig
+from hpcbench.optim import lamb
+from hpcbench.optim.bucket import Bucket
 from hpcbench.optim.lamb import LAMB
 from hpcbench.optim.lars import LARS
 from hpcbench.optim.registry import create_optimizer, set_learning_rate
@@ -35,6 +41,87 @@ def test_state_goes_through_a_file_bit_for_bit(name: str, dtype: torch.dtype) ->
     run(again, found["weights"])
     assert all(torch.equal(one, other) for one, other in zip(weights, found["weights"], strict=True))
     assert all(weight.dtype == dtype and weight.isfinite().all() for weight in weights)
+
+
+def through_torch_save(optimizer: torch.optim.Optimizer) -> Any:
+    """The optimizer itself, not its ``state_dict``: what only a user's own file may hold."""
+    file = io.BytesIO()
+    torch.save(optimizer, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+COPIES: dict[str, Callable[[Any], Any]] = {
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda optimizer: pickle.loads(pickle.dumps(optimizer)),
+    "torch.save": through_torch_save,
+    "a copy of a copy": lambda optimizer: copy.deepcopy(pickle.loads(pickle.dumps(optimizer))),
+}
+
+
+@pytest.fixture(params=["host", "numba", "foreach"])
+def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What does the work of a step; Triton's kernels have a test of their own, in ``test_triton``."""
+    kind: str = request.param
+    if kind == "numba" and not importlib.util.find_spec("numba"):
+        pytest.skip("needs numba (pip install numba)")
+    monkeypatch.setattr(lamb, "HAS_NUMBA", kind == "numba")
+    monkeypatch.setattr(lamb, "COMPILED_FROM", 0)
+    if kind == "foreach":
+        monkeypatch.setattr(Bucket, "on_host", False)
+    return kind
+
+
+def grouped(name: str) -> tuple[torch.optim.Optimizer, list[torch.nn.Parameter]]:
+    """An optimizer with two groups, clipping at work, and a rate in a tensor."""
+    weights = parameters(tensors(dtype=torch.float32))
+    weights[2].data = weights[2].data.contiguous(memory_format=torch.channels_last)
+    config = OptimConfig(name=name, lr=0.05, weight_decay=0.01, max_grad_norm=0.5)
+    groups = [{"params": weights[:2]}, {"params": weights[2:], "weight_decay": 0.1}]
+    return create_optimizer(config, groups, "cpu", capturable=True), weights
+
+
+@pytest.mark.parametrize("name", LAYERWISE)
+@pytest.mark.parametrize("way", COPIES)
+def test_a_copy_takes_the_steps_of_the_original_bit_for_bit(name: str, way: str, kernels: str) -> None:
+    straight, expected = grouped(name)
+    run(straight, expected, 3)
+    optimizer, weights = grouped(name)
+    run(optimizer, weights, 3)
+    made = COPIES[way](optimizer)
+    copied = [parameter for group in made.param_groups for parameter in group["params"]]
+    for each in (straight, optimizer, made):
+        set_learning_rate(each, 0.03)
+    for each, parameters_ in ((straight, expected), (made, copied), (optimizer, weights)):
+        run(each, parameters_, 4)
+    for one, other, original in zip(expected, copied, weights, strict=True):
+        assert torch.equal(one, other)
+        assert torch.equal(one, original)
+        assert other.data_ptr() != original.data_ptr()
+        for key, value in straight.state[one].items():
+            assert torch.equal(value, made.state[other][key])
+            assert made.state[other][key].data_ptr() != optimizer.state[original][key].data_ptr()
+
+
+def steps_of_another_process(optimizer: torch.optim.Optimizer, answers: Any) -> None:
+    weights = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    run(optimizer, weights, 4)
+    answers.put([weight.tolist() for weight in weights])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["lars", "nvlamb"])
+def test_a_started_process_takes_the_steps_of_the_original(name: str) -> None:
+    optimizer, weights = grouped(name)
+    run(optimizer, weights, 3)
+    context = multiprocessing.get_context("spawn")
+    answers = context.Queue()
+    process = context.Process(target=steps_of_another_process, args=(copy.deepcopy(optimizer), answers))
+    process.start()
+    found = answers.get(timeout=120)
+    process.join(120)
+    run(optimizer, weights, 4)
+    assert found == [weight.tolist() for weight in weights]
 
 
 def test_state_memory_is_that_of_adamw() -> None:

@@ -42,7 +42,7 @@ from hpcbench.measure.memory import peak_memory_bytes, reset_peak_memory
 from hpcbench.optim.registry import create_optimizer, parameter_kinds
 
 PEER = "torch AdamW, fused"
-CPU_BOUND, GPU_BOUND, TIMM_BOUND, MEMORY_BOUND = 3.0, 1.6, 2.0, 1.10
+CPU_BOUND, GPU_BOUND, TIMM_BOUND, MEMORY_BOUND = 1.85, 1.6, 2.0, 1.10
 PASSES = {"adamw": 7, "lamb": 11}
 
 

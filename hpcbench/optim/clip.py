@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from hpcbench.optim.tensors import buckets, global_norm, gradient, local
+from hpcbench.optim.tensors import buckets, global_norm, gradient, local, squared_norms
 from staging.errors import InputError
 
 
@@ -30,7 +30,9 @@ def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
         raise InputError(f"clipping: the largest norm ({max_norm}) must be above 0")
     with_gradient = [parameter for parameter in parameters if parameter.grad is not None]
     gradients = [gradient("clipping", parameter) for parameter in with_gradient]
-    norm = global_norm((with_gradient[part.start], gradients[part]) for part in buckets(with_gradient))
+    norm = global_norm(
+        (with_gradient[part.start], squared_norms(gradients[part]).sum()) for part in buckets(with_gradient)
+    )
     for parameter in with_gradient:
         assert parameter.grad is not None
         local(parameter.grad).div_(clip_divisor(norm, max_norm).to(parameter.device))

@@ -22,10 +22,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from hpcbench.optim import lamb_foreach, lamb_host
 from hpcbench.optim.bucket import Bucket
 from hpcbench.optim.layerwise import LayerwiseOptimizer
+from hpcbench.optim.tensors import UNBOUNDED
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 """Whether kernels can be written for an accelerator; torch's builds for them bring it along."""
@@ -76,6 +78,10 @@ class LAMB(LayerwiseOptimizer):
         torch._foreach_add_(steps, 1)
         if bucket.found_inf is not None:
             torch._foreach_sub_(steps, [(bucket.found_inf > 0).to(steps[0].dtype)] * len(steps))
+        if bucket.on_host and self.takes_turns(bucket.parameters[0]):
+            from hpcbench.optim import lamb_numba
+
+            return lamb_numba.step(bucket, self.room, adapts(bucket.group))
         squares, apply = self.directions(bucket)
         ratios = self.ratios(bucket, squares)
         factors = ratios * -bucket.group["lr"]
@@ -87,7 +93,7 @@ class LAMB(LayerwiseOptimizer):
     def directions(self, bucket: Bucket) -> tuple[Tensor, Callable[[Tensor], None]]:
         """New moments; squared norms of w and u, (2, parameters), and what adds each layer's factor times u to w."""
         if bucket.on_host:
-            room, host = self.room(bucket), self.host_kernels(bucket)
+            room, host = self.room(bucket, bucket.elements), self.host_kernels(bucket.parameters[0])
             return host.directions(bucket, room), lambda factors: host.apply(bucket, room, factors)
         if HAS_TRITON:
             from hpcbench.optim import lamb_triton
@@ -97,19 +103,42 @@ class LAMB(LayerwiseOptimizer):
         updates, squares = lamb_foreach.directions(bucket)
         return squares, lambda factors: lamb_foreach.apply(bucket, updates, factors)
 
-    def host_kernels(self, bucket: Bucket) -> ModuleType:
-        """The module that does the work on a processor."""
+    def host_kernels(self, parameter: Tensor) -> ModuleType:
+        """The module that does the work on a processor, for parameters such as this one."""
         if HAS_NUMBA and self.elements >= COMPILED_FROM:
             from hpcbench.optim import lamb_numba
 
-            if lamb_numba.works(bucket):
+            if lamb_numba.works(parameter.dtype):
                 return lamb_numba
         return lamb_host
+
+    def takes_turns(self, parameter: Tensor) -> bool:
+        """Whether compiled loops take whole steps of parameters such as this one, whose norms need no other rank."""
+        whole = parameter.device.type == "cpu" and not isinstance(parameter, DTensor)
+        return whole and self.host_kernels(parameter) is not lamb_host
+
+    def bucket_size(self, parameter: Tensor) -> int:
+        """No bound where kernels need no memory of their own: all parameters of a kind are in one bucket."""
+        in_kernels = self.takes_turns(parameter) or (HAS_TRITON and parameter.device.type == "cuda")
+        return UNBOUNDED if in_kernels else super().bucket_size(parameter)
+
+    def squared_gradients(self, bucket: Bucket) -> Tensor:
+        """In a compiled loop, where there is one."""
+        if not bucket.on_host or self.host_kernels(bucket.parameters[0]) is lamb_host:
+            return super().squared_gradients(bucket)
+        from hpcbench.optim import lamb_numba
+
+        return lamb_numba.squared_norm(bucket)
 
     def ratios(self, bucket: Bucket, squares: Tensor) -> Tensor:
         """The trust ratio of each layer, (parameters,)."""
         group, ones = bucket.group, bucket.ones()
-        if not group["adapt"] or not (group["weight_decay"] or group["always_adapt"]):
+        if not adapts(group):
             return ones
         weights, norms = bucket.norms(squares)
         return torch.where((weights > 0) & (norms > 0), (weights / norms).clamp_(*group["trust_bounds"]), ones)
+
+
+def adapts(group: dict[str, Any]) -> bool:
+    """Whether the layers of a group have trust ratios."""
+    return bool(group["adapt"] and (group["weight_decay"] or group["always_adapt"]))

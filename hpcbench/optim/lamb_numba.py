@@ -2,12 +2,14 @@
 
 The first loop reads weight, gradient and moments, writes moments and u, and adds the squares of w and u; the second
 adds u to the weights, both of which it meets in the cache. Gradients are divided on the way and stay as they are.
-One call works through a bucket's pieces by their addresses: to hand over an array each would take as long as the loops.
+One call works through many pieces by their addresses: to hand over an array each would take as long as the loops.
+Whole tensors take turns (``step``), so that the weights change soon after their norms are known. Those of which a part
+lies on this rank wait for all norms of their bucket (``directions`` and ``apply``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
@@ -25,6 +27,8 @@ from hpcbench.optim.tensors import norm_dtype
 TYPES = {torch.float32: np.float32, torch.float64: np.float64}
 BLOCK = 512
 """Elements that are worked on at a time, in the innermost cache; sums of squares of blocks are added in float64."""
+TURN = 1 << 20
+"""Elements of layers that take a turn together; a larger layer has one to itself."""
 COMPILED: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
 """The order of a sum is the compiler's; NaN and infinity are what they are."""
 
@@ -35,6 +39,7 @@ class Table:
     def __init__(self, bucket: Bucket) -> None:
         flat = [piece for pieces in bucket.pieces() for piece in pieces]
         self.layers, starts, stops = np.array(flat, np.int64).reshape(-1, 3).T.copy()
+        """Of each piece, the layer that it belongs to."""
         self.sizes = stops - starts
         width = bucket.weights[0].element_size()
         self.offsets = starts * width
@@ -43,26 +48,83 @@ class Table:
         """Of weights, gradients, first and second moments, and u, for each piece."""
         for row, tensors in ((0, bucket.weights), (2, bucket.moments[0]), (3, bucket.moments[1])):
             self.find(row, tensors)
-        self.in_room = (np.cumsum(self.sizes) - self.sizes) * width
+        before = np.cumsum(self.sizes) - self.sizes
+        self.in_room = before * width
+        """Of u of each piece in a room for all of them, in bytes."""
+        layer_sizes = [weight.numel() for weight in bucket.weights]
+        self.turns = [np.searchsorted(self.layers, turn).tolist() for turn in turns(layer_sizes)]
+        """First piece of each turn and the one after its last."""
+        self.turn_elements = max((int(self.sizes[start:stop].sum()) for start, stop in self.turns), default=0)
+        """Elements of the largest turn."""
+        self.in_turn = self.in_room.copy()
+        """Of u of each piece in a room for its turn, in bytes."""
+        for start, stop in self.turns:
+            self.in_turn[start:stop] -= self.in_room[start : start + 1]
 
     def find(self, row: int, tensors: list[Tensor]) -> None:
         """Take up where ``tensors``, one per layer, lie."""
         self.addresses[row] = np.array([tensor.data_ptr() for tensor in tensors])[self.layers] + self.offsets
 
-    def in_threads(self, work: Callable[[int, int], None]) -> None:
-        """Call ``work`` with the first piece and the one after the last of about equal shares, in torch's threads."""
-        threads = torch.get_num_threads()
+    def in_threads(self, work: Callable[[int, int], None], start: int = 0, stop: int | None = None) -> None:
+        """Call ``work`` with the ends of about equal shares of the pieces from ``start`` to ``stop``, in threads."""
+        threads, stop = torch.get_num_threads(), len(self.sizes) if stop is None else stop
         if threads == 1:
-            work(0, len(self.sizes))
+            work(start, stop)
             return
-        ends = np.cumsum(self.sizes)
-        bounds = np.searchsorted(ends, np.linspace(0, self.sizes.sum(), threads + 1)[1:-1], side="right").tolist()
-        list(pool(threads).map(work, [0, *bounds], [*bounds, len(ends)]))
+        ends = np.cumsum(self.sizes[start:stop])
+        shares = np.linspace(0, ends[-1] if len(ends) else 0, threads + 1)[1:-1]
+        bounds = (start + np.searchsorted(ends, shares, side="right")).tolist()
+        list(pool(threads).map(work, [start, *bounds], [*bounds, stop]))
 
 
-def works(bucket: Bucket) -> bool:
-    """Whether there are loops for such weights."""
-    return bucket.weights[0].dtype in TYPES
+def turns(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """First layer of each turn and the one after its last."""
+    start = elements = 0
+    for layer, size in enumerate(sizes):
+        if layer > start and elements + size > TURN:
+            yield start, layer
+            start, elements = layer, 0
+        elements += size
+    if start < len(sizes):
+        yield start, len(sizes)
+
+
+def works(dtype: torch.dtype) -> bool:
+    """Whether there are loops for weights of this type."""
+    return dtype in TYPES
+
+
+def squared_norm(bucket: Bucket) -> Tensor:
+    """The sum of squares of all gradients on this rank, in one pass."""
+    table = table_of(bucket)
+    table.find(1, bucket.gradients)
+    found = np.zeros(len(table.sizes))
+    like = np.empty(0, TYPES[bucket.weights[0].dtype])
+    table.in_threads(lambda start, stop: norm_loop(start, stop, table.addresses, table.sizes, like, found))
+    return torch.tensor(found.sum(), dtype=norm_dtype(bucket.weights[0]))
+
+
+def step(bucket: Bucket, room_for: Callable[[Bucket, int], Tensor], adapt: bool) -> Tensor:
+    """New moments and weights, each turn with ``room_for`` its u; returns the trust ratios, (parameters,)."""
+    table, group, kind = table_of(bucket), bucket.group, TYPES[bucket.weights[0].dtype]
+    table.find(1, bucket.gradients)
+    table.addresses[4] = room_for(bucket, table.turn_elements).data_ptr() + table.in_turn
+    constants = constants_of(bucket)[table.layers]
+    found, factors = np.zeros((2, len(table.sizes))), np.empty(len(table.sizes), kind)
+    squares, ratios = np.zeros((2, len(bucket.weights))), np.ones(len(bucket.weights))
+    lr, (low, high) = float(group["lr"]), map(float, group["trust_bounds"])
+
+    def first(start: int, stop: int) -> None:
+        first_loop(start, stop, table.addresses, table.sizes, constants, found)
+
+    def second(start: int, stop: int) -> None:
+        second_loop(start, stop, table.addresses, table.sizes, factors)
+
+    for start, stop in table.turns:
+        table.in_threads(first, start, stop)
+        trust(start, stop, table.layers, found, squares, ratios, factors, lr, low, high, adapt)
+        table.in_threads(second, start, stop)
+    return torch.from_numpy(ratios).to(norm_dtype(bucket.weights[0]))
 
 
 def directions(bucket: Bucket, room: Tensor) -> Tensor:
@@ -98,15 +160,12 @@ def constants_of(bucket: Bucket) -> NDArray[Any]:
     beta1, beta2 = group["betas"]
     share = 1 - beta1 if group["grad_averaging"] else 1.0
     scale = 1.0 if bucket.divisor is None else 1 / bucket.divisor.item()
-    rows = []
-    for state in bucket.states:
-        step = float(state["step"])
-        corrections = (1 - beta1**step, 1 - beta2**step) if group["bias_correction"] else (1.0, 1.0)
-        rows.append([
-            scale, beta1, share * scale, beta2, 1 - beta2,
-            1 / corrections[0], 1 / corrections[1], group["eps"], group["weight_decay"],
-        ])  # fmt: skip
-    return np.array(rows, TYPES[bucket.weights[0].dtype])
+    found = np.empty((len(bucket.states), 9))
+    found[:] = scale, beta1, share * scale, beta2, 1 - beta2, 1.0, 1.0, group["eps"], group["weight_decay"]
+    if group["bias_correction"]:
+        steps = np.array([state["step"].item() for state in bucket.states])
+        found[:, 5], found[:, 6] = 1 / (1 - beta1**steps), 1 / (1 - beta2**steps)
+    return found.astype(TYPES[bucket.weights[0].dtype])
 
 
 @intrinsic
@@ -165,6 +224,38 @@ def direction(u, w, m, v, correct1, correct2, eps, decay):
         of_w += w[i] * w[i]
         of_u += update * update
     return of_w, of_u
+
+
+@njit(**COMPILED)
+def trust(start, stop, layers, found, squares, ratios, factors, lr, low, high, adapt):
+    """Trust ratios of the layers with the pieces from ``start`` to ``stop``, and of each piece the factor of u."""
+    for piece in range(start, stop):
+        squares[0, layers[piece]] += found[0, piece]
+        squares[1, layers[piece]] += found[1, piece]
+    for piece in range(start, stop):
+        layer = layers[piece]
+        of_w, of_u = np.sqrt(squares[0, layer]), np.sqrt(squares[1, layer])
+        if adapt and of_w > 0 and of_u > 0:
+            ratios[layer] = min(max(of_w / of_u, low), high)
+        factors[piece] = -lr * ratios[layer]
+
+
+@njit(**COMPILED)
+def norm_loop(start, stop, addresses, sizes, like, squares):
+    """The sums of squares of the gradients of the pieces from ``start`` to ``stop``."""
+    for piece in range(start, stop):
+        for begin in range(0, sizes[piece], BLOCK):
+            size = min(BLOCK, sizes[piece] - begin)
+            squares[piece] += square(carray(pointer(addresses[1, piece] + begin * like.itemsize, like), size))
+
+
+@njit(**COMPILED)
+def square(g):
+    """The sum of squares of a block."""
+    found = 0 * g[0]
+    for i in range(g.size):
+        found += g[i] * g[i]
+    return found
 
 
 @njit(**COMPILED)

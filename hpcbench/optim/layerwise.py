@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from hpcbench.optim.bucket import Bucket
 from hpcbench.optim.checks import check_groups, check_options, check_parameter, check_state
 from hpcbench.optim.clip import clip_divisor
-from hpcbench.optim.tensors import buckets, global_norm, lay_out
+from hpcbench.optim.tensors import bucket_size, buckets, global_norm, lay_out, local, squared_norms
 from staging.errors import InputError
 
 
@@ -51,6 +51,8 @@ class LayerwiseOptimizer(Optimizer):
         self._key: list[tuple[int, int, int]] = []
         self._buckets: list[Bucket] = []
         self._room = torch.empty(0)
+        self.elements = 0
+        """Elements on this rank of all weights that had a gradient in the last step."""
         self._norm: Tensor | None = None
         self.record = False
         """Whether the next step keeps its trust ratios."""
@@ -132,27 +134,28 @@ class LayerwiseOptimizer(Optimizer):
         key = [(id(group), id(each), id(self.state[each])) for group, parameters in grouped for each in parameters]
         if key != self._key:
             self._key = key
+            self.elements = sum(local(each).numel() for _, parameters in grouped for each in parameters)
             self._buckets = [
                 Bucket(group, each, [self.state[parameter] for parameter in each], self.moments)
                 for group, parameters in grouped
-                for each in (parameters[part] for part in buckets(parameters))
+                for each in (parameters[part] for part in buckets(parameters, self.bucket_size))
             ]
         for bucket in self._buckets:
             bucket.prepare(self.name, found_inf)
         return self._buckets
 
-    @property
-    def elements(self) -> int:
-        """Elements on this rank of all weights that have a gradient."""
-        return sum(bucket.elements for bucket in self._buckets)
+    def bucket_size(self, parameter: Tensor) -> int:
+        """The most elements of a bucket of parameters such as this one."""
+        return bucket_size(parameter)
 
-    def room(self, bucket: Bucket) -> Tensor:
-        """A vector of at least the bucket's elements, whose content lasts until the next bucket's.
+    def room(self, bucket: Bucket, elements: int) -> Tensor:
+        """A vector of at least so many elements, of the bucket's type, whose content lasts until the next call.
 
         A processor writes faster into memory that it has just used, so all buckets of all steps share one piece.
         """
-        if self._room.numel() < bucket.elements or self._room.dtype != bucket.weights[0].dtype:
-            self._room = torch.empty(max(part.elements for part in self._buckets), dtype=bucket.weights[0].dtype)
+        dtype = bucket.weights[0].dtype
+        if self._room.numel() < elements or self._room.dtype != dtype:
+            self._room = torch.empty(elements, dtype=dtype)
         return self._room
 
     def new_state(self, parameter: Tensor) -> dict[str, Any]:
@@ -165,10 +168,14 @@ class LayerwiseOptimizer(Optimizer):
         if not group["max_grad_norm"]:
             return scale
         if self._norm is None:
-            self._norm = global_norm([(bucket.parameters[0], bucket.gradients) for bucket in parts])
+            self._norm = global_norm((bucket.parameters[0], self.squared_gradients(bucket)) for bucket in parts)
         if scale is None:
             return clip_divisor(self._norm, group["max_grad_norm"])
         return clip_divisor(self._norm / scale, group["max_grad_norm"]) * scale
+
+    def squared_gradients(self, bucket: Bucket) -> Tensor:
+        """The sum of squares of what of the bucket's gradients lies on this rank, a scalar on the device."""
+        return squared_norms(bucket.gradients).sum()
 
     def divide(self, bucket: Bucket, divisor: Tensor | None) -> None:
         """Divide the gradients, or leave it to the kernel."""

@@ -22,6 +22,8 @@ HOST_BUCKET = 1 << 20
 """Elements that a processor works on at a time, so that many small tensors share what a call costs, in the cache."""
 DEVICE_BUCKET = 1 << 23
 """Elements for which a step holds memory of its own, on an accelerator and for sharded tensors."""
+UNBOUNDED = 1 << 62
+"""Elements of a bucket for which a step needs no memory of its own."""
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -50,8 +52,13 @@ def lay_out(parameter: Tensor, state: dict[str, Any], names: Iterable[str]) -> N
             state[name] = torch.empty_like(parameter).copy_(state[name])
 
 
-def buckets(parameters: Sequence[Tensor]) -> Iterator[slice]:
-    """Runs of parameters that a step works on together, of one kind, closed when they are full.
+def bucket_size(parameter: Tensor) -> int:
+    """The most elements of a bucket of parameters such as this one, unless it has a single one."""
+    return HOST_BUCKET if kind(parameter)[:2] == ("cpu", None) else DEVICE_BUCKET
+
+
+def buckets(parameters: Sequence[Tensor], most: Callable[[Tensor], int] = bucket_size) -> Iterator[slice]:
+    """Runs of parameters that a step works on together, of one kind, closed when they are full (``most`` elements).
 
     The sizes of whole tensors decide, so that all ranks make the same ones.
     """
@@ -63,7 +70,7 @@ def buckets(parameters: Sequence[Tensor]) -> Iterator[slice]:
             yield slice(start, end)
             start, elements = end, 0
         if this != before:
-            room = HOST_BUCKET if this[:2] == ("cpu", None) else DEVICE_BUCKET
+            room = most(parameter)
         elements, before = elements + size, this
     if start < len(parameters):
         yield slice(start, len(parameters))
@@ -135,14 +142,14 @@ def summed_over_shards(squares: Tensor, parameter: Tensor) -> Tensor:
     return squares
 
 
-def global_norm(parts: Iterable[tuple[Tensor, Sequence[Tensor]]]) -> Tensor:
+def global_norm(parts: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
     """The norm of all gradients as one vector, a scalar on the device of the first; no host waits.
 
-    ``parts`` are buckets: a parameter of each, and the gradients of all of them, what of them lies on this rank.
+    ``parts`` are buckets: a parameter of each, and the sum of squares of what of their gradients lies on this rank.
     """
     total: Tensor | None = None
-    for parameter, gradients in parts:
-        squares = summed_over_shards(squared_norms(gradients).sum(), parameter)
+    for parameter, square in parts:
+        squares = summed_over_shards(square, parameter)
         total = squares if total is None else total + squares.to(total.device)
     return torch.ones(()) if total is None else total.sqrt()
 

@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from hpcbench.config.schema import OptimConfig
 from hpcbench.optim import bucket, lamb
 from hpcbench.optim.lamb import LAMB
+from hpcbench.optim.registry import create_optimizer
 from tests.hpcbench.optim import formulas
 
 pytestmark = pytest.mark.skipif(not importlib.util.find_spec("numba"), reason="needs numba (pip install numba)")
@@ -27,23 +31,32 @@ SETS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(params=[1, 3], ids=["one thread", "three threads"], autouse=True)
+WAYS = {"one thread": (1, True), "three threads": (3, True), "as parts of tensors": (1, False)}
+
+
+@pytest.fixture(params=WAYS, autouse=True)
 def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """The loops for small layers too, in pieces of 16 elements; what they worked on, as one number a bucket."""
+    """The loops for small layers too, in pieces of 16 elements and turns of 100; what they worked on, by buckets."""
     from hpcbench.optim import lamb_numba
 
+    threads, whole = WAYS[request.param]
     monkeypatch.setattr(lamb, "COMPILED_FROM", 0)
     monkeypatch.setattr(bucket, "PIECE", 16)
+    monkeypatch.setattr(lamb_numba, "TURN", 100)
+    if not whole:  # as where parameters are sharded
+        monkeypatch.setattr(LAMB, "takes_turns", lambda optimizer, parameter: False)
     used: list[int] = []
-    original = lamb_numba.directions
+    name = "step" if whole else "directions"
+    original = getattr(lamb_numba, name)
 
-    def directions(part: bucket.Bucket, room: Tensor) -> Tensor:
+    def work(part: bucket.Bucket, *more: Any) -> Tensor:
         used.append(part.elements)
-        return original(part, room)
+        found: Tensor = original(part, *more)
+        return found
 
-    monkeypatch.setattr(lamb_numba, "directions", directions)
+    monkeypatch.setattr(lamb_numba, name, work)
     before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
+    torch.set_num_threads(threads)
     yield used
     torch.set_num_threads(before)
 
@@ -138,3 +151,45 @@ def test_small_models_are_not_worth_compiling_for(monkeypatch: pytest.MonkeyPatc
             weight.grad = torch.ones_like(weight)
         LAMB(weights, lr=0.25).step()
     assert compiled == [81]
+
+
+def test_layers_of_a_model_are_one_bucket_and_u_takes_the_memory_of_a_turn(
+    monkeypatch: pytest.MonkeyPatch, compiled: list[int]
+) -> None:
+    from hpcbench.optim import tensors as module
+
+    monkeypatch.setattr(module, "HOST_BUCKET", 50)
+    weights = [nn.Parameter(torch.ones(size)) for size in (40, 30, 0, 30, 1, 150, 99, 1)]
+    for weight in weights:
+        weight.grad = torch.ones_like(weight)
+    optimizer = LAMB(weights, lr=0.25)
+    optimizer.step()
+    turns = optimizer.takes_turns(weights[0])
+    assert compiled == ([351] if turns else [40, 30, 31, 150, 99, 1])
+    assert optimizer._room.numel() == 150
+    assert all(torch.equal(weight, torch.full_like(weight, 0.75)) for weight in weights)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.integers(0, 150), max_size=12))
+def test_every_layer_has_one_turn_and_turns_are_no_larger_than_they_should(sizes: list[int]) -> None:
+    from hpcbench.optim import lamb_numba
+
+    found = list(lamb_numba.turns(sizes))
+    assert [layer for start, stop in found for layer in range(start, stop)] == list(range(len(sizes)))
+    assert all(stop - start == 1 or sum(sizes[start:stop]) <= lamb_numba.TURN for start, stop in found)
+
+
+@pytest.mark.parametrize("name", ["lamb", "nvlamb"])
+def test_recorded_ratios_are_those_of_the_layers(name: str) -> None:
+    """The first step of LAMB with eps 0 goes by the sign of the gradient, so that |u| is known: sqrt(elements)."""
+    weights = [nn.Parameter(torch.full((size,), 3.0, dtype=torch.float64)) for size in (40, 90, 0, 20)]
+    for weight in weights:
+        weight.grad = torch.full_like(weight, -0.5)
+    config = OptimConfig(name=name, eps=0.0, weight_decay=0.5, trust_bounds=(0.0, 10.0))
+    optimizer = create_optimizer(config, [{"params": weights}], "cpu")
+    optimizer.record = True  # type: ignore[attr-defined]
+    optimizer.step()
+    ratios = torch.cat([ratios for _, ratios in optimizer.recorded])  # type: ignore[attr-defined]
+    # u = -1 + 0.5 * 3
+    assert ratios.tolist() == pytest.approx([6.0, 6.0, 1.0, 6.0], rel=1e-12)

@@ -18,6 +18,7 @@ from torch.nn.modules.pooling import _AdaptiveAvgPoolNd, _AvgPoolNd, _MaxPoolNd
 
 from hpcbench.parallel.spatial.convolution import Axes, SplitConvolution
 from hpcbench.parallel.spatial.extents import cut
+from hpcbench.parallel.spatial.own_resampling import OwnResampling
 from hpcbench.parallel.spatial.pooling import SplitGlobalMean, SplitPool
 from hpcbench.parallel.spatial.resize import SplitUpsample
 from staging.errors import InputError
@@ -65,12 +66,18 @@ def split_layers(
     ``sample`` is the shape (channels, ...) of a whole sample. Modules named in ``whole``, and what is in them, work on
     whole samples and stay, as do those of the types in ``unchanged``, which look at one element at a time. ``forms``
     adds to ``FORMS``; ``normalize`` makes the form of a batch norm. Raises ``InputError`` for a layer without a form,
-    and for one whose input, or whose output, has fewer places than there are ranks.
+    for one whose input, or whose output, has fewer places than there are ranks, for samples with fewer dimensions than
+    are split, and for a module that resizes them in its own code.
     """
+    if len(sample) - 1 < (most := max(axes, default=2) - 1):
+        raise InputError(
+            f"dimension {most} of samples is to be split, and they have {len(sample) - 1}; name at most "
+            f"{len(sample) - 1} axes in parallel.spatial"
+        )
     known = {**(forms or {}), **FORMS}
-    sizes = input_sizes(model, sample)
+    sizes = input_sizes(model, sample, whole, (*known, *unchanged))
     for name, layer in list(model.named_modules()):
-        if any(name == each or name.startswith(f"{each}.") for each in whole):
+        if is_within(name, whole):
             continue
         container = list(layer.children()) or isinstance(layer, nn.Sequential | nn.ModuleList | nn.ModuleDict)
         if isinstance(layer, (*ELEMENTWISE, *unchanged)) or (container and type(layer) not in known):
@@ -109,10 +116,21 @@ def check_sizes(name: str, before: Sequence[int], after: Sequence[int], axes: Ax
                 )
 
 
-def input_sizes(model: nn.Module, sample: Sequence[int]) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
+def is_within(name: str, modules: Collection[str]) -> bool:
+    """Whether a module is one of ``modules``, or in one of them."""
+    return any(name == each or name.startswith(f"{each}.") for each in modules)
+
+
+def input_sizes(
+    model: nn.Module,
+    sample: Sequence[int],
+    whole: Collection[str] = (),
+    known: tuple[type[nn.Module], ...] = tuple(FORMS),
+) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
     """Sizes of the input and of the output of every layer, without batch and channels, for a sample of this shape.
 
-    Raises ``InputError`` for a layer that meets inputs of several sizes.
+    Raises ``InputError`` for a layer that meets inputs of several sizes, and for a module that resizes samples in its
+    own code, neither in ``whole`` nor of the types in ``known``.
     """
     trial = copy.deepcopy(model).to("meta").eval()
     found: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}
@@ -130,7 +148,8 @@ def input_sizes(model: nn.Module, sample: Sequence[int]) -> dict[str, tuple[tupl
     for name, layer in trial.named_modules():
         layer.register_forward_hook(note(name))
     parameter = next(trial.parameters(), None)
-    with torch.no_grad():
+    resampling = OwnResampling(trial, lambda name, layer: isinstance(layer, known) or is_within(name, whole))
+    with torch.no_grad(), resampling:
         trial(torch.empty(1, *sample, device="meta", dtype=None if parameter is None else parameter.dtype))
     return found
 

@@ -1,13 +1,18 @@
-"""Interpolation of samples that are split over ranks, as ``torch.nn.Upsample`` does it, one dimension after another."""
+"""Interpolation of samples that are split over ranks, as ``torch.nn.Upsample`` does it, one dimension after another.
+
+Which inputs an output is of, and with which weights, is read off torch's own result for inputs that are one in a
+single place. So every mode, factor and size is split as this torch computes it on a processor, with its rules for the
+scale and its rounding.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import floor
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from hpcbench.parallel.spatial.convolution import Axes, check_part
 from hpcbench.parallel.spatial.exchange import Widening
@@ -15,83 +20,213 @@ from hpcbench.parallel.spatial.extents import Extent, Plan, cut
 from hpcbench.parallel.spatial.pooling import widen
 from staging.errors import InputError
 
-MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "trilinear": "linear"}
+AT_ONCE = 64
+"""So many inputs are tried in one call."""
+BESIDE = 3
+"""Places of a dimension beside the one that is tried."""
+
+APART = 1e-10
+"""Weights of a result and of its gradient may round apart, in float64, by this for each place."""
+
+
+@dataclass(frozen=True)
+class Taps:
+    """Of one dimension: the inputs that each output is of, and their weights."""
+
+    places: Tensor
+    """(taps, outputs), int64."""
+    weights: Tensor
+    """(taps, outputs)."""
+
+    @property
+    def selects(self) -> bool:
+        """Whether every output is one input."""
+        return len(self.weights) == 1 and bool((self.weights == 1).all())
+
+    def own(self, outputs: Extent, first: int) -> Taps:
+        """Those of some outputs, with places counted from ``first``."""
+        span = slice(outputs.start, outputs.stop)
+        return Taps(self.places[:, span] - first, self.weights[:, span])
+
+    def to(self, device: torch.device) -> Taps:
+        """On a device."""
+        return Taps(self.places.to(device), self.weights.to(device))
+
+    def of(self, x: Tensor, dim: int) -> Tensor:
+        """(..., inputs, ...) to (..., outputs, ...)."""
+        if self.selects:
+            return x.index_select(dim, self.places[0])
+        shape = [1] * x.dim()
+        shape[dim] = -1
+        y = x.index_select(dim, self.places[0]) * self.weights[0].view(shape)
+        for place, weight in zip(self.places[1:], self.weights[1:], strict=True):
+            y = torch.addcmul(y, x.index_select(dim, place), weight.view(shape))
+        return y
 
 
 @dataclass(frozen=True)
 class Resampling:
-    """One dimension of ``size`` brought to ``target``: each output is of one input, or of two with weights."""
+    """One dimension of ``size`` brought to ``target``, in float32 (for narrower types, too) and in float64."""
 
     size: int
     target: int
-    scale: float
-    """Inputs per output."""
-    mode: str
-    align_corners: bool
+    single: Taps
+    double: Taps
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether every output is the input at its place."""
+        places = torch.arange(self.target)
+        return self.size == self.target and all(
+            each.selects and torch.equal(each.places[0], places) for each in (self.single, self.double)
+        )
 
     def outputs(self, size: int) -> int:
         """As of ``Reach``."""
         assert size == self.size
         return self.target
 
-    def source(self, output: int) -> tuple[int, int, float]:
-        """The two inputs of an output, and the weight of the second."""
-        if self.mode == "nearest":
-            place = min(floor(output * self.scale), self.size - 1)
-            return place, place, 0.0
-        at = output * self.scale if self.align_corners else max((output + 0.5) * self.scale - 0.5, 0.0)
-        low = min(floor(at), self.size - 1)
-        return low, min(low + 1, self.size - 1), at - low
-
     def needs(self, outputs: Extent) -> Extent:
-        """As of ``Reach``."""
-        return Extent(self.source(outputs.start)[0], self.source(outputs.stop - 1)[1] + 1)
+        """As of ``Reach``; what either type needs."""
+        places = torch.cat([each.own(outputs, 0).places.flatten() for each in (self.single, self.double)])
+        return Extent(int(places.min()), int(places.max()) + 1)
 
 
 class SplitUpsample(nn.Module):
-    """``nn.Upsample`` (nearest or linear) of an input, of ``sizes`` as a whole, that is split along ``axes``."""
+    """``nn.Upsample``, in any mode, of an input, of ``sizes`` as a whole, that is split along ``axes``."""
 
     def __init__(self, layer: nn.Upsample, sizes: Sequence[int], axes: Axes) -> None:
         super().__init__()
-        if layer.mode not in MODES:
-            raise InputError(f"a split Upsample has no mode {layer.mode!r}; take one of {', '.join(MODES)}")
-        self.sizes, self.axes = tuple(sizes), axes
-        self.ways = [resampling(layer, size, place, len(sizes)) for place, size in enumerate(sizes)]
+        self.mode, self.sizes, self.axes = layer.mode, tuple(sizes), axes
+        self.ways = resamplings(layer, sizes)
         self.widenings = {
             dim: Widening(dim, axis, Plan.of(sizes[dim - 2], axis.size, self.ways[dim - 2]))
             for dim, axis in axes.items()
         }
+        self.tables: dict[tuple[torch.device, bool], dict[int, Taps]] = {}
+        """Of each dimension that changes, by device and whether in float64."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, channels, ..., part, ...) to the part of the output."""
         check_part(x, self.sizes, self.axes)
-        for dim, way in enumerate(self.ways, 2):
-            outputs, first = Extent(0, way.target), 0
-            if dim in self.axes:
-                axis, widening = self.axes[dim], self.widenings[dim]
-                outputs, first = cut(way.target, axis.size)[axis.rank], widening.need.start
-                x = widen(x, widening)
-            low, high, weight = zip(*(way.source(output) for output in range(*outputs)), strict=True)
-            below = x.index_select(dim, torch.tensor(low, device=x.device) - first)
-            if way.mode == "nearest":
-                x = below
-                continue
-            above = x.index_select(dim, torch.tensor(high, device=x.device) - first)
-            shape = [1] * x.dim()
-            shape[dim] = -1
-            x = torch.lerp(below, above, below.new_tensor(weight).view(shape))
-        return x
+        for widening in self.widenings.values():
+            x = widen(x, widening)
+        y = x
+        for dim, each in self.table(x.device, double=x.dtype == torch.float64).items():
+            # As torch does, weights and sums are of float32 also where the activations are narrower.
+            y = each.of(y if each.selects else y.to(torch.promote_types(x.dtype, torch.float32)), dim)
+        return y.to(self.result_type(x))
+
+    def result_type(self, x: Tensor) -> torch.dtype:
+        """What torch gives for ``x``: autocast decides, and not alike for all modes."""
+        few = x.new_zeros((1, 1, *[1] * len(self.sizes)))
+        return functional.interpolate(few, [1] * len(self.sizes), mode=self.mode).dtype
+
+    def table(self, device: torch.device, *, double: bool) -> dict[int, Taps]:
+        """What this rank's outputs are of, on a device, counted from what it has of the input then."""
+        if (device, double) not in self.tables:
+            found = {}
+            for dim, way in enumerate(self.ways, 2):
+                outputs, first = Extent(0, way.target), 0
+                if dim in self.axes:
+                    axis, first = self.axes[dim], self.widenings[dim].need.start
+                    outputs = cut(way.target, axis.size)[axis.rank]
+                if not way.unchanged:
+                    found[dim] = (way.double if double else way.single).own(outputs, first).to(device)
+            self.tables[device, double] = found
+        return self.tables[device, double]
+
+
+def resamplings(layer: nn.Upsample, sizes: Sequence[int]) -> list[Resampling]:
+    """How each dimension of an input of ``sizes`` is resized.
+
+    Raises ``InputError`` where torch's gradient is of other inputs than its result.
+    """
+    found = [resampling(layer, size, place, len(sizes)) for place, size in enumerate(sizes)]
+    stays = all(way.size == way.target for way in found)
+    if layer.mode == "bicubic" and stays and not all(way.unchanged for way in found):
+        raise InputError(torn(layer.mode, layer.scale_factor, "every size to itself"))
+    return found
+
+
+def torn(mode: str, factor: object, what: str) -> str:
+    """Why a factor is refused."""
+    return (
+        f"of mode {mode!r} with the factor {factor}, which brings {what}, torch takes the result and its gradient "
+        "from different inputs; give Upsample the size, or recompute_scale_factor True"
+    )
 
 
 def resampling(layer: nn.Upsample, size: int, place: int, dims: int) -> Resampling:
-    """How one dimension is resized, with torch's rules for the scale."""
-    mode, align = MODES[layer.mode], bool(layer.align_corners)
-    if layer.size is not None:
-        target, scale = (layer.size if isinstance(layer.size, int) else layer.size[place]), None
-    else:
-        assert layer.scale_factor is not None
-        factor = layer.scale_factor if isinstance(layer.scale_factor, float) else layer.scale_factor[place]
-        target, scale = floor(size * factor), None if layer.recompute_scale_factor else 1 / factor
-    if align and mode == "linear":
-        return Resampling(size, target, (size - 1) / (target - 1) if target > 1 else 0.0, mode, align)
-    return Resampling(size, target, scale if scale is not None else size / target, mode, align)
+    """How dimension ``place`` of ``dims`` is resized."""
+    size_wanted, factor = layer.size, layer.scale_factor
+    line = Line(
+        layer.mode,
+        size_wanted[place] if isinstance(size_wanted, tuple | list) else size_wanted,
+        factor[place] if isinstance(factor, tuple | list) else factor,
+        layer.align_corners,
+        layer.recompute_scale_factor,
+    )
+    single, double = (taps(line, size, dtype) for dtype in (torch.float32, torch.float64))
+    return Resampling(size, single.places.shape[1], single, double)
+
+
+@dataclass(frozen=True)
+class Line:
+    """What ``nn.Upsample`` does to one dimension, by torch itself; arguments as of ``functional.interpolate``."""
+
+    mode: str
+    size: int | None
+    factor: float | None
+    align_corners: bool | None
+    recompute: bool | None
+
+    def __call__(self, lines: Tensor) -> Tensor:
+        """(batch, inputs) to (batch, outputs)."""
+        if self.mode == "bicubic":  # which torch has for two dimensions alone; the other one becomes its middle or end
+            inputs = lines[:, None, :, None].expand(-1, -1, -1, BESIDE)
+            size = None if self.size is None else (self.size, 1)
+            factor = None if self.factor is None else (self.factor, 1 / BESIDE)
+        else:
+            inputs = lines[:, None]
+            size, factor = ((None if each is None else (each,)) for each in (self.size, self.factor))
+        mode = "linear" if self.mode.endswith("linear") else self.mode
+        found: Tensor = functional.interpolate(
+            inputs, size, factor, mode, self.align_corners, recompute_scale_factor=self.recompute
+        )
+        return found.flatten(1)
+
+
+def taps(line: Line, size: int, dtype: torch.dtype) -> Taps:
+    """The taps of a dimension of ``size``, read off what torch makes of inputs that are one in a single place.
+
+    Raises ``InputError`` where torch's gradient is of other inputs than its result: then its result is of others for
+    other memory layouts, too, so that there is nothing to be equal to.
+    """
+    weights = torch.cat([line(each) for each in ones(size, dtype)])  # (inputs, outputs)
+    outputs = weights.shape[1]
+    back = torch.cat([gradient(line, each, size) for each in ones(outputs, dtype)])
+    if dtype == torch.float64 and (weights - back.T).abs().max() > APART * size:
+        raise InputError(torn(line.mode, line.factor, f"{size} places to {outputs}"))
+    numbers = torch.arange(size)[:, None]
+    first = torch.where(weights != 0, numbers, size).amin(0)
+    last = torch.where(weights != 0, numbers, 0).amax(0)
+    places = first + torch.arange(int((last - first).max()) + 1)[:, None]
+    inside, places = places <= last, places.minimum(last)
+    return Taps(places, torch.where(inside, weights.gather(0, places), 0))
+
+
+def ones(size: int, dtype: torch.dtype) -> Iterator[Tensor]:
+    """The rows of a unit matrix, some at a time."""
+    for start in range(0, size, AT_ONCE):
+        rows = torch.zeros(min(AT_ONCE, size - start), size, dtype=dtype, device="cpu")
+        rows.diagonal(start).fill_(1)
+        yield rows
+
+
+def gradient(line: Line, outputs: Tensor, size: int) -> Tensor:
+    """The gradients (batch, inputs) of inputs for those of the outputs (batch, outputs)."""
+    with torch.enable_grad():
+        inputs = torch.zeros(len(outputs), size, dtype=outputs.dtype, device="cpu", requires_grad=True)
+        (found,) = torch.autograd.grad(line(inputs), inputs, outputs)
+    return found

@@ -26,7 +26,8 @@ from .threads import ThreadAxis, ThreadWorld
         (nn.MaxPool2d(2, ceil_mode=True), (3, 8, 8), "layer 0: a split pooling has no ceil_mode"),
         (nn.AvgPool2d(2, divisor_override=3), (3, 8, 8), "has no divisor_override"),
         (nn.AdaptiveAvgPool2d(2), (3, 8, 8), "layer 0: a split adaptive pooling gives one place, not 2"),
-        (nn.Upsample(scale_factor=2, mode="bicubic"), (3, 8, 8), "a split Upsample has no mode 'bicubic'"),
+        (nn.PixelShuffle(2), (4, 8, 8), "layer 0 (PixelShuffle) has no form"),
+        (nn.AdaptiveMaxPool2d(1), (3, 8, 8), "layer 0 (AdaptiveMaxPool2d) has no form"),
         (nn.BatchNorm2d(3), (3, 8, 8), "layer 0 (BatchNorm2d) has no form"),
     ],
 )

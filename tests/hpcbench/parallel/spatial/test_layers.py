@@ -89,21 +89,3 @@ def test_poolings(data: st.DataObject, dims: int, ranks: dict[int, int], kind: s
 
     assume(fits(make(), sample, ranks))
     assert_split_is_whole(make, sample, ranks)
-
-
-@TRIES
-@given(
-    st.data(), st.integers(2, 3), splits, st.sampled_from(["nearest", "linear", "aligned"]),
-    st.sampled_from([None, 2, 1.5, 0.6]),
-)  # fmt: skip
-def test_resizing(data: st.DataObject, dims: int, ranks: dict[int, int], mode: str, factor: float | None) -> None:
-    sample = (2, *(data.draw(st.integers(3, 8)) for _ in range(dims)))
-    size = tuple(data.draw(st.integers(2, 12)) for _ in range(dims)) if factor is None else None
-    name = "nearest" if mode == "nearest" else {2: "bilinear", 3: "trilinear"}[dims]
-    align = None if mode == "nearest" else mode == "aligned"
-
-    def make() -> nn.Module:
-        return nn.Upsample(size=size, scale_factor=factor, mode=name, align_corners=align)
-
-    assume(fits(make(), sample, ranks))
-    assert_split_is_whole(make, sample, ranks)

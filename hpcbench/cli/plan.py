@@ -47,6 +47,7 @@ checkpoint is written while the training goes on; of sharded states the other ra
 Order: what fits --memory-per-gpu, then what keeps the global batch (the preset's local batch
 and accumulation on all ranks, unless given), then samples within a node, then least B/MFLOP.
 Train with the mesh of a line: --parallel.spatial, --train.local_batch_size and .accumulation.
+A mesh that --parallel.spatial asks for here is among them, or refused with the reason.
 """
 UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 

@@ -47,3 +47,20 @@ def spatial_sizes(spatial: str) -> tuple[int, ...]:
     if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*){0,2}", spatial):
         raise InputError(f"parallel.spatial ({spatial}) must be a number of ranks such as 4, or one per dimension: 2x2")
     return tuple(int(part) for part in spatial.split("x"))
+
+
+def check_axes(spatial: str, dims: int) -> None:
+    """Raise ``InputError`` where ``spatial`` names more axes than samples have dimensions."""
+    sizes = spatial_sizes(spatial)
+    if len(sizes) > dims:
+        raise InputError(
+            f"parallel.spatial ({spatial}) splits a sample along {axes_words(len(sizes), 'axes')}, and a sample has "
+            f"{axes_words(dims, 'dimensions')}; give at most {axes_words(dims, 'numbers')}, such as "
+            f"{'x'.join(['2'] * dims)}"
+        )
+
+
+def axes_words(count: int, nouns: str) -> str:
+    """``one axis``, ``two dimensions``."""
+    one = "axis" if nouns == "axes" else nouns[:-1]
+    return f"one {one}" if count == 1 else f"{('no', '', 'two', 'three')[count]} {nouns}"

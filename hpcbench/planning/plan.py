@@ -20,7 +20,7 @@ from hpcbench.config.schema import OptimConfig, RunConfig
 from hpcbench.measure.flops import count_flops
 from hpcbench.optim.layerwise import LayerwiseOptimizer
 from hpcbench.optim.registry import builder_of
-from hpcbench.parallel.mesh_shape import MeshShape, mesh_shape
+from hpcbench.parallel.mesh_shape import MeshShape, check_axes, mesh_shape
 from hpcbench.parallel.sharded import UNIT, units
 from hpcbench.parallel.simulated_ranks import data_ranks
 from hpcbench.planning.checkpoint_memory import checkpoint_bytes
@@ -129,35 +129,63 @@ def plan_meshes(
     application: Application, config: RunConfig, machine: Machine, global_batch: int | None = None,
     say: Callable[[str], None] = lambda words: None,
 ) -> Plans:  # fmt: skip
-    """Every mesh of the machine's ranks, with samples whole or split along one or two dimensions.
+    """Every mesh of the machine's ranks, with samples whole or split along one or two dimensions, and the one asked.
 
     ``global_batch`` is that of the preset's local batch and accumulation on all ranks, where it is not given. ``say``
-    is told what is being counted, and nothing in the end. Raises ``InputError`` where no mesh can be formed, or none
-    fits.
+    is told what is being counted, and nothing in the end. Raises ``InputError`` where no mesh can be formed, where
+    none fits, and where ``parallel.spatial`` asks for one that cannot be formed.
     """
     train = config.train
     batch = global_batch or train.local_batch_size * train.accumulation * machine.ranks
     sample, _ = shapes(application, config, 1)
+    asked = asked_shape(config, machine, sample.dim() - 2)
     model = build(application, config)
     per_sample = count_flops(model, sample).training
-    found: list[MeshPlan] = []
+
+    def counted(shape: MeshShape) -> MeshPlan:
+        say(f"counting {shape.words}")
+        data_ranks(0, shape.data, None, train.batchnorm_group_size)
+        local, accumulation = share_batch(batch, shape.data, train.local_batch_size)
+        counts = [count_pass(application, config, shape, place, local) for place in places(shape.spatial)]
+        return mesh_plan(model, config, machine, shape, (local, accumulation, batch), counts, per_sample)
+
+    found = {} if asked is None else {asked: counted_as_asked(counted, config, asked)}
     refused: dict[MeshShape, str] = {}
     for shape in mesh_shapes(machine.ranks, sample.dim() - 2):
+        if shape in found:
+            continue
         if reason := already_refused(shape, refused):
             refused[shape] = reason
             continue
-        say(f"counting {shape.words}")
         try:
-            data_ranks(0, shape.data, None, train.batchnorm_group_size)
-            local, accumulation = share_batch(batch, shape.data, train.local_batch_size)
-            counts = [count_pass(application, config, shape, place, local) for place in places(shape.spatial)]
+            found[shape] = counted(shape)
         except InputError as error:
             refused[shape] = str(error)
-            continue
-        found.append(mesh_plan(model, config, machine, shape, (local, accumulation, batch), counts, per_sample))
     say("")
-    check(found, refused, machine)
-    return Plans(sorted(found, key=lambda mesh: mesh.order), refused)
+    check(list(found.values()), refused, machine)
+    return Plans(sorted(found.values(), key=lambda mesh: mesh.order), refused)
+
+
+def asked_shape(config: RunConfig, machine: Machine, dims: int) -> MeshShape | None:
+    """The mesh that ``parallel.spatial`` asks for, ``None`` where it splits nothing.
+
+    Raises ``InputError`` where samples of ``dims`` dimensions or the machine's ranks can't have it.
+    """
+    check_axes(config.parallel.spatial, dims)
+    shape = mesh_shape(machine.ranks, config.parallel.spatial)
+    last = max((number for number, size in enumerate(shape.spatial, 1) if size > 1), default=0)
+    return MeshShape(shape.data, shape.spatial[:last]) if last else None
+
+
+def counted_as_asked(counted: Callable[[MeshShape], MeshPlan], config: RunConfig, shape: MeshShape) -> MeshPlan:
+    """The plan of the mesh that was asked for. Raises ``InputError`` that says so where it cannot be formed."""
+    try:
+        return counted(shape)
+    except InputError as error:
+        raise InputError(
+            f"parallel.spatial ({config.parallel.spatial}) asks for the mesh {shape.words} (data x spatial), which "
+            f"can't be formed: {error}"
+        ) from None
 
 
 def plan_mesh(application: Application, config: RunConfig, machine: Machine) -> MeshPlan:
@@ -166,6 +194,7 @@ def plan_mesh(application: Application, config: RunConfig, machine: Machine) -> 
     Raises ``InputError`` where the machine's ranks cannot form it.
     """
     train, shape = config.train, mesh_shape(machine.ranks, config.parallel.spatial)
+    check_axes(config.parallel.spatial, shapes(application, config, 1)[0].dim() - 2)
     model = build(application, config)
     local = train.local_batch_size
     counts = [count_pass(application, config, shape, place, local) for place in places(shape.spatial)]

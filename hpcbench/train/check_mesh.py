@@ -7,7 +7,7 @@ import torch
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
 from hpcbench.parallel.mesh import EmptyPeers, Mesh, empty_axes
-from hpcbench.parallel.mesh_shape import MeshShape
+from hpcbench.parallel.mesh_shape import MeshShape, check_axes
 from staging.errors import InputError
 
 
@@ -54,3 +54,6 @@ def check_split(application: Application, config: RunConfig, shape: MeshShape) -
         raise InputError(
             f"{application.name} has no module `parallel` that knows the parts of its model; {asked} needs it"
         )
+    if application.has("shapes"):
+        inputs, _ = application.module("shapes").batch_shapes(config, 1)
+        check_axes(config.parallel.spatial, inputs.dim() - 2)

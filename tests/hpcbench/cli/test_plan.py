@@ -57,9 +57,39 @@ def test_what_is_not_formed(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(r"^State of a rank as \S+ x \S+, sharded: ", text, re.MULTILINE)
 
 
+def test_the_mesh_that_is_asked_for_is_among_the_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """Splits along the second dimension alone, or along three, are tried where they are asked for."""
+    for asked, line in (("1x2", "2 x (1x2)"), ("1x1x2", "2 x (1x1x2)"), ("2x1", "2 x 2"), ("4", "1 x 4")):
+        assert main([*SMOKE, "--parallel.spatial", asked]) == 0
+        rows = capsys.readouterr().out.splitlines()[7:]
+        assert [row for row in rows if row.startswith(f"{line}  ")], asked
+        assert len(rows) == (4 if line in ("2 x 2", "1 x 4") else 5)
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
+        (
+            ["plan", "deepcam", "--gpus-per-node", "2", "--parallel.spatial", "1x1x2"],
+            "parallel.spatial (1x1x2) splits a sample along three axes, and a sample has two dimensions; give at most "
+            "two numbers, such as 2x2",
+        ),
+        (
+            [*SMOKE, "--parallel.spatial", "8"],
+            "parallel.spatial (8) splits a sample over 8 ranks, which must divide the 4 ranks of the run; start a "
+            "multiple of 8",
+        ),
+        (
+            ["plan", "cosmoflow", "--gpus-per-node", "16", "--parallel.spatial", "1x16"],
+            "parallel.spatial (1x16) asks for the mesh 1 x (1x16) (data x spatial), which can't be formed: "
+            "parallel.spatial splits a dimension over 16 ranks, of which each must have a part of the first block's "
+            "8 planes (data.sample_size 16); split it over at most 8",
+        ),
+        (
+            ["plan", "deepcam", "--gpus-per-node", "4", "--parallel.spatial", "4"],
+            "has an output of 3 places in dimension 1 of a sample, fewer than the 4 ranks that it is split over; split "
+            "over at most 3",
+        ),
         ([*SMOKE, "--nodes", "0"], "--nodes (0) must be at least 1"),
         ([*SMOKE, "--gpus-per-node", "-1"], "--gpus-per-node (-1) must be at least 1"),
         ([*SMOKE, "--global-batch-size", "0"], "--global-batch-size (0) must be at least 1"),

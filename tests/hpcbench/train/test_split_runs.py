@@ -190,6 +190,7 @@ def test_what_cannot_be_split_is_one_line(settings: tuple[str, ...], words: str,
         ("cosmoflow", (2, 9), "split it over at most 8"),
         ("deepcam", (4,), "has an output of 3 places in dimension 1 of a sample, fewer than the 4 ranks"),
         ("deepcam", (1, 5), "fewer than the 5 ranks that it is split over; split over at most 4"),
+        ("deepcam", (1, 1, 2), "(1x1x2) splits a sample along three axes, and a sample has two dimensions"),
     ],
 )
 def test_a_split_finer_than_the_data_is_refused_before_anything_is_written(

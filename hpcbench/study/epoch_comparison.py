@@ -48,6 +48,12 @@ class Comparison:
     runs: int
     batches: int
 
+    def inverted(self) -> Comparison:
+        """The second series over the first."""
+        low, high = self.interval
+        ends = 1 / high, math.inf if low == 0 else 1 / low
+        return replace(self, ratio=1 / self.ratio, interval=ends)
+
     @property
     def bounded(self) -> bool:
         """Whether the runs decide both ends of the interval."""

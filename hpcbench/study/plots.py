@@ -135,6 +135,7 @@ def epochs(study: Study, rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> F
     for label, members in found.items():
         draw_spread(left, study, members, "epochs_to_target", shifts[label])
         draw_spreads(right, study, [row for row in members if len(row.epochs) > 1], shifts[label])
+    spreads = [spread(row.epochs) or 0.0 for row in rows if len(row.epochs) > 1]
     batches = [row.point.batch for row in rows]
     for axes in (left, right):
         batch_axis(axes, batches)
@@ -145,7 +146,7 @@ def epochs(study: Study, rows: Sequence[Row], fits: Mapping[str, EpochFit]) -> F
     left.set_ylim(limits)
     mark_missed(left, study, found, shifts)
     left.set_ylabel("epochs to target")
-    right.set_ylim(bottom=0)
+    right.set_ylim(0, 2.5 * max(spreads, default=0.0) or None)  # intervals of few seeds go beyond
     right.set_title("standard deviation / mean")
     right.set_xticks(right.get_xticks(), right.get_xticklabels(), rotation=45 if len(set(batches)) > 5 else 0)
     handles, columns = legend(study, found)

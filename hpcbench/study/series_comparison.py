@@ -33,7 +33,10 @@ class Compared:
 
 
 def compare_series(rows: Sequence[Row]) -> list[Compared]:
-    """Every pair of series, and of a borrowed recipe and its own optimizer, with p-values for all of them together."""
+    """Every pair of series, and of a borrowed recipe and its own optimizer, with p-values for all of them together.
+
+    They are compared over all batch sizes that both have, and at the largest where its seeds could show a difference.
+    """
     found = []
     for first, second in pairs(rows):
         shared = sorted({row.point.batch for row in first} & {row.point.batch for row in second})
@@ -43,8 +46,9 @@ def compare_series(rows: Sequence[Row]) -> list[Compared]:
         names = first[0].label, second[0].label
         if whole:
             found.append(Compared(*names, tuple(whole), compare([strata[batch] for batch in whole])))
-            if len(whole) > 1:
-                found.append(Compared(*names, tuple(whole[-1:]), compare([strata[whole[-1]]])))
+            largest = compare([strata[whole[-1]]])
+            if len(whole) > 1 and largest is not None and math.isfinite(largest.detectable):
+                found.append(Compared(*names, tuple(whole[-1:]), largest))
         if alike:
             found.append(Compared(*names, tuple(alike), None))
     adjusted = iter(holm([each.found for each in found if each.found is not None]))
@@ -127,10 +131,11 @@ def verdict(each: Compared) -> str:
     if found is None:
         return f"{each.first} and {each.second} are the same runs at {each.where}: nothing is compared there."
     if found.differs:
-        fewer = each.first if found.ratio < 1 else each.second
+        fewer, more = (each.first, each.second) if found.ratio < 1 else (each.second, each.first)
+        way = found if found.ratio >= 1 else found.inverted()
         return (
-            f"{fewer} needs fewer epochs at {each.where}: {each.first} takes {ratio_words(found)} times those of "
-            f"{each.second} (p {p_words(found.p)})."
+            f"{fewer} needs fewer epochs than {more} at {each.where}: {more} takes {ratio_words(way)} times as many "
+            f"(p {p_words(found.p)})."
         )
     if not math.isfinite(found.detectable):
         return f"{each.first} and {each.second} at {each.where}: too few seeds to see any difference."

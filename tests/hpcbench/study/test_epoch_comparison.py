@@ -129,6 +129,7 @@ def test_exchanging_the_series_inverts_the_ratio() -> None:
     assert one.ratio == pytest.approx(1 / other.ratio)
     assert one.interval == pytest.approx((1 / other.interval[1], 1 / other.interval[0]))
     assert one.p == pytest.approx(other.p)
+    assert other.inverted().interval == pytest.approx(one.interval)
 
 
 def test_several_comparisons_have_p_values_for_all_of_them() -> None:

@@ -31,7 +31,7 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 def test_a_job_over_its_time_limit_is_continued_by_other_jobs_to_its_end(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("FAKE_STEPS", "30")
+    monkeypatch.setenv("FAKE_STEPS", "50")
     monkeypatch.setenv("FAKE_SAVE_S", "40")
     run = tmp_path / "runs" / "long"
     assert machine.submit(run, "--warn-s", "57") == 0

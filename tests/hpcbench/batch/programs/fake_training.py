@@ -44,9 +44,6 @@ def begin(path: Path) -> None:
 def main(words: list[str]) -> int:
     """Work to the end, or to a signal; the exit code."""
     path = Path(words[words.index("--run-dir") + 1])
-    begin(path)
-    folder = RunFolder(path)
-    folder.checkpoints.mkdir(exist_ok=True)
     caught: list[int] = []
 
     def catch(number: int, frame: FrameType | None) -> None:
@@ -54,6 +51,9 @@ def main(words: list[str]) -> int:
 
     for each in (signal.SIGUSR1, signal.SIGTERM):
         signal.signal(each, catch)
+    begin(path)  # who waits for this may send a signal at once
+    folder = RunFolder(path)
+    folder.checkpoints.mkdir(exist_ok=True)
     kept = [int(each.stem.rsplit("-", 1)[1]) for each in folder.checkpoints.glob("*.json")]
     step = max(kept, default=0)
     attempts = Attempts.read(path)

@@ -11,7 +11,7 @@ from hpcbench.study.run_status import read_run_status
 from staging.errors import InputError
 from staging.formats.regular import refuse_special
 
-KEPT = ("config.yaml", "mllog.txt", "epochs.csv", "summary.json", "noise_scale.csv", CRASH)
+KEPT = ("config.yaml", "mllog.txt", "epochs.csv", "summary.json", "noise_scale.csv", "trust_ratios.csv", CRASH)
 """Files of a run. Not ``environment.json`` and ``system.json``, which hold paths and the host's name."""
 PAGES = ("study.json", "results.csv", "table.txt", "study.html")
 

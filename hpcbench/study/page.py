@@ -23,6 +23,7 @@ from hpcbench.study.definition import Study
 from hpcbench.study.findings import findings
 from hpcbench.study.fit import LEAST_BATCHES, EpochFit, fit_epochs
 from hpcbench.study.folder import StudyFolder
+from hpcbench.study.layer_plots import layers
 from hpcbench.study.results import Row, read_curves, read_rows, results_frame, runs_needed
 from hpcbench.study.run_status import RunStatus
 from hpcbench.study.seed_spread import spread_interval
@@ -70,6 +71,7 @@ def figures(study: Study, rows: Sequence[Row], fits: Mapping[str, EpochFit], cur
         None if machine is None else plots.time_to_solution(study, rows, machine.speed, machine.words),
         curve_plots.quality(study, rows, curves),
         curve_plots.search(study, rows),
+        layers(study, rows, curves),
     ]
     return [figure for figure in found if figure is not None]
 

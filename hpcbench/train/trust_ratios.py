@@ -1,6 +1,8 @@
-"""Trust ratios of the layers while a run trains, from the optimizers that have them (LARS, LAMB).
+"""What an optimizer with trust ratios (LARS, LAMB) does to each layer while a run trains.
 
-A step that is recorded computes what every step does; the ratios stay on the device until ``flush``.
+Of a recorded step: the rate of the step, and of each layer its trust ratio, the norm of its weights before the step and
+the norm of their change. All stay on the device until ``flush``; the change needs a copy of the weights during such a
+step.
 """
 
 from __future__ import annotations
@@ -10,7 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hpcbench.optim.tensors import buckets, local, squared_norms, summed_over_shards
 from hpcbench.train.observers import Row, StepInfo, StepObserver
+
+COLUMNS = ("epoch", "step", "layer", "lr", "trust_ratio", "weight_norm", "update_norm")
+"""Of ``trust_ratios.csv``."""
 
 
 class TrustRatios(StepObserver):
@@ -22,24 +28,47 @@ class TrustRatios(StepObserver):
         self.optimizer = optimizer
         self.every = every
         self.names = {parameter: name for name, parameter in model.named_parameters()}
-        self.pending: list[tuple[int, list[str], Tensor]] = []
+        self.before: list[tuple[list[Tensor], list[Tensor], Tensor]] = []
+        """Of parts of the parameters: these, copies of what of them lies here, and the squares of their norms."""
+        self.pending: list[tuple[StepInfo, list[str], Tensor]] = []
 
     def before_optimizer(self, info: StepInfo) -> None:
-        """Ask the optimizer for its ratios, if the step is recorded."""
+        """Ask the optimizer for its ratios, and copy the weights, if the step is recorded."""
         self.optimizer.record = info.number % self.every == 0
+        if self.optimizer.record:
+            updated = [parameter for parameter in self.names if parameter.grad is not None]
+            with torch.no_grad():
+                for part in buckets(updated):
+                    copies = [local(parameter).clone() for parameter in updated[part]]
+                    self.before.append((updated[part], copies, squares_of(copies, updated[part])))
 
     def after_optimizer(self, info: StepInfo, loss: Tensor) -> None:
         """Keep what was asked for."""
-        if self.optimizer.record and self.optimizer.recorded:
-            names = [self.names[parameter] for parameters, _ in self.optimizer.recorded for parameter in parameters]
-            self.pending.append((info.number, names, torch.cat([ratios for _, ratios in self.optimizer.recorded])))
+        if not self.optimizer.record:
+            return
+        norms: dict[Tensor, Tensor] = {}
+        for parameters, copies, squares in self.before:
+            with torch.no_grad():
+                torch._foreach_sub_(copies, [local(parameter) for parameter in parameters])
+                both = torch.stack([squares, squares_of(copies, parameters)]).sqrt()
+            norms |= dict(zip(parameters, both.T, strict=True))
+        self.before.clear()
+        for parameters, ratios in self.optimizer.recorded:
+            names = [self.names[parameter] for parameter in parameters]
+            found = torch.stack([norms[parameter] for parameter in parameters])
+            self.pending.append((info, names, torch.cat([ratios[:, None].to(found), found], dim=1)))
 
     def flush(self, epoch: int) -> list[Row]:
         """Rows of ``trust_ratios.csv``, one per layer and step; waits for the device."""
         rows: list[Row] = [
-            {"epoch": epoch, "step": step, "layer": name, "trust_ratio": ratio}
-            for step, names, ratios in self.pending
-            for name, ratio in zip(names, ratios.tolist(), strict=True)
+            dict(zip(COLUMNS, (epoch, info.number, name, info.lr, *values), strict=True))
+            for info, names, found in self.pending
+            for name, values in zip(names, found.tolist(), strict=True)
         ]
         self.pending.clear()
         return rows
+
+
+def squares_of(tensors: list[Tensor], parameters: list[Tensor]) -> Tensor:
+    """Squared norms of whole tensors, of which ``tensors`` are the parts of this rank, cut as ``parameters`` are."""
+    return summed_over_shards(squared_norms(tensors), parameters[0])

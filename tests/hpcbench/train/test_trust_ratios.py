@@ -31,8 +31,9 @@ def test_ratios_are_norms_of_weights_over_updates_every_other_step() -> None:
     for step in range(1, 6):
         for parameter in model.parameters():
             parameter.grad = torch.ones_like(parameter) * step
-        # Without averaging every element of the update is 1.
-        expected = {name: float(p.norm()) / p.numel() ** 0.5 for name, p in model.named_parameters()}
+        # Without averaging every element of the update is 1, and so the change is rate x ratio x the root of the count.
+        before = {name: float(p.detach().norm()) for name, p in model.named_parameters()}
+        expected = {name: before[name] / p.numel() ** 0.5 for name, p in model.named_parameters()}
         info = StepInfo(step, 8 * step, 8, 0.1)
         recorder.before_optimizer(info)
         optimizer.step()
@@ -41,7 +42,10 @@ def test_ratios_are_norms_of_weights_over_updates_every_other_step() -> None:
         assert {row["layer"]: row["trust_ratio"] for row in rows} == (
             pytest.approx(expected, rel=1e-12) if step % 2 == 0 else {}
         )
-        assert all((row["epoch"], row["step"]) == (7, step) for row in rows)
+        assert all((row["epoch"], row["step"], row["lr"]) == (7, step, 0.1) for row in rows)
+        for row in rows:
+            assert row["weight_norm"] == pytest.approx(before[row["layer"]], rel=1e-12)
+            assert row["update_norm"] == pytest.approx(0.1 * before[row["layer"]], rel=1e-9)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,80 @@
+"""What optimizers with trust ratios do to the layers at each batch size: why a large batch fails, or does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+from matplotlib.lines import Line2D
+
+from hpcbench.results import style
+from hpcbench.results.plots import Figure
+from hpcbench.results.records import Run
+from hpcbench.study.definition import Study
+from hpcbench.study.plots import color, log_values, series
+from hpcbench.study.results import Row
+
+PANELS = (
+    ("rate", "rate x trust ratio"),
+    ("change", "change of a step / norm"),
+    ("growth", "norm / norm at first"),
+)
+FAINTEST = 0.3
+
+
+def layer_medians(run: Run) -> pd.DataFrame | None:
+    """By epochs: the medians over the adapted layers of ``PANELS``; ``None`` where they were not recorded."""
+    if not run.folder.trust_ratios.exists():
+        return None
+    table = run.folder.read_trust_ratios()
+    if not {"lr", "weight_norm", "update_norm"} <= set(table):
+        return None
+    adapted = table.groupby("layer")["trust_ratio"].transform(lambda ratios: (ratios != 1).any())
+    table = table[adapted & (table["weight_norm"] > 0)]
+    if table.empty:
+        return None
+    table = table.assign(
+        rate=table["lr"] * table["trust_ratio"],
+        change=table["update_norm"] / table["weight_norm"],
+        growth=table["weight_norm"] / table.groupby("layer")["weight_norm"].transform("first"),
+    )
+    found = table.groupby("step")[[name for name, _ in PANELS]].median()
+    found.index = found.index * run.summary.global_batch_size / run.summary.train_samples
+    return found
+
+
+@style.styled
+def layers(study: Study, rows: Sequence[Row], curves: Mapping[str, Run]) -> Figure | None:
+    """Rates, changes and norms of the layers against epochs: a line of panels per series, a curve per batch size."""
+    found: dict[str, list[tuple[Row, bool, pd.DataFrame]]] = {}
+    for label, members in series(rows).items():
+        for row in members:
+            for run, state in row.runs:
+                table = layer_medians(curves[run.name]) if run.name in curves else None
+                if table is not None:
+                    found.setdefault(label, []).append((row, state.status == "reached", table))
+                    break  # one seed of each batch is enough to see
+    if not found:
+        return None
+    figure = style.canvas(0.9 + 1.9 * len(found))
+    grid = figure.subplots(len(found), len(PANELS), squeeze=False, sharex=True, sharey="col")
+    batches = sorted({row.point.batch for members in found.values() for row, _, _ in members})
+    shade = {batch: FAINTEST + (1 - FAINTEST) * (place + 1) / len(batches) for place, batch in enumerate(batches)}
+    for line, (label, members) in enumerate(found.items()):
+        for axes, (name, title) in zip(grid[line], PANELS, strict=True):
+            for row, reached, table in members:
+                axes.plot(table.index, table[name], color=color(study, row), alpha=shade[row.point.batch],
+                          linestyle="-" if reached else "--", linewidth=1.2)  # fmt: skip
+            axes.set_title("" if line else title)
+            if name != "growth":
+                log_values(axes)
+        grid[line][0].set_ylabel(label)
+    figure.supxlabel("epoch", fontsize=9, color=style.MUTED)
+    handles = [Line2D([], [], color=style.INK, alpha=shade[batch], label=f"batch {batch:,}") for batch in batches]
+    figure.legend(handles=handles, loc="outside upper left", ncols=6)
+    caption = (
+        "Medians over the layers that have trust ratios, of the first seed: the rate that a layer has; the norm of its "
+        "change in one step, over that of its weights; and how its weights have grown. Dashed runs missed the target "
+        "or diverged. A larger batch has fewer steps, and so must change a layer more in each."
+    )
+    return Figure("layers", "What each step does to the layers", caption, figure)

@@ -56,7 +56,7 @@ def finish(grid: Grid, rows: Mapping[str, Callable[[Trial], RunStatus]]) -> tupl
     def look(row: str) -> Look:
         return lambda trial: made.get((row, trial), ABSENT)
 
-    rounds = []
+    rounds: list[set[Trial]] = []
     while True:
         found = search(grid, {row: look(row) for row in rows})
         todo = [(row, t) for row, each in found.rows.items() for t in each.trials if (row, t) not in made]
@@ -123,8 +123,14 @@ def test_where_all_rates_diverge_lower_ones_are_tried() -> None:
     assert found.rows["a"].choice == Choice(0.125)
     found, _ = finish(GRID, {"a": valley(1, highest=0)})
     assert found.rows["a"].choice == Choice(None, failed=True)
-    crashed = finish(GRID, {"a": lambda trial: RunStatus("failed")})[0]
-    assert (crashed.window, crashed.rows["a"].choice.failed) == ((0.5, 1, 2), True), "a crash says nothing of rates"
+    for highest in (RunStatus("failed"), RunStatus("diverged")):
+        ends = {0.5: RunStatus("failed"), 1.0: RunStatus("failed"), 2.0: highest}
+
+        def crash(trial: Trial, ends: Mapping[float, RunStatus] = ends) -> RunStatus:
+            return ends[trial.multiplier]
+
+        found, _ = finish(GRID, {"a": crash})
+        assert (found.window, found.rows["a"].choice.failed) == ((0.5, 1, 2), True), "a crash says nothing of rates"
 
 
 def test_a_further_seed_may_move_the_best_to_an_edge_which_widens_then() -> None:
@@ -276,6 +282,14 @@ def test_search_seeds_are_none_of_the_study_s_and_old_folders_keep_their_names()
 
 def len_of(due: int) -> int:
     return due
+
+
+def test_further_seeds_of_a_search_come_before_the_study_s_own() -> None:
+    study = a_study(1, 2, 3, 0, 2, 1)
+    made = {run.name: ended(3.0 if "x1-" in run.name else 4.0) for run in next_runs(study, {})}
+    halved = {run.name: ended(3.0) for run in next_runs(study, made) if run.point.optimizer == "sgd"}
+    due = next_runs(study, made | halved)
+    assert [run.name for run in due] == ["b8-lars-x0.5-search2", "b8-lars-x1-search2", "b8-sgd-x1-seed1"]
 
 
 def test_what_is_left_and_the_size_are_those_of_a_search_that_does_not_widen() -> None:

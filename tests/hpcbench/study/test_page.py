@@ -281,7 +281,7 @@ def test_all_that_a_search_tried_is_shown(study: Study, tmp_path: Path) -> None:
     assert drawn is not None
     sgd = drawn.figure.axes[0]
     assert sgd.get_xticks().tolist() == [0.5, 1, 2, 4, 8]
-    dots = [value for line in sgd.lines if line.get_marker() == "o" for value in line.get_xdata()]
+    dots = [value for line in sgd.lines if line.get_marker() == "o" for value in np.asarray(line.get_xdata())]
     assert {0.5, 8} <= set(dots)
     assert len(dots) == 16 + 4, "every run, and a ring for each seed of the chosen rates"
 

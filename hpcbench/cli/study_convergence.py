@@ -31,15 +31,15 @@ Learning rates: --lr sgd=0.01,lars=0.2,lamb=0.002@64 gives each optimizer a base
 batch it is meant for (default: the preset's for its own optimizer; else, at batch 64, sgd
 0.01, adam and adamw 0.001, lars 0.5, larc 0.01, lamb and nvlamb 0.003). --lr-rule brings it to
 every batch: linear, sqrt, none, or linear,lamb=sqrt. --lr-search 0.5,1,2 tries these multiples
-in every row with a seed of its own, the better half with --lr-search-seeds of them, and takes
-the best by their mean. Where that is an outermost one, all rows of the optimizer try a further
-multiple, --lr-search-widen times at most. --optimizers sgd,lars,larc@128 has larc at batch 128
-alone.
+in every row with one seed, the better half with --lr-search-seeds, and takes the best by mean
+epochs to target. Where that is an outermost multiple, all rows of the optimizer try one more,
+at most --lr-search-widen times. --optimizers sgd,lars,larc@128 has larc at batch 128 alone.
 
 The same command again, or `hpcbench study resume DIR`, goes on where it stopped; with more
 batches, optimizers, seeds, placements or multiples the study grows. Each run has cores and
 accelerators of its own, here and in a job; none takes more than a node. With --site, `resume`
-submits the seeds when the runs that choose their rates have ended; --wait does so by itself.
+submits the next round of a search, and then the seeds, when the runs before them have ended;
+--wait does so by itself.
 Dotted settings such as --train.max_epochs 3 hold for all runs; `hpcbench train APP --list`
 shows them.
 """

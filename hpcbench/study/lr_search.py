@@ -169,8 +169,8 @@ def ranked(multipliers: Sequence[float], seeds: int, look: Look) -> list[float]:
 def score(states: Sequence[RunStatus]) -> Score:
     """What a rate is judged by, less being better: the mean over its seeds of epochs to the target.
 
-    A run that missed the target counts as more epochs than any run has, one that diverged or failed as more still: so
-    first the number of these decides, then the mean of the others, then the mean quality.
+    A run that did not reach it counts as more epochs than any run has: so first the number of these decides, then how
+    many of them diverged or failed, then the mean of the others, then the mean quality.
     """
     reached = [float(epochs) for state in states if state.status == "reached" and (epochs := epochs_of(state))]
     useless = sum(not state.done for state in states)

@@ -23,7 +23,7 @@ SMALLER = (
     (r"--seeds \d+", "--seeds 1"),
     (r"--batch-sizes [\d,]+", "--batch-sizes 4,8"),
     (r"--optimizers [\w,@]+", "--optimizers adamw"),
-    (r"--lr-search [\d.,]+", "--lr-search 1,2"),
+    (r"--lr-search [\d.,]+", "--lr-search 1,2 --lr-search-seeds 1 --lr-search-widen 0"),
     (r"--parallel.devices \d+", "--parallel.devices 2"),
     (r"--parallel.simulated_ranks \d+", "--parallel.simulated_ranks 4"),
     (r"mpiexec -n \d+ (?!.*2x2)", "mpiexec -n 2 "),

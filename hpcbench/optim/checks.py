@@ -19,8 +19,12 @@ NUMBERS = (float, int, Real)
 """The third takes longer, and is what NumPy's numbers are."""
 
 
+def _number(value: Any) -> bool:
+    return isinstance(value, NUMBERS)
+
+
 def _finite(value: Any) -> bool:
-    return isinstance(value, NUMBERS) and math.isfinite(value) and value >= 0
+    return _number(value) and 0 <= value < math.inf
 
 
 def _rate(value: Any) -> bool:
@@ -31,11 +35,11 @@ def _rate(value: Any) -> bool:
 
 
 def _decay_rate(value: Any) -> bool:
-    return isinstance(value, NUMBERS) and 0 <= value < 1
+    return _number(value) and 0 <= value < 1
 
 
 def _pair(value: Any) -> bool:
-    return isinstance(value, (tuple, list)) and len(value) == 2 and all(isinstance(each, NUMBERS) for each in value)
+    return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_number, value))
 
 
 def _decay_rates(value: Any) -> bool:

@@ -26,11 +26,9 @@ from torch.distributed.tensor import DTensor
 
 from hpcbench.optim import lamb_foreach, lamb_host
 from hpcbench.optim.bucket import Bucket
-from hpcbench.optim.layerwise import LayerwiseOptimizer
+from hpcbench.optim.layerwise import LayerwiseOptimizer, has_kernels
 from hpcbench.optim.tensors import UNBOUNDED
 
-HAS_TRITON = importlib.util.find_spec("triton") is not None
-"""Whether kernels can be written for an accelerator; torch's builds for them bring it along."""
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
 COMPILED_FROM = 1 << 22
 """Elements of a model from which loops on a processor are compiled: that takes a second or two, once a process."""
@@ -95,11 +93,10 @@ class LAMB(LayerwiseOptimizer):
         if bucket.on_host:
             room, host = self.room(bucket, bucket.elements), self.host_kernels(bucket.parameters[0])
             return host.directions(bucket, room), lambda factors: host.apply(bucket, room, factors)
-        if HAS_TRITON:
+        if has_kernels(bucket):
             from hpcbench.optim import lamb_triton
 
-            if lamb_triton.works(bucket):
-                return lamb_triton.directions(bucket), lambda factors: lamb_triton.apply(bucket, factors)
+            return lamb_triton.directions(bucket), lambda factors: lamb_triton.apply(bucket, factors)
         updates, squares = lamb_foreach.directions(bucket)
         return squares, lambda factors: lamb_foreach.apply(bucket, updates, factors)
 
@@ -118,9 +115,8 @@ class LAMB(LayerwiseOptimizer):
         return whole and self.host_kernels(parameter) is not lamb_host
 
     def bucket_size(self, parameter: Tensor) -> int:
-        """No bound where kernels need no memory of their own: all parameters of a kind are in one bucket."""
-        in_kernels = self.takes_turns(parameter) or (HAS_TRITON and parameter.device.type == "cuda")
-        return UNBOUNDED if in_kernels else super().bucket_size(parameter)
+        """No bound for compiled loops either, which need the memory of a turn."""
+        return UNBOUNDED if self.takes_turns(parameter) else super().bucket_size(parameter)
 
     def squared_gradients(self, bucket: Bucket) -> Tensor:
         """In a compiled loop, where there is one."""

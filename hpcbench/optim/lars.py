@@ -12,14 +12,14 @@ Nesterov's form steps by ``momentum * v + lr * local * (g + weight_decay * w)`` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from hpcbench.optim.bucket import Bucket
-from hpcbench.optim.layerwise import LayerwiseOptimizer
+from hpcbench.optim.layerwise import LayerwiseOptimizer, has_kernels
 from hpcbench.optim.tensors import add_scaled
 
 
@@ -53,12 +53,18 @@ class LARS(LayerwiseOptimizer):
 
     def update(self, bucket: Bucket) -> Tensor:
         """The formula at the top."""
-        locals_, rates = self.rates(bucket)
+        if has_kernels(bucket):
+            from hpcbench.optim import lars_triton
+
+            ratios, rates = self.rates(bucket, lars_triton.squared_norms)
+            lars_triton.move(bucket, rates)
+            return ratios
+        ratios, rates = self.rates(bucket, lambda bucket: bucket.squared_norms(bucket.weights, bucket.gradients))
         if bucket.on_host:
             self.move_on_host(bucket, rates.tolist())
         else:
             self.move(bucket, rates)
-        return locals_
+        return ratios
 
     def move_on_host(self, bucket: Bucket, rates: list[float]) -> None:
         """New momentum and weights, a piece at a time, so that what it needs is read from memory once."""
@@ -84,7 +90,8 @@ class LARS(LayerwiseOptimizer):
         if found_inf is not None:
             fine = found_inf == 0
             gradients = [torch.where(fine, gradient, 0.0) for gradient in gradients]
-            momentum, rates = torch.where(fine, momentum, 1.0), torch.where(fine, rates, 0.0)
+            momentum = torch.where(fine, torch.full_like(rates[0], momentum), 1.0)
+            rates = torch.where(fine, rates, 0.0)
         decayed = list(torch._foreach_add(gradients, bucket.weights, alpha=group["weight_decay"]))
         velocities = bucket.moments[0]
         torch._foreach_mul_(velocities, momentum)
@@ -99,13 +106,16 @@ class LARS(LayerwiseOptimizer):
             steps = list(torch._foreach_mul(steps, fine.to(steps[0].dtype)))
         torch._foreach_sub_(bucket.weights, steps)
 
-    def rates(self, bucket: Bucket) -> tuple[Tensor, Tensor]:
-        """The trust ratio ``local`` and the rate of each layer, both (parameters,)."""
+    def rates(self, bucket: Bucket, squared_norms: Callable[[Bucket], Tensor]) -> tuple[Tensor, Tensor]:
+        """The trust ratio ``local`` and the rate of each layer, both (parameters,).
+
+        ``squared_norms`` makes those of weights and gradients on this rank, (2, parameters).
+        """
         group, ones = bucket.group, bucket.ones()
         lr = group["lr"]
         if not group["adapt"]:
             return ones, ones * lr
-        weights, slopes = bucket.norms(bucket.squared_norms(bucket.weights, bucket.gradients))
+        weights, slopes = bucket.norms(squared_norms(bucket))
         known = (weights > 0) & (slopes > 0)
         ratios = weights * group["trust_coefficient"] / (slopes + group["weight_decay"] * weights + group["eps"])
         ratios = torch.where(known, ratios.clamp_(*group["trust_bounds"]), ones)

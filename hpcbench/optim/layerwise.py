@@ -17,7 +17,16 @@ from torch.optim import Optimizer
 from hpcbench.optim.bucket import Bucket
 from hpcbench.optim.checks import check_groups, check_options, check_parameter, check_state
 from hpcbench.optim.clip import clip_divisor
-from hpcbench.optim.tensors import bucket_size, buckets, global_norm, lay_out, local, squared_norms
+from hpcbench.optim.tensors import (
+    HAS_TRITON,
+    UNBOUNDED,
+    bucket_size,
+    buckets,
+    global_norm,
+    lay_out,
+    local,
+    squared_norms,
+)
 from staging.errors import InputError
 
 
@@ -145,8 +154,11 @@ class LayerwiseOptimizer(Optimizer):
         return self._buckets
 
     def bucket_size(self, parameter: Tensor) -> int:
-        """The most elements of a bucket of parameters such as this one."""
-        return bucket_size(parameter)
+        """The most elements of a bucket of parameters such as this one.
+
+        No bound where kernels need no memory of their own: one launch of each works on all layers of a kind.
+        """
+        return UNBOUNDED if HAS_TRITON and parameter.device.type == "cuda" else bucket_size(parameter)
 
     def room(self, bucket: Bucket, elements: int) -> Tensor:
         """A vector of at least so many elements, of the bucket's type, whose content lasts until the next call.
@@ -189,3 +201,12 @@ class LayerwiseOptimizer(Optimizer):
     @abstractmethod
     def update(self, bucket: Bucket) -> Tensor:
         """Update the parameters of ``bucket``; returns their trust ratios, (parameters,), on the device."""
+
+
+def has_kernels(bucket: Bucket) -> bool:
+    """Whether Triton's kernels work on this bucket."""
+    if bucket.on_host or not HAS_TRITON:
+        return False
+    from hpcbench.optim import triton_plan
+
+    return triton_plan.works(bucket)

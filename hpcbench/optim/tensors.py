@@ -6,6 +6,7 @@ for which the sums of squares of a bucket travel in one message per axis of its 
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
@@ -18,6 +19,8 @@ from torch.distributed.tensor import DTensor
 
 from staging.errors import InputError
 
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+"""Whether kernels can be written for an accelerator; torch's builds for them bring it along."""
 HOST_BUCKET = 1 << 20
 """Elements that a processor works on at a time, so that many small tensors share what a call costs, in the cache."""
 DEVICE_BUCKET = 1 << 23

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections import Counter
+
 import pytest
 import torch
 from torch import nn
@@ -9,6 +13,7 @@ from torch import nn
 from hpcbench.config.optimizers import OPTIMIZERS
 from hpcbench.config.schema import OptimConfig
 from hpcbench.optim.registry import create_optimizer, set_learning_rate
+from hpcbench.optim.tensors import DEVICE_BUCKET, HAS_TRITON
 
 pytestmark = pytest.mark.gpu
 
@@ -114,3 +119,38 @@ def test_the_scaler_divides_and_an_overflow_changes_nothing(name: str, device: t
     assert scaler.get_scale() == 512.0
     for one, two in zip(plain, scaled, strict=True):
         torch.testing.assert_close(two, one, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", LAYERWISE)
+def test_one_launch_of_each_kernel_works_on_all_layers(name: str, device: torch.device) -> None:
+    """Norms, their sums and the update, though the layers are more than a step may hold memory for."""
+    if device.type != "cuda" or not HAS_TRITON:
+        pytest.skip(f"needs Triton and an accelerator that it compiles for, not {device.type}")
+    weights = [nn.Parameter(torch.ones(size, device=device)) for size in (DEVICE_BUCKET, 7, DEVICE_BUCKET, 1000)]
+    optimizer = create_optimizer(config(name), [{"params": weights}], device)
+    for weight in weights:
+        weight.grad = torch.ones_like(weight)
+    optimizer.step()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        optimizer.step()
+        torch.get_device_module(device).synchronize()
+    launches = Counter(event.name for event in profile.events())
+    kernels = ("norms", "add_sums", "update") if name in ("lars", "larc") else ("first_pass", "add_sums", "second_pass")
+    assert {kernel: launches[kernel] for kernel in kernels} == dict.fromkeys(kernels, 1)
+
+
+@pytest.mark.parametrize("name", LAYERWISE)
+def test_copies_take_the_same_steps_to_the_bit(name: str, device: torch.device) -> None:
+    weights = parameters(device, torch.float32)
+    optimizer = create_optimizer(config(name), [{"params": weights}], device)
+    fill_gradients(weights, 0)
+    optimizer.step()
+    copies = [copy.deepcopy(optimizer), pickle.loads(pickle.dumps(optimizer))]
+    for each in (optimizer, *copies):
+        own = [parameter for group in each.param_groups for parameter in group["params"]]
+        for step in range(1, 4):
+            fill_gradients(own, step)
+            each.step()
+    for each in copies:
+        copied = [parameter for group in each.param_groups for parameter in group["params"]]
+        assert all(torch.equal(*pair) for pair in zip(copied, weights, strict=True))

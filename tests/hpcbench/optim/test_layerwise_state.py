@@ -77,7 +77,7 @@ def grouped(name: str) -> tuple[torch.optim.Optimizer, list[torch.nn.Parameter]]
     weights = parameters(tensors(dtype=torch.float32))
     weights[2].data = weights[2].data.contiguous(memory_format=torch.channels_last)
     config = OptimConfig(name=name, lr=0.05, weight_decay=0.01, max_grad_norm=0.5)
-    groups = [{"params": weights[:2]}, {"params": weights[2:], "weight_decay": 0.1}]
+    groups: list[dict[str, Any]] = [{"params": weights[:2]}, {"params": weights[2:], "weight_decay": 0.1}]
     return create_optimizer(config, groups, "cpu", capturable=True), weights
 
 

@@ -1,24 +1,47 @@
-"""LAMB's Triton kernels in Triton's interpreter against torch's operations: prints the largest differences.
+"""The Triton kernels of LAMB and LARS in Triton's interpreter against torch's operations: prints what was found.
 
-Run with ``TRITON_INTERPRET=1``; argument: number types and the options of LAMB with each, as JSON.
+Run with ``TRITON_INTERPRET=1``; argument: optimizers, number types and options of each case, as JSON.
 """
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import sys
+from collections import Counter
+from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
 
-from hpcbench.optim import lamb_triton
+from hpcbench.optim import lamb_triton, lars_triton, triton_plan
 from hpcbench.optim.lamb import LAMB
+from hpcbench.optim.lars import LARS
 
-BLOCK, SUMMED = 32, 4
+BLOCK, SUMMED = 32, 2
 SHAPES = ((3, 5), (1,), (BLOCK,), (), (0, 4), (2 * BLOCK + 7,), (2 * SUMMED + 1, BLOCK))
 """With a layer of more blocks than are summed at a time."""
+
+
+KINDS: dict[str, type[LAMB] | type[LARS]] = {"LAMB": LAMB, "LARS": LARS}
+KERNELS = (
+    (lamb_triton, "first_pass"), (lamb_triton, "second_pass"), (lars_triton, "norms"), (lars_triton, "update"),
+    (triton_plan, "add_sums"),
+)  # fmt: skip
+
+
+class Counted:
+    """A kernel whose launches are counted."""
+
+    def __init__(self, kernel: Any, name: str, launches: Counter[str]) -> None:
+        self.kernel, self.name, self.launches = kernel, name, launches
+
+    def __getitem__(self, grid: Any) -> Any:
+        self.launches[self.name] += 1
+        return self.kernel[grid]
 
 
 def weights(dtype: torch.dtype) -> list[nn.Parameter]:
@@ -29,7 +52,7 @@ def weights(dtype: torch.dtype) -> list[nn.Parameter]:
     return [nn.Parameter(each) for each in made]
 
 
-def step(optimizer: LAMB, number: int, found_inf: float | None, *, kernels: bool) -> list[Tensor]:
+def step(optimizer: LAMB | LARS, number: int, found_inf: float | None, *, kernels: bool) -> list[Tensor]:
     generator = torch.Generator().manual_seed(number)
     for weight in optimizer.param_groups[0]["params"]:
         gradient = torch.randn(weight.shape, generator=generator, dtype=torch.float64).to(weight.dtype)
@@ -38,7 +61,8 @@ def step(optimizer: LAMB, number: int, found_inf: float | None, *, kernels: bool
         if found_inf:
             weight.grad.fill_(float("inf"))
     optimizer.param_groups[0]["params"][2].grad = None if number == 1 else torch.ones(SHAPES[2], dtype=weight.dtype)
-    with torch.no_grad(), patch.object(lamb_triton, "works", lambda bucket: kernels):
+    with torch.no_grad(), patch.object(triton_plan, "works", lambda bucket: kernels):
+        optimizer._norm = None
         parts = optimizer.buckets(torch.tensor(found_inf or 0.0))
         for bucket in parts:
             optimizer.divide(bucket, optimizer.divisor(bucket.group, parts))
@@ -46,24 +70,38 @@ def step(optimizer: LAMB, number: int, found_inf: float | None, *, kernels: bool
 
 
 def main() -> None:
-    print(json.dumps([compare(getattr(torch, dtype), options) for dtype, options in json.loads(sys.argv[1])]))
+    cases = json.loads(sys.argv[1])
+    print(json.dumps([compare(KINDS[kind], getattr(torch, dtype), options) for kind, dtype, options in cases]))
 
 
-def compare(dtype: torch.dtype, options: dict[str, Any]) -> dict[str, Any]:
-    """The largest difference over four steps, and whether all numbers are finite."""
-    lamb_triton.BLOCK, lamb_triton.SUMMED = BLOCK, SUMMED  # an interpreter is slow
-    ours, plain = LAMB(weights(dtype), **options), LAMB(weights(dtype), **options)
+def compare(kind: type[LAMB] | type[LARS], dtype: torch.dtype, options: dict[str, Any]) -> dict[str, Any]:
+    """The largest difference over four steps and their launches; in float32, whether copies take the same next step."""
+    triton_plan.BLOCK, triton_plan.SUMMED = BLOCK, SUMMED  # an interpreter is slow
+    ours, plain = kind(weights(dtype), **options), kind(weights(dtype), **options)
     worst = 0.0
-    for number in range(4):
-        found_inf = 1.0 if number == 2 else None
-        ratios = [step(each, number, found_inf, kernels=each is ours) for each in (ours, plain)]
-        if found_inf is None:
-            worst = max(worst, *(differences(*pair) for pair in zip(*ratios, strict=True)))
-        worst = max(worst, *(differences(*pair) for pair in zip(tensors(ours), tensors(plain), strict=True)))
-    return {"worst": worst, "finite": all(bool(each.isfinite().all()) for each in tensors(ours))}
+    launches: Counter[str] = Counter()
+    with ExitStack() as stack:
+        for module, name in KERNELS:
+            stack.enter_context(patch.object(module, name, Counted(getattr(module, name), name, launches)))
+        for number in range(4):
+            found_inf = 1.0 if number == 2 else None
+            ratios = [step(each, number, found_inf, kernels=each is ours) for each in (ours, plain)]
+            if found_inf is None:
+                worst = max(worst, *(differences(*pair) for pair in zip(*ratios, strict=True)))
+            worst = max(worst, *(differences(*pair) for pair in zip(tensors(ours), tensors(plain), strict=True)))
+    copies = [copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))] if dtype == torch.float32 else []
+    for each in (ours, *copies) if copies else ():
+        step(each, 4, None, kernels=True)
+    return {
+        "worst": worst,
+        "finite": all(bool(each.isfinite().all()) for each in tensors(ours)),
+        "launches": launches,
+        "copies": len(copies),
+        "copied": all(torch.equal(*pair) for each in copies for pair in zip(tensors(each), tensors(ours), strict=True)),
+    }
 
 
-def tensors(optimizer: LAMB) -> list[Tensor]:
+def tensors(optimizer: LAMB | LARS) -> list[Tensor]:
     """Weights and state."""
     parameters: list[Any] = optimizer.param_groups[0]["params"]
     states = [optimizer.state[parameter] for parameter in parameters]

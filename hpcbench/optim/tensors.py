@@ -44,8 +44,14 @@ def gradient(name: str, parameter: Tensor) -> Tensor:
 
 
 def aligned(tensor: Tensor, like: Tensor) -> Tensor:
-    """``tensor`` with the strides of ``like``, since fused kernels walk through memory and not through indices."""
-    return tensor if tensor.stride() == like.stride() else torch.empty_like(like).copy_(tensor)
+    """``tensor`` in the memory order of ``like``, since fused kernels walk through memory and not through indices.
+
+    Strides of dimensions with one place say nothing of it: kernels of one have others than their gradients.
+    """
+    strides = zip(tensor.shape, tensor.stride(), like.stride(), strict=True)
+    if all(mine == theirs for size, mine, theirs in strides if size > 1):
+        return tensor
+    return torch.empty_like(like).copy_(tensor)
 
 
 def lay_out(parameter: Tensor, state: dict[str, Any], names: Iterable[str]) -> None:

@@ -24,6 +24,8 @@ from hpcbench.parallel.mesh import FIRST_DIM, Mesh
 from hpcbench.parallel.mesh_shape import MeshShape
 from hpcbench.parallel.peers import Message, Peers
 from hpcbench.parallel.spatial.layers import own_part
+from hpcbench.planning.heap import KEPT_BYTES, Event
+from hpcbench.planning.processor_memory import kernels, workspace
 from hpcbench.train.dropout import set_sample_keys
 from staging.errors import InputError
 
@@ -81,7 +83,11 @@ class PassCount:
     """What autograd keeps from the forward pass for the backward pass, without parameters and the input."""
     peak: int
     """The most that the pass holds at a time beside parameters, their gradients and the input: activations that are
-    kept, gradients of activations, and results on their way. What kernels need within themselves is unknown."""
+    kept, gradients of activations, and results on their way; on a processor what convolutions need within them, too."""
+    together: int
+    """The most that it holds with the gradients of parameters that it has made by then."""
+    events: list[Event]
+    """On a processor, what became of each tensor."""
     input: int
     """Inputs and targets of the local batch as model and loss take them; inputs are whole where no part can be read."""
     traffic: Traffic
@@ -109,7 +115,7 @@ def count_pass(
             part = inputs = part.clone()
         set_sample_keys(model, torch.empty(batch, dtype=torch.int64))
         kept = Kept([*model.parameters(), *model.buffers(), inputs, targets])
-        with Living(model) as living:
+        with Living(model, processor=on_processor(config)) as living:
             with torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor):
                 with autocast(config):
                     output: Tensor = model(part)
@@ -118,7 +124,9 @@ def count_pass(
             traffic.going_back = True
             loss.backward()
         parameters = sum(parameter.nbytes for parameter in model.parameters())
-    return PassCount(parameters, activations, living.peak, inputs.nbytes + targets.nbytes, traffic)
+    return PassCount(
+        parameters, activations, living.peak, living.together, living.events, inputs.nbytes + targets.nbytes, traffic
+    )
 
 
 class Kept:
@@ -144,16 +152,25 @@ class Kept:
 
 
 class Living(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """The bytes of the tensors that come to be while this mode is on, and live; without gradients of parameters."""
+    """The bytes of the tensors that come to be while this mode is on, and live.
 
-    def __init__(self, model: nn.Module) -> None:
+    ``peak`` is without gradients of parameters, ``together`` with them. On a ``processor`` what convolutions need
+    within them belongs to both, and ``events`` tells what became of each tensor.
+    """
+
+    def __init__(self, model: nn.Module, *, processor: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.now = self.peak = 0
-        self._sizes: dict[int, int] = {}
+        self.now = self.peak = self.together = 0
+        self.events: list[Event] = []
+        self._processor = processor
+        self._gradients = self._count = 0
+        self._kernels: set[Any] = set()
+        self._sizes: dict[int, tuple[int, int]] = {}
+        """Number and bytes."""
         # What an operation returns may share its memory with what was there before.
         self._before = {storage_key(tensor) for tensor in (*model.parameters(), *model.buffers())}
         for parameter in model.parameters():
-            parameter.register_post_accumulate_grad_hook(self._forget_gradient)  # type: ignore[no-untyped-call]
+            parameter.register_post_accumulate_grad_hook(self._move_gradient)  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -162,24 +179,53 @@ class Living(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in result if isinstance(result, tuple | list) else (result,):
             if isinstance(tensor, Tensor):
                 self._note(tensor)
+        if self._processor and (within := workspace(func, args, result)):
+            self._work(within)
+            for kernel in kernels(func, args) - self._kernels:
+                self._kernels.add(kernel)
+                self._tell("kernel", self._number(), KEPT_BYTES)
         return result
+
+    def _number(self) -> int:
+        self._count += 1
+        return self._count
+
+    def _tell(self, kind: str, number: int, size: int = 0) -> None:
+        if self._processor:
+            self.events.append(Event(kind, number, size))
 
     def _note(self, tensor: Tensor) -> None:
         key = storage_key(tensor)
         if key in self._sizes or key in self._before:
             return
         storage = tensor.untyped_storage()
-        self._sizes[key] = storage.nbytes()
+        number = self._number()
+        self._sizes[key] = number, storage.nbytes()
+        self._tell("made", number, storage.nbytes())
         self.now += storage.nbytes()
-        self.peak = max(self.peak, self.now)
+        self._reach()
         weakref.finalize(storage, self._drop, key)
 
-    def _drop(self, key: int) -> None:
-        self.now -= self._sizes.pop(key, 0)
+    def _work(self, within: int) -> None:
+        number = self._number()
+        self._tell("made", number, within)
+        self._tell("freed", number)
+        self._reach(within)
 
-    def _forget_gradient(self, parameter: Tensor) -> None:
+    def _reach(self, within: int = 0) -> None:
+        self.peak = max(self.peak, self.now + within)
+        self.together = max(self.together, self.now + self._gradients + within)
+
+    def _drop(self, key: int, became: str = "freed") -> int:
+        number, size = self._sizes.pop(key, (0, 0))
+        if number:
+            self._tell(became, number)
+        self.now -= size
+        return size
+
+    def _move_gradient(self, parameter: Tensor) -> None:
         if parameter.grad is not None:
-            self._drop(storage_key(parameter.grad))
+            self._gradients += self._drop(storage_key(parameter.grad), "gradient")
 
 
 def storage_key(tensor: Tensor) -> int:
@@ -208,6 +254,11 @@ def shapes(application: Application, config: RunConfig, batch: int) -> tuple[Ten
         )
     inputs, targets = application.module("shapes").batch_shapes(config, batch)
     return inputs.to(run_dtype(config)) if inputs.is_floating_point() else inputs, targets
+
+
+def on_processor(config: RunConfig) -> bool:
+    """Whether ranks compute on processors, as the run was told, and not on accelerators."""
+    return config.parallel.accelerator == "cpu"
 
 
 def run_dtype(config: RunConfig) -> torch.dtype:

@@ -78,12 +78,16 @@ def what_fits(staged: StagedBytes, room: Room, others: Sequence[Room]) -> list[s
     return [*found, "--no-stage, which reads the dataset where it lies"]
 
 
-def judge_memory(need: int, room: Room, local_batch: int, smaller: int | None, others: Sequence[str] = ()) -> Finding:
+def judge_memory(
+    need: int, room: Room, local_batch: int, smaller: int | None, others: Sequence[str] = (), *, processor: bool = False
+) -> Finding:
     """Whether a rank's memory fits ``room``; ``smaller`` is the largest local batch that would, 0 where none does.
 
-    ``smaller`` is ``None`` where it was not looked for; ``others`` are further options that help.
+    ``smaller`` is ``None`` where it was not looked for; ``others`` are further options that help. Of a ``processor``
+    the count has the workspace of kernels, too.
     """
-    counted = f"{size(need)} for a rank (a count that is low by up to 26 %)"
+    how = "counted with kernels and heap" if processor else "counted without the workspace of kernels"
+    counted = f"{size(need)} for a rank ({how})"
     if room.limit is None:
         return Finding("ok", f"{counted}; memory of {room.where} unknown", f"{size(need)}, room unknown")
     short = f"{size(need)} of {size(room.limit)}"
@@ -97,8 +101,8 @@ def judge_memory(need: int, room: Room, local_batch: int, smaller: int | None, o
         return Finding("warn", f"{counted}, close to {limit}; less memory: {'; '.join(fits)}", short)
     return Finding(
         "refuse",
-        f"a rank needs {size(need)} at train.local_batch_size {local_batch} (a count that is low by up to 26 %), more "
-        f"than {limit}; what fits: {'; '.join(fits)}",
+        f"a rank needs {size(need)} at train.local_batch_size {local_batch} ({how}), more than "
+        f"{limit}; what fits: {'; '.join(fits)}",
         short,
     )
 

@@ -184,6 +184,8 @@ def memory_finding(
     """Whether a rank fits its accelerator, or its share of the node's memory."""
     if site.scheduler == "local":
         return Finding("ok", "that of this machine, which the run looks at as it starts", "this machine's")
+    if not job.gpus_per_rank:
+        config = on_processors(config)
     need = rank_memory(application, config, job.nodes, job.ranks_per_node)
     if need is None:
         return Finding("ok", f"unknown, since {application.name} has no module `shapes`")
@@ -191,7 +193,12 @@ def memory_finding(
     local = config.train.local_batch_size
     too_much = room.limit is not None and need > room.limit
     smaller = largest_batch(application, config, job, room.limit) if too_much and room.limit is not None else None
-    return judge_memory(need, room, local, smaller)
+    return judge_memory(need, room, local, smaller, processor=not job.gpus_per_rank)
+
+
+def on_processors(config: RunConfig) -> RunConfig:
+    """The same run on processors."""
+    return replace(config, parallel=replace(config.parallel, accelerator="cpu"))
 
 
 def rank_room(job: Job, site: Site, staged: StagedBytes | None) -> Room:

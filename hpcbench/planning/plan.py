@@ -24,7 +24,8 @@ from hpcbench.parallel.mesh_shape import MeshShape, check_axes, mesh_shape
 from hpcbench.parallel.sharded import UNIT, units
 from hpcbench.parallel.simulated_ranks import data_ranks
 from hpcbench.planning.checkpoint_memory import checkpoint_bytes
-from hpcbench.planning.counting import PassCount, build, count_pass, shapes
+from hpcbench.planning.counting import PassCount, build, count_pass, on_processor, shapes
+from hpcbench.planning.heap import peak_of_steps
 from staging.errors import InputError
 
 MOST_PLACES = 64
@@ -71,11 +72,17 @@ class MeshPlan:
     """Of a sharded model, with what is brought together at a time."""
     gradients: int
     """With the buffers in which they travel."""
+    buckets: int
+    """These buffers alone, which stay from step to step; gradients come to be while activations go."""
     optimizer: int
     activations: int
     """Kept from the forward pass for the backward pass."""
     peak: int
     """The most that a pass holds at a time, activations among it."""
+    together: int
+    """The most that it holds with the gradients of parameters that there are by then."""
+    heap: int
+    """Of a processor, what its heap takes beyond what is in use, and compiled kernels."""
     input: int
     halo_forward: int
     """Sent to other ranks of the sample: halos, and parts that are gathered."""
@@ -98,8 +105,8 @@ class MeshPlan:
 
     @property
     def memory(self) -> int:
-        """Bytes of a rank, without what kernels need within themselves."""
-        return self.state + self.peak + self.input
+        """Bytes of a rank, at the moment of a step at which they are most."""
+        return self.parameters + self.buckets + self.optimizer + self.together + self.input + self.heap
 
     @property
     def fits(self) -> bool | None:
@@ -214,12 +221,20 @@ def mesh_plan(
     buckets = 0 if alone or sharded else whole
     together = gathered_bytes(model, shape.data) if sharded else 0
     passes = [count.traffic for count in counts]
+    peak, optimizer = max(count.peak for count in counts), own * moments(config.optim)
+    input_bytes = max(count.input for count in counts)
+    # Gradients of earlier micro-batches are there from the start, and shards that are gathered are counted above.
+    held = max(own, *(count.together for count in counts)) if accumulation == 1 and not sharded else own + peak
+    used = own + buckets + optimizer + held + input_bytes
+    heap = 0
+    if on_processor(config) and not sharded:
+        heap = max(0, max(taken(model, config, count, buckets, accumulation) for count in counts) - used)
     return MeshPlan(
         shape, local, accumulation, global_batch, global_batch == asked, machine.nodes_per_sample(shape),
-        parameters=own + together, gradients=own + buckets, optimizer=own * moments(config.optim),
+        parameters=own + together, gradients=own + buckets, buckets=buckets, optimizer=optimizer,
         activations=max(count.activations for count in counts),
-        peak=max(count.peak for count in counts),
-        input=max(count.input for count in counts),
+        peak=peak, together=held, heap=heap,
+        input=input_bytes,
         halo_forward=accumulation * max(each.forward for each in passes),
         halo_backward=accumulation * max(each.backward for each in passes),
         sums=accumulation * max(each.sums for each in passes),
@@ -229,6 +244,12 @@ def mesh_plan(
         flop=per_sample * global_batch / machine.ranks,
         limit=machine.memory,
     )  # fmt: skip
+
+
+def taken(model: nn.Module, config: RunConfig, count: PassCount, buckets: int, accumulation: int) -> int:
+    """Bytes that a processor's heap comes to in steps of such passes."""
+    parameters = [parameter.nbytes for parameter in model.parameters()]
+    return peak_of_steps(parameters, moments(config.optim), [count.input, buckets], count.events, accumulation)
 
 
 def mesh_shapes(ranks: int, dims: int) -> Iterator[MeshShape]:

@@ -65,7 +65,7 @@ def memory_of_process(study: Study, site: Site, packing: Packing) -> Finding:
     one_run = replace(node_of_runs(study, site, packing), ranks_per_node=packing.processes)
     smaller = largest_batch(application, config, one_run, room.limit) if too_much and room.limit is not None else None
     fewer = [] if packing.gpus or packing.side_by_side == 1 else [f"--runs-per-job below {packing.side_by_side}"]
-    return judge_memory(need, room, local, smaller, fewer)
+    return judge_memory(need, room, local, smaller, fewer, processor=not packing.gpus)
 
 
 def config_of(study: Study, packing: Packing, optimizer: str) -> RunConfig:

@@ -183,13 +183,13 @@ class Line:
 
     def __call__(self, lines: Tensor) -> Tensor:
         """(batch, inputs) to (batch, outputs)."""
+        inputs = lines[:, None]
+        size = None if self.size is None else [self.size]
+        factor = None if self.factor is None else [self.factor]
         if self.mode == "bicubic":  # which torch has for two dimensions alone; the other one becomes its middle or end
-            inputs = lines[:, None, :, None].expand(-1, -1, -1, BESIDE)
-            size = None if self.size is None else (self.size, 1)
-            factor = None if self.factor is None else (self.factor, 1 / BESIDE)
-        else:
-            inputs = lines[:, None]
-            size, factor = ((None if each is None else (each,)) for each in (self.size, self.factor))
+            inputs = inputs[..., None].expand(-1, -1, -1, BESIDE)
+            size = size and [*size, 1]
+            factor = factor and [*factor, 1 / BESIDE]
         mode = "linear" if self.mode.endswith("linear") else self.mode
         found: Tensor = functional.interpolate(
             inputs, size, factor, mode, self.align_corners, recompute_scale_factor=self.recompute

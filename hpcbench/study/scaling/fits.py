@@ -56,5 +56,5 @@ def fit_page(study: Scaling, site: Site) -> str:
         rows.append([str(nodes), *([run.point.label] if study.vary else []), *fit.cells])
         notes[f"batch {fit.global_batch:,}: {fit.rate}; recipe: {fit.recipe}"] = None
         warnings |= dict.fromkeys(f"warning: --nodes {nodes}: {text}" for text in fit.warnings)
-    about = "memory of a rank: counted as by `hpcbench plan`, which is low by up to 26 %"
+    about = "memory of a rank: counted as by `hpcbench plan`, of accelerators without the workspace of kernels"
     return "\n".join(["Each job:", "", table(headers, rows, right=headers), "", *notes, about, *warnings])

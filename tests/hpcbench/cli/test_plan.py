@@ -28,7 +28,7 @@ def test_one_line_per_mesh(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_fits_and_what_keeps_no_batch(capsys: pytest.CaptureFixture[str]) -> None:
-    more = ["--memory-per-gpu", "1.6MiB", "--global-batch-size", "2", "--train.precision", "32-true"]
+    more = ["--memory-per-gpu", "1.5MiB", "--global-batch-size", "2", "--train.precision", "32-true"]
     assert main([*SMOKE, *more]) == 0
     text = capsys.readouterr().out
     assert "activations in 32-true" in text

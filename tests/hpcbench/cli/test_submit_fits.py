@@ -36,7 +36,8 @@ def test_the_figures_of_a_job_stand_beside_its_script(
     ]
     memory, cost = said.splitlines()[3:]
     assert re.fullmatch(
-        r"memory   \d\.\d\d GiB for a rank \(a count that is low by up to 26 %\), of the 40.0 GiB of an accelerator",
+        r"memory   \d\.\d\d GiB for a rank \(counted without the workspace of kernels\), of the 40.0 GiB of an "
+        r"accelerator",
         memory,
     )
     assert cost == "cost     at most 10.0 node-hours an attempt of 01:00:00"
@@ -81,7 +82,7 @@ def test_unknown_facts_are_said_and_refuse_nothing(capsys: pytest.CaptureFixture
     code, _, said = submitted(words, capsys)
     assert code == 0
     assert "1.67 TB to each node (for 524,288 + 65,536 samples); room unknown at /tmp" in said
-    assert "(a count that is low by up to 26 %); memory of a rank's share of its node's memory unknown" in said
+    assert "(counted with kernels and heap); memory of a rank's share of its node's memory unknown" in said
 
 
 def test_what_is_close_to_a_limit_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:

@@ -213,7 +213,8 @@ def test_plan_of_a_published_preset() -> None:
     for mesh in plans.meshes:
         assert (mesh.parameters, mesh.gradients, mesh.optimizer) == (weights, 2 * weights, weights)
         assert mesh.reduced == weights
-        assert mesh.memory == 4 * weights + mesh.peak + mesh.input
+        assert mesh.memory == 3 * weights + mesh.together + mesh.input, "weights, buckets and momentum"
+        assert mesh.peak < mesh.together <= mesh.peak + weights, "gradients come to be while activations go"
         assert mesh.activations < mesh.peak < 2.5 * mesh.activations
         assert mesh.fits is None
     single = counted(COSMOFLOW, config, 1, of=(4,), batch=4).traffic

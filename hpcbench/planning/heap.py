@@ -18,8 +18,8 @@ ALIGNMENT, LARGE_ALIGNMENT, LARGE_BYTES = 64, 4096, 2 * 2**20
 """torch aligns tensors to cache lines, and from ``LARGE_BYTES`` on, for huge pages, to pages."""
 CHUNK = 32
 """The least that glibc keeps as a hole; requests with an alignment ask for so much more."""
-KEPT_BYTES = 20_000
-"""What each compiled kernel leaves in the heap for good, about; it keeps holes apart."""
+KEPT_BYTES = 100_000
+"""What each compiled kernel leaves for good, about: 30 to 150 KB were seen; it keeps holes apart."""
 STEPS = 3
 """So many steps are simulated; the first one makes the optimizer's state and the kernels."""
 

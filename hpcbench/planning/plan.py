@@ -249,7 +249,10 @@ def mesh_plan(
 def taken(model: nn.Module, config: RunConfig, count: PassCount, buckets: int, accumulation: int) -> int:
     """Bytes that a processor's heap comes to in steps of such passes."""
     parameters = [parameter.nbytes for parameter in model.parameters()]
-    return peak_of_steps(parameters, moments(config.optim), [count.input, buckets], count.events, accumulation)
+    # LARS and LAMB work on a bucket at a time, and a large parameter is one.
+    layerwise = issubclass(builder_of(optimizer_info(config.optim.name))[0], LayerwiseOptimizer)
+    standing = [count.input, buckets, *([max(parameters)] if layerwise else [])]
+    return peak_of_steps(parameters, moments(config.optim), standing, count.events, accumulation)
 
 
 def mesh_shapes(ranks: int, dims: int) -> Iterator[MeshShape]:

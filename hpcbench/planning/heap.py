@@ -154,6 +154,6 @@ def one_pass(heap: Heap, events: Sequence[Event], turn: tuple[int, int]) -> list
         else:
             gradients.append(name)
             del left[name]
-    for name in left:
-        heap.free(name)
+    for kept in left:
+        heap.free(kept)
     return gradients

@@ -250,7 +250,7 @@ def taken(model: nn.Module, config: RunConfig, count: PassCount, buckets: int, a
     """Bytes that a processor's heap comes to in steps of such passes."""
     parameters = [parameter.nbytes for parameter in model.parameters()]
     # LARS and LAMB work on a bucket at a time, and a large parameter is one.
-    layerwise = issubclass(builder_of(optimizer_info(config.optim.name))[0], LayerwiseOptimizer)
+    layerwise = issubclass(builder_of(optimizer_info(config.optim.name)), LayerwiseOptimizer)
     standing = [count.input, buckets, *([max(parameters)] if layerwise else [])]
     return peak_of_steps(parameters, moments(config.optim), standing, count.events, accumulation)
 

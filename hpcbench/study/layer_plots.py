@@ -58,12 +58,12 @@ def layers(study: Study, rows: Sequence[Row], curves: Mapping[str, Run]) -> Figu
         return None
     figure = style.canvas(0.9 + 1.9 * len(found))
     grid = figure.subplots(len(found), len(PANELS), squeeze=False, sharex=True, sharey="col")
-    batches = sorted({row.point.batch for members in found.values() for row, _, _ in members})
+    batches = sorted({row.point.batch for drawn in found.values() for row, _, _ in drawn})
     shade = {batch: FAINTEST + (1 - FAINTEST) * (place + 1) / len(batches) for place, batch in enumerate(batches)}
-    for line, (label, members) in enumerate(found.items()):
+    for line, (label, drawn) in enumerate(found.items()):
         for axes, (name, title) in zip(grid[line], PANELS, strict=True):
-            for row, reached, table in members:
-                axes.plot(table.index, table[name], color=color(study, row), alpha=shade[row.point.batch],
+            for row, reached, medians in drawn:
+                axes.plot(medians.index, medians[name], color=color(study, row), alpha=shade[row.point.batch],
                           linestyle="-" if reached else "--", linewidth=1.2)  # fmt: skip
             axes.set_title("" if line else title)
             if name != "growth":

@@ -27,7 +27,7 @@ class TrustRatios(StepObserver):
     def __init__(self, optimizer: Any, model: nn.Module, every: int) -> None:
         self.optimizer = optimizer
         self.every = every
-        self.names = {parameter: name for name, parameter in model.named_parameters()}
+        self.names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
         self.before: list[tuple[list[Tensor], list[Tensor], Tensor]] = []
         """Of parts of the parameters: these, copies of what of them lies here, and the squares of their norms."""
         self.pending: list[tuple[StepInfo, list[str], Tensor]] = []

@@ -18,7 +18,7 @@ class OwnResampling(TorchFunctionMode):
     """While it is on, a call that resizes raises ``InputError``, but for those within modules that ``may`` do it."""
 
     def __init__(self, model: nn.Module, may: Callable[[str, nn.Module], bool]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._within: list[str] = []
         self._allowed = 0
         for name, module in model.named_modules():

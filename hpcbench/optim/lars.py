@@ -8,6 +8,8 @@ The rate is inside the momentum, as in the paper; Apex and pytorch-optimizer mul
 while it stays constant. With ``clip_rate`` the rate of a layer is the smaller of ``local`` and ``lr`` (the LARC
 variant) in place of their product. Where a norm is zero, and in groups with ``adapt`` false, the rate is ``lr``.
 Nesterov's form steps by ``momentum * v + lr * local * (g + weight_decay * w)`` with the new v.
+
+On an accelerator the bytes move in ``lars_triton``, where Triton works.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ class LARS(LayerwiseOptimizer):
         if has_kernels(bucket):
             from hpcbench.optim import lars_triton
 
+            lars_triton.find(bucket)
             ratios, rates = self.rates(bucket, lars_triton.squared_norms)
             lars_triton.move(bucket, rates)
             return ratios

@@ -15,18 +15,21 @@ from hpcbench.optim.bucket import Bucket
 from hpcbench.optim.triton_plan import part, plan_of, pointers
 
 
+def find(bucket: Bucket) -> None:
+    """Look up where the tensors of a step lie; once, since a graph that captures it keeps a table for each look."""
+    plan_of(bucket).find_addresses()
+
+
 def squared_norms(bucket: Bucket) -> Tensor:
-    """Sums of squares of weights and gradients on this rank, (2, parameters)."""
+    """Sums of squares of weights and gradients on this rank, (2, parameters); after ``find``."""
     plan = plan_of(bucket)
-    plan.find_addresses()
     norms[(plan.blocks,)](*plan.tensors, plan.sums, plan.blocks, **plan.shared_constants())
     return plan.summed()
 
 
 def move(bucket: Bucket, rates: Tensor) -> None:
-    """New momentum and weights with the rate of each layer, (parameters,)."""
+    """New momentum and weights with the rate of each layer, (parameters,); after ``find``."""
     plan, group = plan_of(bucket), bucket.group
-    plan.find_addresses()
     verdict = torch.zeros((), device=plan.device) if bucket.found_inf is None else bucket.found_inf
     update[(plan.blocks,)](
         *plan.tensors, rates.to(plan.wide), verdict, momentum=group["momentum"], decay=group["weight_decay"],

@@ -10,6 +10,7 @@ import json
 import pickle
 import sys
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
@@ -42,6 +43,17 @@ class Counted:
     def __getitem__(self, grid: Any) -> Any:
         self.launches[self.name] += 1
         return self.kernel[grid]
+
+
+def counted_look(launches: Counter[str]) -> Callable[[triton_plan.Plan], None]:
+    """``Plan.find_addresses``, counted: a captured graph has memory for one look."""
+    original = triton_plan.Plan.find_addresses
+
+    def find_addresses(plan: triton_plan.Plan) -> None:
+        launches["find_addresses"] += 1
+        original(plan)
+
+    return find_addresses
 
 
 def weights(dtype: torch.dtype) -> list[nn.Parameter]:
@@ -83,6 +95,7 @@ def compare(kind: type[LAMB] | type[LARS], dtype: torch.dtype, options: dict[str
     with ExitStack() as stack:
         for module, name in KERNELS:
             stack.enter_context(patch.object(module, name, Counted(getattr(module, name), name, launches)))
+        stack.enter_context(patch.object(triton_plan.Plan, "find_addresses", counted_look(launches)))
         for number in range(4):
             found_inf = 1.0 if number == 2 else None
             ratios = [step(each, number, found_inf, kernels=each is ours) for each in (ours, plain)]

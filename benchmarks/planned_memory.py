@@ -19,7 +19,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from _common import use_huge_pages, write_results
+from _common import write_results
+
+from hpcbench.train.huge_pages import use_huge_pages
 
 ROOMY = {"simulate.universe_size": "512", "model.conv_layers": "6"}
 SIZES: dict[str, tuple[str, dict[str, str]]] = {

@@ -133,7 +133,6 @@ def study_of_placements(folder: StudyFolder, epochs: int) -> Study:
     with held(folder):
         folder.write(study.as_dict())
         make(study, folder, FakeLauncher(lambda settings: epochs * int(settings["train.seed"])))
-        report(folder)
     return study
 
 
@@ -141,6 +140,7 @@ def test_runs_that_trained_alike_are_marked_and_not_compared(tmp_path: Path) -> 
     """The first seed meets the target in the first epoch, in which shards are as they were."""
     folder = StudyFolder(tmp_path / "study")
     study_of_placements(folder, 1)
+    report(folder)
     text = folder.table.read_text(encoding="utf-8")
     words = " ".join(text.split())
     assert (

@@ -35,9 +35,9 @@ One line per mesh, for a rank with the most of each:
   kept       activations kept for the backward pass, in the run's precision (auto: bf16-mixed)
   peak       the most that a pass holds at a time: those, and results and gradients on their way
   input      inputs and targets of the local batch; of inputs its part, where that can be read
-  memory     the most of a step: parameters, optimizer, buffers, input, and the peak with the gradients
-             that there are by then; on processors (--parallel.accelerator cpu) with what kernels need
-             within themselves and what the heap keeps, on accelerators without
+  memory     the most of a step: parameters, optimizer, buffers, input, and the peak with the
+             gradients that there are by then; on processors (--parallel.accelerator cpu) with
+             what kernels need within themselves and what the heap keeps, on accelerators without
   halo, back sent in a step, forward and backward: halos, and parts gathered to whole samples
   reduce     gradients put into the sum over all ranks in a step
   B/MFLOP    bytes sent, with sums of statistics, per million operations of the rank

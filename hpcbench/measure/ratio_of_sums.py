@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 CONFIDENCE = 0.95
 MOST_BLOCKS = 20
@@ -46,6 +45,8 @@ def ratio_of_sums(numerators: Sequence[float], denominators: Sequence[float]) ->
         return RatioOfSums(value, 0.0, math.inf)
     both = np.array([numerators, denominators], dtype=np.float64)
     sums = np.stack([part.sum(1) for part in np.array_split(both, blocks, axis=1)], axis=1)
+    from scipy import stats  # a rank starts without it
+
     bound = float(stats.t.ppf((1 + CONFIDENCE) / 2, blocks - 1)) ** 2 * blocks
     (var_above, shared), (_, var_below) = bound * np.cov(sums)
     # All ratios r with (above - r below)^2 <= bound x the variance of above - r below.

@@ -271,7 +271,7 @@ def noise_scale(run: Run) -> Figure | None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10, steps=[1, 2, 2.5, 5, 10]))
     caption = (
         "The covariance of the gradients of single samples over the square of their mean, from the norms of gradients "
-        "of parts of a step and of the whole step. The curve averages over 20 measurements. A batch far above it takes "
+        "of parts of a step and of the whole step. The curve is an exponential average. A batch far above it takes "
         "more epochs, one far below it no fewer."
     )
     return Figure("noise_scale", "Gradient noise scale", caption, figure)

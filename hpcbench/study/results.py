@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -201,7 +201,7 @@ def run_record(study: Study, run: PlannedRun, state: RunStatus, same_as: str = "
     }  # fmt: skip
 
 
-def results_frame(study: Study, statuses: Mapping[str, RunStatus], rows: list[Row]) -> pd.DataFrame:
+def results_frame(study: Study, statuses: Mapping[str, RunStatus], rows: Sequence[Row] = ()) -> pd.DataFrame:
     """Every planned run, those included that have not been made; ``rows`` tell which trained as another."""
     import pandas as pd
 

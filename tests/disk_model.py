@@ -271,7 +271,8 @@ class Disk:
         old, new = self.synced.get(file, b""), self._now(file)
         if old == new:
             return new
-        kept = random.randint(len(old) if new.startswith(old) else 0, len(new))
+        least = len(old) if new.startswith(old) else 0
+        kept = random.choice((least, random.randint(least, len(new))))  # the end of what was synced is a place to break
         return random.choice((old, new[:kept], new[:kept] + bytes(len(new) - kept), new))
 
     def _contents(self, file: int) -> list[bytes]:

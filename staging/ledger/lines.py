@@ -30,7 +30,7 @@ def start_file(path: Path, header: dict[str, Any]) -> dict[str, Any]:
             if found is None:
                 found = {"schema": SCHEMA, **header}
                 newline = b"\n" if file.tell() else b""
-                file.write(newline + json.dumps(found).encode())
+                file.write(newline + json.dumps(found).encode() + b"\n")
                 file.flush()
             # Also of a header that was found: who wrote it may have been killed before the disk had it.
             os.fsync(file.fileno())
@@ -62,10 +62,12 @@ def read_header(path: Path) -> dict[str, Any]:
 def append_lines(path: Path, lines: Iterable[str], *, durable: bool = False) -> None:
     """Append JSON texts, a line each, in one write, which other processes never split; ``durable`` waits for the disk.
 
-    The write begins with a line feed, so that a line which a killed process left unfinished ends there. Raises
+    The write begins with a line feed, so that a line which a killed process left unfinished ends there, and ends with
+    one: what a crash of the node leaves of a later write, zeros for example, is then no part of these lines. Raises
     ``DataError`` where the file can't be written; lines that were written by then stay.
     """
     data = "".join(f"\n{line}" for line in lines).encode()
+    data += b"\n" if data else b""
     try:
         descriptor = open_book(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
@@ -84,7 +86,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The objects of the file in order, without its headers; torn and foreign lines are skipped."""
     with path.open("rb") as file:
         while lines := file.readlines(BLOCK_BYTES):
-            for item in _parse(lines):
+            for item in _parse([line for line in lines if line != b"\n"]):
                 if isinstance(item, dict) and "schema" not in item:
                     yield item
 

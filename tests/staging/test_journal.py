@@ -31,7 +31,8 @@ def begin_and_wait(folder: Path, ready: "multiprocessing.synchronize.Event") -> 
 def test_start_and_end_are_lines_of_text(tmp_path: Path) -> None:
     kept = journal(tmp_path)
     kept.end(kept.start("3f2a", PLACE, "hpcbench stage a b"), "aborted", "no space")
-    header, start, end = [json.loads(line) for line in (tmp_path / ".staging/journal.jsonl").read_text().splitlines()]
+    lines = (tmp_path / ".staging/journal.jsonl").read_text().splitlines()
+    header, start, end = [json.loads(line) for line in lines if line]
     assert header == {"schema": 1, "what": "hpcbench staging journal"}
     assert start.items() >= {"event": "start", "id": "3f2a", "node": "n1", "rank": 2, "pid": os.getpid()}.items()
     assert start["command"] == "hpcbench stage a b"

@@ -55,7 +55,7 @@ def kill_after(seconds: float, work: Callable[[], None]) -> None:
 def test_it_is_a_text_file_with_a_header_and_a_line_per_file(tmp_path: Path) -> None:
     manifest = Manifest.open(tmp_path / "new", IDENTITY)
     manifest.append([landed("train/a.npy"), landed("train/b.npy")])
-    lines = (tmp_path / "new/.staging/manifest.jsonl").read_text().splitlines()
+    lines = [line for line in (tmp_path / "new/.staging/manifest.jsonl").read_text().splitlines() if line]
     assert json.loads(lines[0]) == {"schema": 1, "what": "hpcbench staging manifest", "identity": IDENTITY}
     assert json.loads(lines[1]) == {
         "name": "train/a.npy",
@@ -65,6 +65,22 @@ def test_it_is_a_text_file_with_a_header_and_a_line_per_file(tmp_path: Path) -> 
         "mtime_ns": 7,
     }
     assert len(lines) == 3
+
+
+@pytest.mark.parametrize("junk", [b"\0" * 300, b"\xff" * 7, b"}", b"{", b'"', b"0", b" ", b'{"name": "b", "si'])
+def test_what_a_crash_leaves_behind_durable_lines_is_no_part_of_them(tmp_path: Path, junk: bytes) -> None:
+    """A write that was not waited for may be there as zeros, or as what had been on the disk before."""
+    path = manifest_path(tmp_path)
+    for durable in ([], [landed("a")], [landed("a"), landed("b")]):
+        manifest = Manifest.open(tmp_path, IDENTITY)
+        if durable:
+            manifest.append(durable)
+        with path.open("ab") as file:
+            file.write(junk)
+        assert set(Manifest.open(tmp_path, IDENTITY).records().position) == {file.name for file in durable}
+        manifest.append([landed("later")])
+        assert set(load_records(tmp_path).position) == {file.name for file in durable} | {"later"}
+        path.unlink()
 
 
 @given(st.dictionaries(st.text(st.characters(exclude_characters="\0"), min_size=1), st.integers(0, 2**62), max_size=9))
@@ -97,8 +113,8 @@ def test_cut_anywhere_it_names_what_was_whole_and_takes_more(tmp_path: Path) -> 
         manifest.path.write_bytes(whole[:cut])
         again = Manifest.open(tmp_path, IDENTITY)
         again.append([landed("c")])
-        ends = [end for end in range(len(whole)) if whole[end : end + 1] == b"\n"] + [len(whole)]
-        expected = [name for name, end in zip("ab", ends[1:], strict=True) if end <= cut] + ["c"]
+        _, _, *ends = [end for end in range(len(whole)) if whole[end : end + 1] == b"\n"]  # of the header, twice
+        expected = [name for name, end in zip("ab", ends, strict=True) if end <= cut] + ["c"]
         assert [file.name for file in again.records()] == expected
 
 

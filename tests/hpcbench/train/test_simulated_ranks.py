@@ -117,8 +117,8 @@ def test_two_processes_that_simulate_two_compute_what_four_ranks_do(name: str, r
 def test_plain_accumulation_computes_the_same_without_batch_norm(
     roots: dict[str, Path], real: Trained, tmp_path: Path
 ) -> None:
-    assert main(words(roots, "cosmoflow-sgd", tmp_path / "one", "--train.accumulation", "4")) == 0
-    same(tmp_path / "one", real("cosmoflow-sgd"))
+    assert main(words(roots, "cosmoflow-lamb", tmp_path / "one", "--train.accumulation", "4")) == 0
+    same(tmp_path / "one", real("cosmoflow-lamb"))
 
 
 def test_gradients_travel_once_a_step(real: Trained, half: Trained) -> None:

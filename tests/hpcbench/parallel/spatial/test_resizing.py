@@ -114,9 +114,10 @@ def rounded_by_float32() -> list[tuple[int, float]]:
     found = []
     for factor in (0.1 * number for number in range(3, 50)):
         for size in range(4, 400):
-            wide = [min(math.floor(output * (1 / factor)), size - 1) for output in range(math.floor(size * factor))]
+            outputs = torch.arange(math.floor(size * factor), dtype=torch.float64)
+            wide = (outputs * (1 / factor)).floor().clamp(max=size - 1)
             numbers = torch.arange(float(size), dtype=torch.float64).view(1, 1, -1)
-            if wide != [int(each) for each in nn.Upsample(scale_factor=factor)(numbers).flatten()]:
+            if not torch.equal(wide, nn.Upsample(scale_factor=factor)(numbers).flatten()):
                 found.append((size, factor))
                 break
     return found

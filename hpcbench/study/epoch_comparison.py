@@ -70,10 +70,10 @@ def compare(strata: Sequence[Stratum]) -> Comparison | None:
     both = [(tuple(first), tuple(second)) for first, second in strata if first and second]
     if not both:
         return None
-    steps = _steps(both)
+    breakpoints = _breakpoints(both)
     return Comparison(
-        ratio=_middle(steps),
-        interval=_interval(both, steps),
+        ratio=_middle(breakpoints),
+        interval=_interval(both, breakpoints),
         p=p_value(both),
         detectable=math.exp(_detectable(tuple((len(first), len(second)) for first, second in both)) * log_spread(both)),
         runs=sum(len(first) + len(second) for first, second in both),
@@ -140,7 +140,7 @@ def _sums(scores: npt.NDArray[np.int64], chosen: int) -> Floats:
     return np.asarray(ways[chosen] / ways[chosen].sum())
 
 
-def _steps(strata: Sequence[Stratum]) -> Floats:
+def _breakpoints(strata: Sequence[Stratum]) -> Floats:
     """The factors at which the sum over pairs changes by one, ascending; it falls as the factor grows."""
     found = []
     for first, second in strata:
@@ -151,16 +151,16 @@ def _steps(strata: Sequence[Stratum]) -> Floats:
     return np.sort(np.array(found))
 
 
-def _middle(steps: Floats) -> float:
+def _middle(breakpoints: Floats) -> float:
     """The factor at which as many pairs count for as against the first series; the middle, where there are many."""
-    half = len(steps) // 2
-    low, high = float(steps[half - 1]), float(steps[half])
+    half = len(breakpoints) // 2
+    low, high = float(breakpoints[half - 1]), float(breakpoints[half])
     return math.sqrt(low * high) if low > 0 and math.isfinite(high) else low if low > 0 else high
 
 
-def _interval(strata: Sequence[Stratum], steps: Floats) -> Interval:
+def _interval(strata: Sequence[Stratum], breakpoints: Floats) -> Interval:
     """The smallest and the largest factor at which no difference is found."""
-    edges = np.unique(steps[(steps > 0) & np.isfinite(steps)])
+    edges = np.unique(breakpoints[(breakpoints > 0) & np.isfinite(breakpoints)])
     if not len(edges):
         return 0.0, math.inf
     between = np.sqrt(edges[:-1] * edges[1:])
@@ -170,15 +170,15 @@ def _interval(strata: Sequence[Stratum], steps: Floats) -> Interval:
     def is_kept(place: int) -> bool:
         return p_value(strata, float(tried[place])) > LEVEL
 
-    middle = int(np.searchsorted(edges, _middle(steps)))
+    middle = int(np.searchsorted(edges, _middle(breakpoints)))
     if not is_kept(middle):  # no factor makes the series alike, as where all evaluations are far apart
         middle = max(range(len(tried)), key=lambda place: p_value(strata, float(tried[place])))
-    low = _first(lambda place: is_kept(middle - place), middle + 1)
-    high = _first(lambda place: is_kept(middle + place), len(tried) - middle)
+    low = _last_kept(lambda place: is_kept(middle - place), middle + 1)
+    high = _last_kept(lambda place: is_kept(middle + place), len(tried) - middle)
     return float(bounds[middle - low]), float(bounds[middle + high + 1])
 
 
-def _first(is_kept: Callable[[int], bool], places: int) -> int:
+def _last_kept(is_kept: Callable[[int], bool], places: int) -> int:
     """The last of ``places`` that is kept, by bisection; place 0 is."""
     kept, lost = 0, places
     while lost - kept > 1:

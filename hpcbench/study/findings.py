@@ -10,11 +10,11 @@ from hpcbench.study.epoch_comparison import compare
 from hpcbench.study.plots import series
 from hpcbench.study.results import Row
 from hpcbench.study.seed_spread import LEAST_BATCHES, SpreadTrend, spread_trend
-from hpcbench.study.series_comparison import Compared, p_words, verdict
+from hpcbench.study.series_comparison import SeriesComparison, p_words, verdict
 from hpcbench.study.table import reached_words
 
 
-def findings(rows: Sequence[Row], compared: Sequence[Compared]) -> list[str]:
+def findings(rows: Sequence[Row], compared: Sequence[SeriesComparison]) -> list[str]:
     """How every series grows with the batch, where runs missed the target, which differ, and how seeds spread."""
     found = []
     for label, members in series(rows).items():

@@ -27,7 +27,7 @@ from hpcbench.study.layer_plots import layers
 from hpcbench.study.results import Row, read_curves, read_rows, results_frame, runs_needed
 from hpcbench.study.run_status import RunStatus
 from hpcbench.study.seed_spread import spread_interval
-from hpcbench.study.series_comparison import Compared, compare_series, comparison_cells, comparison_lines
+from hpcbench.study.series_comparison import SeriesComparison, compare_series, comparison_cells, comparison_lines
 from hpcbench.study.table import counts, failures, mean, notes, ratio, reached_words, results_table, short, size
 from hpcbench.study.trajectories import mark_copies
 
@@ -156,7 +156,7 @@ def machine_of(study: Study, rows: Sequence[Row]) -> Machine | None:
 
 
 def study_page(
-    study: Study, statuses: Mapping[str, RunStatus], rows: Sequence[Row], compared: Sequence[Compared],
+    study: Study, statuses: Mapping[str, RunStatus], rows: Sequence[Row], compared: Sequence[SeriesComparison],
     fits: Mapping[str, EpochFit], scales: Mapping[str, RatioOfSums], drawn: Sequence[Figure],
 ) -> str:  # fmt: skip
     """The page as HTML text."""

@@ -15,13 +15,13 @@ from hpcbench.study.results import Row
 
 
 @dataclass(frozen=True)
-class Compared:
+class SeriesComparison:
     """Two series at the batch sizes that both have, or at the largest of these."""
 
     first: str
     second: str
     batches: tuple[int, ...]
-    found: Comparison | None
+    comparison: Comparison | None
     """``None`` where all runs of the one are those of the other."""
 
     @property
@@ -32,7 +32,7 @@ class Compared:
         return f"{len(self.batches)} batches, {self.batches[0]:,} to {self.batches[-1]:,}"
 
 
-def compare_series(rows: Sequence[Row]) -> list[Compared]:
+def compare_series(rows: Sequence[Row]) -> list[SeriesComparison]:
     """Every pair of series, and of a borrowed recipe and its own optimizer, with p-values for all of them together.
 
     They are compared over all batch sizes that both have, and at the largest where its seeds could show a difference.
@@ -45,14 +45,14 @@ def compare_series(rows: Sequence[Row]) -> list[Compared]:
         alike = [batch for batch in shared if same(row_at(first, batch), row_at(second, batch))]
         names = first[0].label, second[0].label
         if whole:
-            found.append(Compared(*names, tuple(whole), compare([strata[batch] for batch in whole])))
+            found.append(SeriesComparison(*names, tuple(whole), compare([strata[batch] for batch in whole])))
             largest = compare([strata[whole[-1]]])
             if len(whole) > 1 and largest is not None and math.isfinite(largest.detectable):
-                found.append(Compared(*names, tuple(whole[-1:]), largest))
+                found.append(SeriesComparison(*names, tuple(whole[-1:]), largest))
         if alike:
-            found.append(Compared(*names, tuple(alike), None))
-    adjusted = iter(holm([each.found for each in found if each.found is not None]))
-    return [each if each.found is None else replace(each, found=next(adjusted)) for each in found]
+            found.append(SeriesComparison(*names, tuple(alike), None))
+    adjusted = iter(holm([each.comparison for each in found if each.comparison is not None]))
+    return [each if each.comparison is None else replace(each, comparison=next(adjusted)) for each in found]
 
 
 def pairs(rows: Sequence[Row]) -> list[tuple[list[Row], list[Row]]]:
@@ -125,9 +125,9 @@ def p_words(p: float) -> str:
     return "< 0.0001" if p < 1e-4 else f"{p:.2g}"
 
 
-def verdict(each: Compared) -> str:
+def verdict(each: SeriesComparison) -> str:
     """A comparison as a sentence."""
-    found = each.found
+    found = each.comparison
     if found is None:
         return f"{each.first} and {each.second} are the same runs at {each.where}: nothing is compared there."
     if found.differs:
@@ -146,20 +146,20 @@ def verdict(each: Compared) -> str:
     )
 
 
-def comparison_cells(compared: Sequence[Compared]) -> list[dict[str, str]]:
+def comparison_cells(compared: Sequence[SeriesComparison]) -> list[dict[str, str]]:
     """A line of a table for every comparison."""
     return [
         {
             "series": f"{each.first} over {each.second}", "where": each.where,
-            "ratio": "the same runs" if each.found is None else ratio_words(each.found),
-            "p": units.MISSING if each.found is None else p_words(each.found.p),
-            "detectable": units.MISSING if each.found is None else detectable_words(each.found),
+            "ratio": "the same runs" if each.comparison is None else ratio_words(each.comparison),
+            "p": units.MISSING if each.comparison is None else p_words(each.comparison.p),
+            "detectable": units.MISSING if each.comparison is None else detectable_words(each.comparison),
         }
         for each in compared
     ]  # fmt: skip
 
 
-def comparison_lines(compared: Sequence[Compared]) -> list[str]:
+def comparison_lines(compared: Sequence[SeriesComparison]) -> list[str]:
     """The comparisons as lines of text."""
     cells = comparison_cells(compared)
     if not cells:

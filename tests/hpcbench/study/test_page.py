@@ -110,7 +110,7 @@ def test_findings_are_ratios_of_means(made: tuple[Study, StudyFolder]) -> None:
 
 def test_series_that_seeds_cannot_tell_apart_are_said_to_be_so(made: tuple[Study, StudyFolder]) -> None:
     rows = read_rows(made[0], read_statuses(*made))
-    compared = {(each.first, each.second, each.where): each.found for each in compare_series(rows)}
+    compared = {(each.first, each.second, each.where): each.comparison for each in compare_series(rows)}
     assert set(compared) == {
         ("sgd", "adamw", "3 batches, 8 to 128"), ("sgd from 8", "sgd", "batch 128"),
         ("adamw from 8", "adamw", "batch 128"),
@@ -169,7 +169,7 @@ def test_rows_that_are_the_same_runs_are_not_compared(tmp_path: Path) -> None:
                 shutil.copy(twin / "epochs.csv", folder.run(run.name) / "epochs.csv")
     rows = mark_copies(rows, read_curves(folder, rows))
     (only,) = compare_series(rows)
-    assert only.found is None
+    assert only.comparison is None
     assert only.batches == (8, 32, 128)
     (said,) = [words for words in findings(rows, [only]) if "same runs" in words]
     assert said.startswith("sgd sharded and sgd reshuffled are the same runs at 3 batches, 8 to 128")
@@ -360,7 +360,7 @@ def test_a_difference_is_told_with_who_needs_fewer_and_how_sure_that_is(tmp_path
         report(folder)
     rows = read_rows(study, read_statuses(study, folder))
     compared = compare_series(rows)
-    whole, largest = (each.found for each in compared)
+    whole, largest = (each.comparison for each in compared)
     assert whole is not None
     assert largest is not None
     assert (whole.runs, largest.runs) == (30, 10)

@@ -12,8 +12,8 @@ from hpcbench.results import style, units
 from hpcbench.results.plots import Figure, by_row, draw_levels, epoch_axis, metric_label
 from hpcbench.results.records import Run
 from hpcbench.study.definition import Study
-from hpcbench.study.plots import color, line_style, series
-from hpcbench.study.results import Row
+from hpcbench.study.plots import color, line_style
+from hpcbench.study.results import Row, series
 
 WIDEST_MATRIX = 4
 """Panels in a line."""

@@ -7,8 +7,7 @@ from statistics import fmean
 
 from hpcbench.results.units import significant
 from hpcbench.study.epoch_comparison import compare
-from hpcbench.study.plots import series
-from hpcbench.study.results import Row
+from hpcbench.study.results import Row, series
 from hpcbench.study.seed_spread import LEAST_BATCHES, SpreadTrend, spread_trend
 from hpcbench.study.series_comparison import SeriesComparison, p_words, verdict
 from hpcbench.study.table import reached_words

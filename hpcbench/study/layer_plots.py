@@ -11,8 +11,8 @@ from hpcbench.results import style
 from hpcbench.results.plots import Figure
 from hpcbench.results.records import Run
 from hpcbench.study.definition import Study
-from hpcbench.study.plots import color, log_values, series
-from hpcbench.study.results import Row
+from hpcbench.study.plots import color, log_values
+from hpcbench.study.results import Row, series
 
 PANELS = (
     ("rate", "rate x trust ratio"),

@@ -24,7 +24,7 @@ from hpcbench.study.findings import findings
 from hpcbench.study.fit import LEAST_BATCHES, EpochFit, fit_epochs
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.layer_plots import layers
-from hpcbench.study.results import Row, read_curves, read_rows, results_frame, runs_needed
+from hpcbench.study.results import Row, read_curves, read_rows, results_frame, runs_needed, series
 from hpcbench.study.run_status import RunStatus
 from hpcbench.study.seed_spread import spread_interval
 from hpcbench.study.series_comparison import SeriesComparison, compare_series, comparison_cells, comparison_lines
@@ -82,7 +82,7 @@ def fit_series(rows: Sequence[Row]) -> dict[str, EpochFit]:
     Borrowed recipes are no observations of it.
     """
     fits = {}
-    for label, members in plots.series([row for row in rows if not row.point.source]).items():
+    for label, members in series([row for row in rows if not row.point.source]).items():
         if sum(bool(row.epochs) for row in members) >= LEAST_BATCHES:
             fits[label] = fit_epochs([run for row in members for run in row.epoch_runs])
     return fits
@@ -108,7 +108,7 @@ def pooled_noise_scales(rows: Sequence[Row], curves: Mapping[str, Run]) -> dict[
     Runs are independent, so that the interval comes from theirs; of fewer than three it comes from blocks of steps.
     """
     found = {}
-    for label, members in plots.series(rows).items():
+    for label, members in series(rows).items():
         tables = [
             curves[run.name].folder.read_noise_scale()
             for row in members

@@ -16,21 +16,13 @@ from hpcbench.results import style
 from hpcbench.results.plots import Figure, by_row
 from hpcbench.study.definition import Study
 from hpcbench.study.fit import EpochFit
-from hpcbench.study.results import Row
+from hpcbench.study.results import Row, series
 from hpcbench.study.seed_spread import spread, spread_interval
 
 Series = Mapping[str, list[Row]]
 """Rows by label, in the order of their batches."""
 DASHES = {"replicate": "-", "shard": "--", "shard+reshuffle": ":"}
 MARKERS = {"replicate": "o", "shard": "s", "shard+reshuffle": "^"}
-
-
-def series(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Rows of one optimizer and placement together; borrowed recipes are series of their own."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row.label, []).append(row)
-    return found
 
 
 def color(study: Study, row: Row) -> str:

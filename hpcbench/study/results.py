@@ -136,6 +136,14 @@ class Row:
         return f"{self.point.optimizer}{placed}" + (f" from {self.point.source}" if self.point.source else "")
 
 
+def series(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows of one optimizer and placement together; borrowed recipes are series of their own."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.label, []).append(row)
+    return found
+
+
 def runs_needed(values: list[float], step: float) -> int | None:
     """Runs whose mean has a standard error of 5 %, at this spread; evaluations are ``step`` epochs apart.
 

@@ -11,7 +11,7 @@ from hpcbench.results import units
 from hpcbench.results.tables import table
 from hpcbench.study.epoch_comparison import Comparison, Stratum, compare, holm
 from hpcbench.study.epoch_likelihood import EpochRun
-from hpcbench.study.results import Row
+from hpcbench.study.results import Row, series
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,8 @@ def compare_series(rows: Sequence[Row]) -> list[SeriesComparison]:
 
 def pairs(rows: Sequence[Row]) -> list[tuple[list[Row], list[Row]]]:
     """The series that are compared: they differ in the optimizer, or in the placement, or one borrows its rate."""
-    series: dict[str, list[Row]] = {}
-    for row in rows:
-        series.setdefault(row.label, []).append(row)
     found = []
-    for first, second in combinations(series.values(), 2):
+    for first, second in combinations(series(rows).values(), 2):
         one, other = first[0].point, second[0].point
         alike = one.optimizer == other.optimizer, one.placement == other.placement
         if one.source or other.source:

@@ -25,7 +25,7 @@ import numpy as np
 from _common import write_results
 
 from hpcbench.study.epoch_comparison import compare, p_value
-from hpcbench.study.epoch_likelihood import EpochRun
+from hpcbench.study.epoch_run import EpochRun
 from hpcbench.study.seed_spread import spread_trend
 
 STEP = 1 / 8

@@ -23,7 +23,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 from _common import write_results
 
-from hpcbench.study.epoch_likelihood import EpochRun
+from hpcbench.study.epoch_run import EpochRun
 from hpcbench.study.fit import fit_epochs
 
 E_MIN, B_CRIT = 2.0, 60.0

@@ -17,12 +17,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import log_ndtr
+
+from hpcbench.study.epoch_run import EpochRun
 
 Floats = npt.NDArray[np.float64]
 
@@ -33,23 +34,6 @@ MOST_STEPS = 40
 LONGEST_STEP = 2.0
 LARGEST_LOG = 700.0
 """exp of more is infinite."""
-
-
-@dataclass(frozen=True)
-class EpochRun:
-    """A run at a global batch size: it met the target after more than ``above`` epochs, and not after ``up_to``.
-
-    ``up_to`` is infinite for a run that had not met it when it ended, after ``above`` epochs.
-    """
-
-    batch_size: float
-    above: float
-    up_to: float
-
-    @property
-    def reached(self) -> bool:
-        """Whether it met the target."""
-        return math.isfinite(self.up_to)
 
 
 class Derivatives(NamedTuple):

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import interpolate, optimize
 
-from hpcbench.study.epoch_likelihood import EpochLikelihood, EpochRun, Floats
+from hpcbench.study.epoch_likelihood import EpochLikelihood, Floats
+from hpcbench.study.epoch_run import EpochRun
 
 FARTHEST = 7.0
 """Logits of w beyond are not told from w = 0 and w = 1: B_crit is a thousandth, or a thousand times, of B0."""

@@ -25,8 +25,9 @@ import numpy.typing as npt
 from scipy import stats
 from threadpoolctl import threadpool_limits
 
-from hpcbench.study.epoch_likelihood import EpochRun, Floats
+from hpcbench.study.epoch_likelihood import Floats
 from hpcbench.study.epoch_profile import EpochProfile, Lines, Peak
+from hpcbench.study.epoch_run import EpochRun
 from staging.errors import InputError
 
 Interval = tuple[float, float]

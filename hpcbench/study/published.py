@@ -19,7 +19,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from hpcbench.results import style, units
-from hpcbench.study.epoch_likelihood import EpochRun
+from hpcbench.study.epoch_run import EpochRun
 from hpcbench.study.fit import EpochFit, fit_epochs
 from staging.errors import InputError
 

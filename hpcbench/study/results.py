@@ -12,7 +12,7 @@ from hpcbench.config.resolve import resolve
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
 from hpcbench.study.definition import Study
-from hpcbench.study.epoch_likelihood import EpochRun
+from hpcbench.study.epoch_run import EpochRun
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.lr_search import Choice
 from hpcbench.study.plan import (

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special, stats
 
 Floats = npt.NDArray[np.float64]
 Interval = tuple[float, float]
@@ -64,6 +63,8 @@ def spread_interval(values: Sequence[float], step: float) -> Interval | None:
     """The 95 % interval of standard deviation over mean; ``None`` of fewer than two values."""
     if len(values) < 2:
         return None
+    from scipy import stats  # a study's status needs none of it
+
     degrees = len(values) - 1
     least = _rounding(values, step) ** 2
     variance = max(float(np.var(np.log(values), ddof=1)), least)
@@ -80,6 +81,8 @@ def spread_trend(rows: Sequence[tuple[int, Sequence[float]]], step: float) -> Sp
     known = sorted((batch, np.asarray(values, dtype=np.float64)) for batch, values in rows if len(values) > 1)
     if len({batch for batch, _ in known}) < LEAST_BATCHES:
         return None
+    from scipy import special
+
     sizes = np.log([batch for batch, _ in known])
     degrees = np.array([len(values) - 1 for _, values in known])
     weights = 1 / special.polygamma(1, degrees / 2)

@@ -10,7 +10,7 @@ from itertools import combinations
 from hpcbench.results import units
 from hpcbench.results.tables import table
 from hpcbench.study.epoch_comparison import Comparison, Stratum, compare, holm
-from hpcbench.study.epoch_likelihood import EpochRun
+from hpcbench.study.epoch_run import EpochRun
 from hpcbench.study.results import Row, series
 
 

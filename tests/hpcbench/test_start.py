@@ -30,6 +30,13 @@ def test_a_rank_imports_nothing_that_it_does_not_need_to_train() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_a_study_is_planned_and_told_without_what_draws_it() -> None:
+    names = ("scipy", "matplotlib", "pandas", "torch")
+    code = f"import sys\nimport hpcbench.study.convergence\nprint([name for name in {names} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
+
+
 def test_a_frame_is_looked_up_as_inspect_does_it_without_the_text_of_its_file() -> None:
     frame = inspect.currentframe()
     assert frame is not None

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.study.epoch_comparison import Comparison, compare, holm, p_value
-from hpcbench.study.epoch_likelihood import EpochRun
+from hpcbench.study.epoch_run import EpochRun
 
 STEP = 1 / 8
 TRIALS = 300

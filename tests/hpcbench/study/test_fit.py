@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy import integrate, optimize, stats
 
-from hpcbench.study.epoch_likelihood import EpochLikelihood, EpochRun, log_interval
+from hpcbench.study.epoch_likelihood import EpochLikelihood, log_interval
 from hpcbench.study.epoch_profile import EpochProfile
+from hpcbench.study.epoch_run import EpochRun
 from hpcbench.study.fit import fit_epochs, freedom, loss_bound
 from staging.errors import InputError
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbench.study.epoch_likelihood import EpochRun
+from hpcbench.study.epoch_run import EpochRun
 from hpcbench.study.fit import EpochFit, fit_epochs
 from hpcbench.study.scaling.phase_plots import costs, solution
 from hpcbench.study.scaling.rows import Measured, Row

@@ -1,0 +1,23 @@
+"""What one run of a convergence study says of the epochs to its target."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class EpochRun:
+    """A run at a global batch size: it met the target after more than ``above`` epochs, and not after ``up_to``.
+
+    ``up_to`` is infinite for a run that had not met it when it ended, after ``above`` epochs.
+    """
+
+    batch_size: float
+    above: float
+    up_to: float
+
+    @property
+    def reached(self) -> bool:
+        """Whether it met the target."""
+        return math.isfinite(self.up_to)

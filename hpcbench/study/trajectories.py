@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hpcbench.study.results import Row
 
 if TYPE_CHECKING:
@@ -21,14 +23,15 @@ TIMES = ("train_s", "eval_s", "elapsed_s", "samples_per_s")
 """Columns of ``epochs.csv`` that differ between runs that train alike."""
 
 
-def trajectory(epochs: pd.DataFrame) -> str:
-    """What a run's evaluations found, without its times."""
-    return str(epochs.drop(columns=[name for name in TIMES if name in epochs]).to_csv(index=False))
+def trajectory(epochs: pd.DataFrame) -> tuple[tuple[str, ...], bytes]:
+    """What a run's evaluations found, without its times: names of the columns, and their values to the last bit."""
+    names = tuple(str(name) for name in epochs if name not in TIMES)
+    return names, epochs[list(names)].to_numpy(dtype=np.float64).tobytes()
 
 
 def mark_copies(rows: Sequence[Row], curves: Mapping[str, Run]) -> list[Row]:
     """The rows, where each run that trained as an earlier one has that one's name in ``copies``."""
-    first: dict[str, str] = {}
+    first: dict[tuple[tuple[str, ...], bytes], str] = {}
     marked = []
     for row in rows:
         copies = {}

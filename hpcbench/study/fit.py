@@ -115,8 +115,10 @@ def fit_epochs(runs: Sequence[EpochRun]) -> EpochFit:
 def _fitted(runs: Sequence[EpochRun]) -> EpochFit:
     profile = EpochProfile(runs)
     best = profile.best()
-    ratio = 2 * (best.value - EpochProfile(runs, with_scatter=False).best().value)
-    p = float(stats.chi2.sf(max(ratio, 0.0), 1)) / 2 if best.scatter > NO_SCATTER else 1.0
+    p = 1.0
+    if best.scatter > NO_SCATTER:
+        ratio = 2 * (best.value - EpochProfile(runs, with_scatter=False).best().value)
+        p = float(stats.chi2.sf(max(ratio, 0.0), 1)) / 2
     has_intervals = len({run.batch_size for run in runs}) >= INTERVAL_BATCHES
     lines = profile.lines(best, loss_bound(freedom(runs, best))) if has_intervals else None
     e_min, slope = _of_share(best.share, math.exp(best.log_middle), profile.middle)

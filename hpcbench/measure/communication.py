@@ -141,11 +141,12 @@ class _Channel:
             everyone = self.exchange(self._common(self.arrived)).numpy()
             latest = self._latest(everyone, np.array(self.met))
             if self.messages:
-                first, last = self._common(self.begins).numpy(), self._common(self.ends).numpy()
+                length = np.array(self.ends) - np.array(self.begins)  # on this rank's clock, as its phases are
                 scale = np.array(self.scales) if self.scales else 1.0
-                before = np.clip(latest[np.array(self.messages)] - first, 0.0, last - first)
+                first = self._common(self.begins).numpy()
+                before = np.clip(latest[np.array(self.messages)] - first, 0.0, length)
                 waiting = float((before * scale).sum())
-                transfer += float(((last - first) * scale).sum()) - waiting
+                transfer += float((length * scale).sum()) - waiting
         self.met, self.count, self.host_s = array("i"), 0, 0.0
         self._clear()
         return transfer, waiting

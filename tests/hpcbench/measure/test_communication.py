@@ -25,6 +25,13 @@ class OneClock:
         return times
 
 
+class DriftingClock(OneClock):
+    """The clock of this rank's machine is slow by a thousandth."""
+
+    def common(self, times: Tensor) -> Tensor:
+        return times * 1.001
+
+
 class Others:
     """The other members of a channel, whose arrivals at each message are given."""
 
@@ -38,10 +45,10 @@ class Others:
 class Host:
     """A rank on a host whose clock the test moves."""
 
-    def __init__(self, most: int = 100) -> None:
+    def __init__(self, most: int = 100, clock: OneClock | None = None) -> None:
         self.now = 0.0
         self.phases = Phases(PhaseTimer(clock=lambda: self.now), torch.device("cpu"))
-        self.recorder = Communication(self.phases, OneClock(), most)
+        self.recorder = Communication(self.phases, clock or OneClock(), most)
 
     def work(self, seconds: float) -> None:
         self.now += seconds
@@ -59,6 +66,19 @@ def test_what_is_waited_before_the_last_other_arrives_is_waiting_and_the_rest_tr
     assert (host.recorder.waiting_s["halo"], host.recorder.transfer_s["halo"]) == (4.0, 2.0)
     summary = host.phases.timer.summary()
     assert summary == {"compute": 4.0, "communication": 2.0, "waiting": 4.0, "other": 0.0, "wall": 10.0}
+
+
+def test_seconds_are_those_of_the_rank_s_own_clock_as_its_phases_are() -> None:
+    host = Host(clock=DriftingClock())
+    channel = host.recorder.channel("halo", Others([4.004, 6.006], [0.0, 0.0]))
+    for _ in range(2):
+        with channel.message():
+            host.work(6.0)
+    host.recorder.settle()
+    summary = host.phases.timer.summary()
+    assert host.recorder.transfer_s["halo"] == pytest.approx(summary["communication"], rel=1e-12)
+    assert host.recorder.waiting_s["halo"] == pytest.approx(summary["waiting"], rel=1e-12) == pytest.approx(4.004)
+    assert summary["communication"] + summary["waiting"] == pytest.approx(12.0, rel=1e-12)
 
 
 def test_only_those_that_a_message_is_exchanged_with_are_waited_for() -> None:

@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from _studies import CONVERGENCE, EXAMPLE, INSTANCES, asked, make_cluster, make_
 
 STATUS_S, REPORT_S = 2.0, 10.0
 RUNS = 500
+KINDS = ("scaling", "throughput", "convergence")
 
 
 def made_run(folder: Path) -> Path:
@@ -54,19 +56,23 @@ def processor_s(words: list[str], environ: dict[str, str], folder: Path) -> floa
     return after.children_user - before.children_user + after.children_system - before.children_system
 
 
-def measure(rounds: int, folder: Path, source: Path) -> dict[str, Any]:
+def made_study(kind: str, folder: Path, source: Path) -> Path:
+    """A study of ``RUNS`` runs, all of them done."""
+    if kind == "convergence":
+        return make_convergence(CONVERGENCE, folder, source)
+    return make_scaling(EXAMPLE if kind == "scaling" else INSTANCES, folder, source)
+
+
+def measure(rounds: int, folder: Path, source: Path, kinds: Sequence[str] = KINDS) -> dict[str, Any]:
     """Every command on every kind of study, ``rounds`` times."""
     environ = make_cluster(folder / "cluster", range(1, RUNS + 1))
     environ |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    studies = {
-        "scaling": make_scaling(EXAMPLE, folder / "scaling", source),
-        "throughput": make_scaling(INSTANCES, folder / "throughput", source),
-        "convergence": make_convergence(CONVERGENCE, folder / "convergence", source),
-    }
-    half = make_scaling(EXAMPLE, folder / "half", source, under_way=RUNS // 2)
-    planned = [("status", "scaling, half of it queued", half, STATUS_S)]
-    planned += [("status", name, path, STATUS_S) for name, path in studies.items()]
-    planned += [("report", name, path, REPORT_S) for name, path in studies.items()]
+    studies = {kind: made_study(kind, folder / kind, source) for kind in kinds}
+    planned = [("status", kind, path, STATUS_S) for kind, path in studies.items()]
+    planned += [("report", kind, path, REPORT_S) for kind, path in studies.items()]
+    if "scaling" in kinds:
+        half = make_scaling(EXAMPLE, folder / "half", source, under_way=RUNS // 2)
+        planned.insert(0, ("status", "scaling, half of it queued", half, STATUS_S))
     found: dict[str, Any] = {}
     for command, name, path, most in planned:
         (folder / "cluster" / "asked").unlink(missing_ok=True)

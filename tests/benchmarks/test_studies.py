@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from _studies import EXAMPLE, INSTANCES, asked, make_cluster, make_scaling
-from studies import RUNS, measure
+from studies import KINDS, RUNS, made_run, measure
 
 from hpcbench.cli.main import main
 from tests.hpcbench.study.scaling.test_measured import write_run
@@ -88,10 +88,17 @@ def test_the_status_of_a_study_needs_neither_frames_nor_plots(cluster: Path) -> 
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.fixture(scope="module")
+def real_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that the benchmark copies."""
+    return made_run(tmp_path_factory.mktemp("made"))
+
+
 @pytest.mark.slow
-def test_500_runs_are_no_trouble(tmp_path: Path) -> None:
-    write_run(tmp_path / "run", device_type="cuda")
-    found = measure(1, tmp_path, tmp_path / "run")
+@pytest.mark.parametrize("kind", KINDS)
+def test_500_runs_are_no_trouble(tmp_path: Path, real_run: Path, kind: str) -> None:
+    found = measure(1, tmp_path, real_run, [kind])
+    assert {name.split(":")[0] for name in found} == {"status", "report"}
     for name, each in found.items():
         assert each["processor_median_s"] < 5 * each["at_most_s"], name
         assert sum(each["scheduler_questions"].values()) <= 1, name

@@ -76,7 +76,8 @@ def _inspect_tfrecord(path: Path, compression: str) -> dict[str, str]:
     shape = f"({edge}, {edge}, {edge}, 4)" if 4 * edge**3 == counts.size else f"({counts.size},), not a cube"
     facts = {"format": "TFRecord, " + ("gzip" if compression == "gzip" else "plain")}
     facts |= {"x": f"{shape} int16", "y": f"{label.shape} {label.dtype}"}
-    return facts | _count_facts([counts]) | _label_facts(label)
+    by_channel = counts.reshape(-1, CHANNELS) if counts.size % CHANNELS == 0 else counts[:, None]
+    return facts | _count_facts([by_channel]) | _label_facts(label)
 
 
 def _inspect_hdf5(path: Path) -> dict[str, str]:
@@ -107,7 +108,9 @@ def _inspect_npy(path: Path) -> dict[str, str]:
 
 
 def _count_facts(parts: Iterable[NDArray[np.integer]]) -> dict[str, str]:
+    """Of counts whose last dimension is the channel."""
     lowest, highest, total, number = [], [], 0, 0
+    logs = squares = np.zeros(1)  # of ln(1 + count), by channel
     for part in parts:
         if not part.size:
             continue
@@ -115,9 +118,16 @@ def _count_facts(parts: Iterable[NDArray[np.integer]]) -> dict[str, str]:
         highest.append(int(part.max()))
         total += int(part.sum(dtype=np.int64))
         number += part.size
+        values = np.log1p(part.reshape(-1, part.shape[-1]).clip(min=0).astype(np.float64))
+        logs, squares = logs + values.sum(axis=0), squares + (values**2).sum(axis=0)
     if not number:
         return {"counts": "none"}
-    return {"counts": f"min {min(lowest)}, mean {total / number:.4g}, max {max(highest)}"}
+    facts = {"counts": f"min {min(lowest)}, mean {total / number:.4g}, max {max(highest)}"}
+    mean = logs * np.size(logs) / number
+    std = np.sqrt(np.maximum(squares * np.size(squares) / number - mean**2, 0))
+    for name, values in (("mean", mean), ("std", std)):
+        facts[f"{name} of ln(1 + count), by channel"] = ", ".join(f"{value:.3f}" for value in values)
+    return facts
 
 
 def _label_facts(label: NDArray[np.floating]) -> dict[str, str]:

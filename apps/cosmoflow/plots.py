@@ -97,18 +97,21 @@ def slices(maps: npt.NDArray[np.generic], config: dict[str, Any]) -> Figure:
     redshifts = (config.get("simulate") or {}).get("redshifts") or []
     figure = style.canvas(0.3 + rows * min(1.9, style.WIDTH / channels - 0.2))
     panels = figure.subplots(rows, channels, squeeze=False)
+    data = config.get("data") or {}
+    standardized = bool(data.get("input_mean"))
+    low = float(shown.min()) if standardized else 0.0
     top = float(np.quantile(shown, 0.998)) or 1.0
     for row, channel in np.ndindex(rows, channels):
         axes: Axes = panels.item(row, channel)
-        image = axes.imshow(shown[row, channel], cmap="magma", vmin=0, vmax=top, interpolation="nearest")
+        image = axes.imshow(shown[row, channel], cmap="magma", vmin=low, vmax=top, interpolation="nearest")
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
         axes.grid(visible=False)
         if row == 0:
             axes.set_title(f"z = {redshifts[channel]:g}" if len(redshifts) == channels else f"channel {channel}")
     bar = figure.colorbar(image, ax=panels, shrink=0.8, aspect=28, pad=0.015, extend="max")
-    logarithm = (config.get("data") or {}).get("apply_log", True)
-    bar.set_label("ln(1 + particles in a cell)" if logarithm else "particles in a cell, over their mean")
+    quantity = "ln(1 + particles in a cell)" if data.get("apply_log", True) else "particles in a cell, over their mean"
+    bar.set_label(f"{quantity}, standardized" if standardized else quantity)
     bar.outline.set_visible(False)
     caption = (
         "One plane of cells through each of the first validation samples, as the network sees them; a row is one "

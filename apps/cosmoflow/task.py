@@ -30,6 +30,7 @@ class CosmoFlowTask(Task):
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self._standard: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     def reads_parts(self, training: bool) -> bool:
         """Unless samples are turned as a whole, or divided by their means."""
@@ -38,7 +39,8 @@ class CosmoFlowTask(Task):
     def prepare(self, inputs: Tensor, targets: Tensor, keys: Tensor | None) -> tuple[Tensor, Tensor]:
         """Counts (batch, channels, d, h, w) to float32 ln(1 + count), or count over the sample's mean.
 
-        Strides are kept. With ``data.augment`` and ``keys``, each sample is turned by its own symmetry of the cube.
+        With ``data.input_mean`` and ``data.input_std`` each channel is standardized by them. Strides are kept. With
+        ``data.augment`` and ``keys``, each sample is turned by its own symmetry of the cube.
         """
         if self.config.data.augment and keys is not None:
             inputs = augmented(inputs, keys)
@@ -48,7 +50,19 @@ class CosmoFlowTask(Task):
             values.log1p_()
         else:
             values.div_(values.mean(dim=(1, 2, 3, 4), keepdim=True))
+        if self.config.data.input_mean:
+            mean, std = self._standardization(values.device)
+            values.sub_(mean).div_(std)
         return values, targets.to(torch.float32)
+
+    def _standardization(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation (channels, 1, 1, 1), brought to a device once, not in every step."""
+        if device not in self._standard:
+            data = self.config.data
+            mean, std = (torch.tensor(each, device=device)[:, None, None, None]
+                         for each in (data.input_mean, data.input_std))  # fmt: skip
+            self._standard[device] = mean, std
+        return self._standard[device]
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """Mean squared error over parameters and batch."""

@@ -252,6 +252,10 @@ def test_inspection_says_what_a_file_holds(tmp_path: Path, form: str, compressio
     facts = inspect_file(path)
     counts = some_counts(4)
     assert facts["counts"] == f"min 0, mean {counts.mean():.4g}, max {counts.max()}"
+    by_channel = np.log(1 + counts.reshape(-1, 4).astype(float))
+    for name, values in (("mean", by_channel.mean(axis=0)), ("std", by_channel.std(axis=0))):
+        printed = [float(value) for value in facts[f"{name} of ln(1 + count), by channel"].split(", ")]
+        assert printed == pytest.approx(values.tolist(), abs=6e-4)
     assert facts["label"] == "-0.4480, +0.1790, -0.3850, +0.4035"
     physical = (0.3089 * (1 - 0.3 * 0.448), 67.74 * (1 + 0.3 * 0.4035))
     assert facts["parameters"].startswith(f"omega_m {physical[0]:.4f}, sigma_8 ")

@@ -40,6 +40,16 @@ def test_slices_are_titled_with_their_redshifts() -> None:
     assert slices(maps[:, :1], {}).figure.axes[0].get_title("left") == "channel 0"
 
 
+def test_slices_of_a_standardized_input_reach_below_zero_and_say_so() -> None:
+    maps = np.random.default_rng(0).normal(size=(2, 4, 8, 8)).astype(np.float32)
+    drawn = slices(maps, {"data": {"input_mean": [0.5] * 4, "input_std": [0.5] * 4}}).figure
+    assert drawn.axes[0].images[0].get_clim()[0] == pytest.approx(float(maps.min()))
+    assert drawn.axes[-1].get_ylabel() == "ln(1 + particles in a cell), standardized"
+    plain = slices(np.abs(maps), {}).figure
+    assert plain.axes[0].images[0].get_clim()[0] == 0
+    assert plain.axes[-1].get_ylabel() == "ln(1 + particles in a cell)"
+
+
 def test_folder_without_arrays_has_no_plots(tmp_path: Path) -> None:
     assert figures(tmp_path) == []
 

@@ -20,6 +20,8 @@ from staging.formats.regular import opened
 CHANNELS = CosmoFlowData().channels
 PLANES = 32
 """Planes of an HDF5 dataset that are read at a time."""
+CELLS = 2**18
+"""Cells whose logarithms are in memory at a time: 8 MiB for four channels."""
 
 
 def inspect_file(path: Path) -> dict[str, str]:
@@ -118,8 +120,10 @@ def _count_facts(parts: Iterable[NDArray[np.integer]]) -> dict[str, str]:
         highest.append(int(part.max()))
         total += int(part.sum(dtype=np.int64))
         number += part.size
-        values = np.log1p(part.reshape(-1, part.shape[-1]).clip(min=0).astype(np.float64))
-        logs, squares = logs + values.sum(axis=0), squares + (values**2).sum(axis=0)
+        cells = part.reshape(-1, part.shape[-1])
+        for start in range(0, len(cells), CELLS):
+            values = np.log1p(cells[start : start + CELLS].clip(min=0).astype(np.float64))
+            logs, squares = logs + values.sum(axis=0), squares + (values**2).sum(axis=0)
     if not number:
         return {"counts": "none"}
     facts = {"counts": f"min {min(lowest)}, mean {total / number:.4g}, max {max(highest)}"}

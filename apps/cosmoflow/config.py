@@ -31,9 +31,9 @@ class CosmoFlowData(DataConfig):
     apply_log: bool = field(default=True, metadata={READING_ONLY: True})
     """Input is ln(1 + count); otherwise count over the sample's mean."""
     input_mean: list[float] = field(default_factory=list, metadata={READING_ONLY: True, **within(-1e6, 1e6)})
-    """Subtracted from each channel of the input before it is divided by ``input_std``; empty: neither, as published."""
+    """Mean of each channel of the input, subtracted from it (open division); empty leaves the input as published."""
     input_std: list[float] = field(default_factory=list, metadata={READING_ONLY: True, **within(0, 1e6, open_low=True)})
-    """What each channel of the input is divided by; `hpcbench data inspect` prints both for a file."""
+    """Standard deviation of each channel, divided by; `hpcbench data inspect` prints both of ln(1 + count)."""
     augment: bool = field(default=False, metadata={READING_ONLY: True})
     """Draw one of the 48 symmetries of the cube for every sample and epoch (open division)."""
 
@@ -98,16 +98,12 @@ class Config(RunConfig):
                 f"simulate.redshifts has {len(self.simulate.redshifts)} entries but data.channels is "
                 f"{self.data.channels}; give one redshift per channel"
             )
-        for key in ("input_mean", "input_std"):
-            given = len(getattr(self.data, key))
-            if given not in (0, self.data.channels):
-                raise InputError(
-                    f"data.{key} has {given} entries but data.channels is {self.data.channels}; give one per channel, "
-                    f"or none"
-                )
-        if bool(self.data.input_mean) != bool(self.data.input_std):
-            absent = "input_mean" if self.data.input_std else "input_std"
-            raise InputError(f"data.{absent} is empty and the other of input_mean and input_std is not; give both")
+        given = len(self.data.input_mean), len(self.data.input_std)
+        if given not in ((0, 0), (self.data.channels, self.data.channels)):
+            raise InputError(
+                f"data.input_mean and data.input_std have {given[0]} and {given[1]} entries but data.channels is "
+                f"{self.data.channels}; give one of both per channel, or none"
+            )
         if round(self.simulate.particles_per_cell ** (1 / 3)) ** 3 != self.simulate.particles_per_cell:
             raise InputError(
                 f"simulate.particles_per_cell ({self.simulate.particles_per_cell}) must be a cube number, because the "

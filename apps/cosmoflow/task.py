@@ -30,7 +30,9 @@ class CosmoFlowTask(Task):
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self._standard: dict[torch.device, tuple[Tensor, Tensor]] = {}
+        self.mean, self.std = (
+            torch.tensor(values).reshape(-1, 1, 1, 1) for values in (config.data.input_mean, config.data.input_std)
+        )
 
     def reads_parts(self, training: bool) -> bool:
         """Unless samples are turned as a whole, or divided by their means."""
@@ -50,19 +52,11 @@ class CosmoFlowTask(Task):
             values.log1p_()
         else:
             values.div_(values.mean(dim=(1, 2, 3, 4), keepdim=True))
-        if self.config.data.input_mean:
-            mean, std = self._standardization(values.device)
-            values.sub_(mean).div_(std)
+        if len(self.mean):
+            # Moved at the first batch only, so that later ones copy nothing to the device.
+            self.mean, self.std = self.mean.to(values.device), self.std.to(values.device)
+            values.sub_(self.mean).div_(self.std)
         return values, targets.to(torch.float32)
-
-    def _standardization(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation (channels, 1, 1, 1), brought to a device once, not in every step."""
-        if device not in self._standard:
-            data = self.config.data
-            mean, std = (torch.tensor(each, device=device)[:, None, None, None]
-                         for each in (data.input_mean, data.input_std))  # fmt: skip
-            self._standard[device] = mean, std
-        return self._standard[device]
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """Mean squared error over parameters and batch."""

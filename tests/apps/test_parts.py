@@ -111,7 +111,9 @@ def test_parts_are_those_of_the_whole_sample(sets: Path, name: str, form: str, s
 @pytest.mark.parametrize("name", ["cosmoflow", "deepcam"])
 def test_what_is_prepared_of_a_part_is_the_part_of_what_is_prepared(sets: Path, name: str) -> None:
     if name == "cosmoflow":
-        task: Any = cosmoflow_task(cosmoflow(sets, "npy"))
+        config = cosmoflow(sets, "npy")
+        config.data.input_mean, config.data.input_std = [0.5, 0.4, 0.3, 0.2], [0.9, 0.8, 0.7, 0.6]
+        task: Any = cosmoflow_task(config)
     else:
         task = deepcam_task(DeepCAMConfig())
         task.set_range(torch.arange(16.0) - 20, torch.arange(16.0) + 1)

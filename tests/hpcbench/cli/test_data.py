@@ -178,6 +178,25 @@ def test_inspect_a_file(dataset: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert f"min 0, mean {particles}, max" in text
 
 
+def test_the_input_is_standardized_by_what_inspect_prints(
+    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = sorted((dataset / "validation").iterdir())[0]
+    assert main(["data", "inspect", "cosmoflow", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    printed = {word: line.split("channel")[1].strip() for word in ("mean", "std")
+               for line in lines if line.split()[0] == word}  # fmt: skip
+    words = ["--preset", "smoke", "--data.root", str(dataset), "--data.validation_samples", "1"]
+    words += ["--train.max_epochs", "1", "--train.target", "null", "--train.baselines", "false"]
+    for name, more in (("plain", []), ("own", [f"--data.input_{key}=[{values}]" for key, values in printed.items()])):
+        assert main(["train", "cosmoflow", "--run-dir", str(tmp_path / name), *words, *more]) == 0
+    seen = {name: np.load(tmp_path / name / "examples.npz")["slice"][0] for name in ("plain", "own")}
+    mean, std = (np.array(list(map(float, printed[key].split(","))))[:, None, None] for key in ("mean", "std"))
+    assert seen["plain"].min() == 0
+    assert seen["own"] == pytest.approx((seen["plain"] - mean) / std, abs=1e-5)
+    assert np.abs(seen["own"].mean(axis=(1, 2))).max() < 0.3
+
+
 def test_inspect_a_folder(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "inspect", "cosmoflow", str(dataset)]) == 0
     text = capsys.readouterr().out

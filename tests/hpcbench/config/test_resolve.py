@@ -67,8 +67,11 @@ def test_another_optimizer_unsets_the_options_of_the_one_before_but_not_its_own(
         ({"data.sample_size": "100"}, ["data.sample_size (100) must be a multiple of 32", "model.conv_layers"]),
         ({"simulate.universe_size": "192"}, ["simulate.universe_size (192)", "multiple of data.sample_size (128)"]),
         ({"data.channels": "3"}, ["simulate.redshifts has 4", "data.channels is 3"]),
-        ({"data.input_mean": "[1, 2]"}, ["data.input_mean has 2 entries but data.channels is 4"]),
-        ({"data.input_std": "[1, 2, 3, 4]"}, ["data.input_mean is empty", "give both"]),
+        ({"data.input_mean": "[1, 2]", "data.input_std": "[1, 2]"}, ["have 2 and 2 entries but data.channels is 4"]),
+        (
+            {"data.input_std": "[1, 2, 3, 4]"},
+            ["data.input_mean and data.input_std have 0 and 4 entries", "per channel"],
+        ),
         ({"data.input_std": "[1, 0, 1, 1]"}, ["data.input_std[1] (0.0) must be above 0"]),
         ({"model.base_channels": "1024"}, ["model.base_channels (1024) makes 16384 channels in the last of 5 blocks"]),
         ({"model.dropout": "1.0"}, ["model.dropout (1.0)"]),

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import json
-import os
-import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import patch
 
 import pytest
+
+from staging.__main__ import main
 
 HEADER = {"schema": 1, "what": "hpcbench staging manifest", "identity": {}}
 FILE = {"name": "a", "size": 3, "crc32c": 467447939, "source": "a", "mtime_ns": 0}
 
 
-def run(*words: object) -> subprocess.CompletedProcess[str]:
-    """``python -m staging``."""
-    command = [sys.executable, "-m", "staging", *map(str, words)]
-    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environ)
+def run(*words: object) -> SimpleNamespace:
+    """``staging``, in this process: a traceback would be an exception here."""
+    out, err = io.StringIO(), io.StringIO()
+    with patch.object(sys, "argv", ["staging", *map(str, words)]), redirect_stdout(out), redirect_stderr(err):
+        code = main()
+    return SimpleNamespace(returncode=code, stdout=out.getvalue(), stderr=err.getvalue())
 
 
 @pytest.fixture
@@ -55,7 +60,7 @@ HEADS = {
 """What stands in the place of its header."""
 
 
-def is_told(done: subprocess.CompletedProcess[str]) -> None:
+def is_told(done: SimpleNamespace) -> None:
     """It came to its end, or is bad input in one line."""
     assert "Traceback" not in done.stderr
     assert done.returncode in (0, 2), done.stderr

@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import cache
+from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -74,8 +76,13 @@ class Forked:
         return Path(self._output.name).read_text()
 
 
+@cache
 def server() -> ForkServerContext:
-    """The server of this process; it starts with the first process that it is asked for."""
+    """The server of this process; it starts with the first process that it is asked for.
+
+    A process has one server. One that a test of loaders or of simulators started has not imported torch: it ends.
+    """
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(IMPORTED)
     return context

@@ -272,8 +272,8 @@ def test_killed_while_it_lands_files_it_never_names_one_that_is_not_whole(tmp_pa
             name = f"{random.randrange(400)}.npy"
             batch.add([land(tmp_path, name, name.encode() * 1000)])
 
-    for turn in range(40):
-        kill_after(random.uniform(0.005, 0.05 + turn / 100), work)  # busy machines take longer to begin
+    for turn in range(15):
+        kill_after(random.uniform(0.005, 0.05 + turn / 40), work)  # busy machines take longer to begin
         for file in Records.read(manifest_path(tmp_path)) if manifest_path(tmp_path).exists() else ():
             content = (tmp_path / file.name).read_bytes()
             assert (len(content), crc32c.crc32c(content)) == (file.size, file.checksum)

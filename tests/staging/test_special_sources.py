@@ -48,7 +48,9 @@ def indexed(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("make", [pipe, device])
-@pytest.mark.parametrize("words", [[], ["--cold"], ["--path", "direct"], ["--probe"]])
+@pytest.mark.parametrize(
+    "words", [[], ["--cold"], ["--path", "direct"], pytest.param(["--probe"], marks=pytest.mark.slow)]
+)
 def test_a_source_entry_that_turns_into_something_else_does_not_hang(
     indexed: Path, make: object, words: list[str], tmp_path: Path
 ) -> None:

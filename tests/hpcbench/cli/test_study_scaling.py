@@ -23,7 +23,8 @@ from tests.hpcbench.study.scaling.test_study import WHY, Cluster
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    """A site of the name ``cluster``, with Slurm."""
+    """A site of the name ``cluster``, with Slurm, which answers at once and is asked often."""
+    monkeypatch.setattr("hpcbench.study.scaling.study.scheduler_pauses_s", lambda jobs: (0.01, 0.01))
     return Cluster(tmp_path / "cluster", monkeypatch)
 
 

@@ -145,6 +145,7 @@ def test_the_bound_of_the_loss_is_that_of_students_t() -> None:
     assert loss_bound(1e7) == pytest.approx(stats.chi2.ppf(0.95, 1), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_runs_that_missed_the_target_move_nothing() -> None:
     """Without them B_crit of the same runs comes out as 84 and more, since only the quick ones reach it."""
     rng = np.random.default_rng(6)

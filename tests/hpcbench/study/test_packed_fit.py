@@ -43,6 +43,7 @@ def test_recipes_staging_and_the_memory_of_the_optimizer_that_needs_most_are_sho
     assert "of the 40.0 GiB of an accelerator" in shown
 
 
+@pytest.mark.slow
 def test_more_memory_than_an_accelerator_has_is_refused_with_what_fits(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -37,9 +37,9 @@ VARIANTS = {
 RUNS = {f"{app}-{name}": (app, ("--optim.name", name)) for app in APPLICATIONS for name in OPTIMIZERS} | {
     f"deepcam-{name}": ("deepcam", settings) for name, settings in VARIANTS.items()
 }
-QUICK = ["cosmoflow-lamb", "deepcam-adamw", "deepcam-accumulating"]
+QUICK = ["deepcam-adamw", "deepcam-accumulating"]
 SLOW = [name for name in RUNS if name not in QUICK]
-SHARED = ["cosmoflow-sgd", *QUICK[1:], "deepcam-pairs", "deepcam-one-group"]
+SHARED = ["cosmoflow-sgd", *QUICK, "deepcam-pairs", "deepcam-one-group"]
 """Runs that are also split over real and simulated ranks."""
 Trained = Callable[[str], Path]
 
@@ -155,7 +155,8 @@ def test_a_run_says_that_its_ranks_are_simulated(
     assert "1 rank simulating 4 x 2" in (folder / "report.html").read_text()
 
 
-@pytest.mark.parametrize("stop_after", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("stop_after", [0, 1])
 def test_a_resumed_run_goes_on_with_the_statistics_of_each_rank(
     stop_after: int, roots: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,6 +89,7 @@ def test_ranks_whose_last_batches_differ_make_as_many_passes(ways: str, cosmos: 
     same_run(tmp_path / "with", tmp_path / "without")
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled_while_the_clock_runs(
     train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

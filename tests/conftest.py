@@ -33,8 +33,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 @pytest.hookimpl(optionalhook=True)  # without pytest-xdist, nobody knows of it
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One and a half processes for each core, since tests wait for a third of their time, slow ones of jobs longer."""
-    return max(1, len(os.sched_getaffinity(0)) * 3 // 2)
+    """Two processes for each core, since tests wait for a third of their time, slow ones of jobs longer."""
+    return 2 * len(os.sched_getaffinity(0))
 
 
 def pytest_configure() -> None:

@@ -114,6 +114,7 @@ def test_two_processes_that_simulate_two_compute_what_four_ranks_do(name: str, r
     same(half(name), real(name))
 
 
+@pytest.mark.slow
 def test_plain_accumulation_computes_the_same_without_batch_norm(
     roots: dict[str, Path], real: Trained, tmp_path: Path
 ) -> None:

@@ -160,7 +160,7 @@ def test_where_torchs_gradient_is_not_that_of_its_result(factor: float, size: in
     split_layers(nn.Sequential(nn.Upsample(size=(target, 3, 3))), (1, size, 2, 2), axes)
 
 
-@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("mode", ["bilinear", pytest.param("bicubic", marks=pytest.mark.slow)])
 def test_weights_are_those_of_float32_where_the_samples_are(mode: str) -> None:
     """At place 2,000 the scale's rounding is some 1e-4 of a step of inputs, which float64 does not have."""
     torch.manual_seed(0)

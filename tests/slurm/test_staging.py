@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from staging.ranks.process_exit import ALL_DIED
+from tests.params import slow_except
 from tests.staging.processes import (
     LIMIT_S,
     PROGRAMS,
@@ -97,7 +98,7 @@ def begin(slurm: Any, source: Path, out: Path) -> subprocess.Popen[str]:
     return process
 
 
-@pytest.mark.parametrize("who", [0, 3])
+@pytest.mark.parametrize("who", slow_except([3], [0, 3]))
 def test_a_killed_rank_is_named_by_the_next_run(slurm: Any, source: Path, tmp_path: Path, who: int) -> None:
     out = tmp_path / "out"
     job = begin(slurm, source, out)
@@ -155,7 +156,7 @@ def test_a_file_that_vanishes_is_told_by_one_line(slurm: Any, source: Path, tmp_
         assert set(outcomes(folder).values()) == {"aborted"}
 
 
-@pytest.mark.parametrize("command", ["scancel", "SIGINT"])
+@pytest.mark.parametrize("command", slow_except(["scancel"], ["scancel", "SIGINT"]))
 def test_a_job_that_is_cancelled(slurm: Any, source: Path, tmp_path: Path, command: str) -> None:
     out = tmp_path / "out"
     job = begin(slurm, source, out)
@@ -192,7 +193,7 @@ def test_a_wrong_word_is_told_once(slurm: Any, source: Path, tmp_path: Path) -> 
     assert "argument --path: invalid choice: 'carrier-pigeon'" in said(done.stderr)[0]
 
 
-@pytest.mark.parametrize("rank", [0, 3])
+@pytest.mark.parametrize("rank", slow_except([3], [0, 3]))
 def test_a_rank_that_dies_while_the_others_are_in_finalize_ends_them(
     slurm: Any, source: Path, tmp_path: Path, rank: int
 ) -> None:

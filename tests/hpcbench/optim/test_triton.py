@@ -48,7 +48,7 @@ CASES: list[Case] = [
 ]
 
 
-QUICK = [case for case in CASES if case[2] == "decayed"]
+QUICK = [case for case in CASES if case[1:] == ("float64", "decayed")]
 
 
 @cache

@@ -45,6 +45,7 @@ def test_under_mpiexec(mpiexec: str, rank: int) -> None:
     assert done.stderr.count(f"error: {ENDED}") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_a_program_that_is_not_there(mpiexec: str) -> None:
     command = [mpiexec, "-n", "2", sys.executable, str(PROGRAM), "9", ":", "-n", "1", "/nowhere/python"]

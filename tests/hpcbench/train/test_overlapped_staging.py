@@ -24,6 +24,7 @@ from staging.errors import DataError, InputError
 from staging.ledger.manifest import manifest_path
 from staging.ranks.world import Alone
 from staging.source.sources import FileReader
+from tests.params import slow_except
 from tests.hpcbench.train.conftest import FAST, arguments
 
 Train = Callable[..., int]
@@ -48,7 +49,9 @@ def late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FileReader, "read_into", read_late)
 
 
-@pytest.mark.parametrize("transform", ["", "gunzip+tfrecord-index", "tfrecord-to-npy"])
+@pytest.mark.parametrize(
+    "transform", slow_except(["gunzip+tfrecord-index"], ["", "gunzip+tfrecord-index", "tfrecord-to-npy"])
+)
 def test_data_that_arrive_under_the_first_epoch_train_the_same(
     train: Train, tmp_path: Path, transform: str, late: None
 ) -> None:

@@ -11,6 +11,7 @@ from crc32c import crc32c
 from staging.ranks.world import Alone, this_node
 from staging.source.index import write_index
 from staging.source.walk import list_tree
+from tests.params import slow_except
 from tests.staging.faults.midway import LAST, exchange, expect_copy, expect_sound, midway
 from tests.staging.processes import (
     OBEYING,
@@ -61,7 +62,7 @@ def test_a_source_file_becomes_unreadable(source: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("change", ["removed", "truncated"])
+@pytest.mark.parametrize("change", slow_except(["truncated"], ["removed", "truncated"]))
 def test_a_source_file_changes_midway_on_one_rank_of_several(
     source: Path, tmp_path: Path, mpiexec: str, change: str
 ) -> None:

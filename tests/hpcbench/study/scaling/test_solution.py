@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -26,8 +28,16 @@ def fit_of(*factors: float, batches: tuple[int, ...] = BATCHES) -> EpochFit:
     return fit_epochs([EpochRun(batch, each * (1 - 1e-9), each) for batch, each in epochs])
 
 
-EXACT = fit_of(1.0)
-NOISY = fit_of(0.9, 1.1)
+@cache
+def exact() -> EpochFit:
+    return fit_of(1.0)
+
+
+@cache
+def noisy() -> EpochFit:
+    return fit_of(0.9, 1.1)
+
+
 SAMPLES = 36_000
 
 
@@ -38,7 +48,7 @@ def row(nodes: int, batch: int, *rates: float, instances: int = 1, **more: int) 
 
 def test_a_run_is_its_epochs_and_what_comes_before_them() -> None:
     measured = Measured(8, 128, 200.0, {}, init_s=20.0, staging_s=100.0)
-    (found,) = solutions([Row(4, "", [measured], cores_per_node=48, gpus_per_node=2)], EXACT, SAMPLES)
+    (found,) = solutions([Row(4, "", [measured], cores_per_node=48, gpus_per_node=2)], exact(), SAMPLES)
     assert found.epochs == pytest.approx(20)
     assert found.time_s == pytest.approx(20 * 36_000 / 200 + 120)
     assert found.node_hours == pytest.approx(4 * 3720 / 3600)
@@ -48,7 +58,7 @@ def test_a_run_is_its_epochs_and_what_comes_before_them() -> None:
 
 
 def test_cores_and_gpus_that_are_not_known_have_no_hours() -> None:
-    (found,) = solutions([row(4, 128, 200)], EXACT, SAMPLES)
+    (found,) = solutions([row(4, 128, 200)], exact(), SAMPLES)
     assert (found.core_hours, found.gpu_hours) == (None, None)
 
 
@@ -57,19 +67,19 @@ def test_medians_are_over_repeats() -> None:
         Measured(1, 128, rate, {}, init_s=init, staging_s=staging)
         for rate, init, staging in ((200.0, 5.0, None), (100.0, 900.0, 60.0), (210.0, 7.0, 80.0))
     ]
-    (found,) = solutions([Row(1, "", repeats)], EXACT, SAMPLES)
+    (found,) = solutions([Row(1, "", repeats)], exact(), SAMPLES)
     assert found.time_s == pytest.approx(20 * 36_000 / 200 + 7 + 70)
 
 
 def test_evaluations_count_where_their_number_is_given() -> None:
     one = Row(1, "", [Measured(1, 128, 200.0, {}, evaluation_s=3.0)])
-    without, once, twice = (solutions([one], EXACT, SAMPLES, number)[0].time_s for number in (0, 1, 2))
+    without, once, twice = (solutions([one], exact(), SAMPLES, number)[0].time_s for number in (0, 1, 2))
     assert (once - without, twice - without) == pytest.approx((20 * 3, 20 * 6))
 
 
 def test_the_interval_has_the_band_of_epochs_at_the_slowest_and_fastest_repeat() -> None:
-    (found,) = solutions([row(2, 128, 100, 200, 250)], NOISY, SAMPLES)
-    low, high = (float(end) for end in NOISY.band(128))
+    (found,) = solutions([row(2, 128, 100, 200, 250)], noisy(), SAMPLES)
+    low, high = (float(end) for end in noisy().band(128))
     assert found.epochs_interval == pytest.approx((low, high))
     assert found.time_interval == pytest.approx((low * SAMPLES / 250, high * SAMPLES / 100))
     assert found.node_hours_interval == pytest.approx(tuple(2 * end / 3600 for end in found.time_interval))
@@ -79,53 +89,55 @@ def test_the_interval_has_the_band_of_epochs_at_the_slowest_and_fastest_repeat()
     rates=st.lists(st.floats(1, 1e5), min_size=1, max_size=5),
     batch=st.integers(1, 5000),
     instances=st.integers(1, 8),
-    fit=st.sampled_from([EXACT, NOISY]),
+    fit=st.sampled_from([exact, noisy]),
 )
-def test_the_estimate_is_in_its_interval(rates: list[float], batch: int, instances: int, fit: EpochFit) -> None:
-    (found,) = solutions([row(8, batch, *rates, instances=instances)], fit, SAMPLES)
+def test_the_estimate_is_in_its_interval(
+    rates: list[float], batch: int, instances: int, fit: Callable[[], EpochFit]
+) -> None:
+    (found,) = solutions([row(8, batch, *rates, instances=instances)], fit(), SAMPLES)
     low, high = found.time_interval
     assert 0 <= low <= found.time_s * (1 + 1e-9)
     assert found.time_s <= high * (1 + 1e-9)
 
 
 def test_the_interval_of_one_repeat_of_exact_epochs_is_a_point() -> None:
-    (found,) = solutions([row(2, 128, 100)], EXACT, SAMPLES)
+    (found,) = solutions([row(2, 128, 100)], exact(), SAMPLES)
     # a spread of less than 0.1 % is not told from one
     assert found.time_interval == pytest.approx((found.time_s, found.time_s), rel=2e-3)
 
 
 @pytest.mark.parametrize(("batch", "outside"), [(7, True), (8, False), (256, False), (257, True)])
 def test_batches_outside_of_the_fit_are_extrapolated(batch: int, outside: bool) -> None:
-    (found,) = solutions([row(1, batch, 10)], EXACT, SAMPLES)
+    (found,) = solutions([row(1, batch, 10)], exact(), SAMPLES)
     assert found.extrapolated is outside
 
 
 def test_instances_share_the_nodes_and_the_throughput() -> None:
     """Four trainings side by side take as long as one of them alone on its nodes, and each costs what that one does."""
-    (alone,) = solutions([row(2, 64, 50, cores_per_node=8)], NOISY, SAMPLES)
-    (shared,) = solutions([row(8, 64, 200, cores_per_node=8, instances=4)], NOISY, SAMPLES)
+    (alone,) = solutions([row(2, 64, 50, cores_per_node=8)], noisy(), SAMPLES)
+    (shared,) = solutions([row(8, 64, 200, cores_per_node=8, instances=4)], noisy(), SAMPLES)
     assert shared == replace(alone, nodes=8, instances=4)
     one_lost = replace(Measured(6, 64, 150, {}), instances=3)
-    (found,) = solutions([Row(8, "", [one_lost], instances=4, cores_per_node=8)], NOISY, SAMPLES)
+    (found,) = solutions([Row(8, "", [one_lost], instances=4, cores_per_node=8)], noisy(), SAMPLES)
     assert found == shared, "the others train as fast"
 
 
 def test_strong_scaling_costs_more_and_a_large_batch_more_epochs() -> None:
-    strong = solutions([row(4, 64, 300), row(1, 64, 100), row(2, 64, 190), Row(8, "", [])], EXACT, SAMPLES)
+    strong = solutions([row(4, 64, 300), row(1, 64, 100), row(2, 64, 190), Row(8, "", [])], exact(), SAMPLES)
     assert [each.nodes for each in strong] == [1, 2, 4]
     assert (cheapest(strong).nodes, fastest(strong).nodes) == (1, 4)
     # Ideal weak scaling: 8 times the throughput, 30 / 12.5 times the epochs from batch 32 to 256.
-    weak = solutions([row(size, 32 * size, 100 * size) for size in (1, 2, 4, 8)], EXACT, SAMPLES)
+    weak = solutions([row(size, 32 * size, 100 * size) for size in (1, 2, 4, 8)], exact(), SAMPLES)
     assert weak[0].time_s / weak[-1].time_s == pytest.approx(8 * 12.5 / 30)
     assert weak[-1].node_hours / weak[0].node_hours == pytest.approx(30 / 12.5)
 
 
 def test_equal_costs_are_decided_by_time_and_equal_times_by_cost() -> None:
-    ideal = solutions([row(size, 64, 100 * size) for size in (1, 2, 4)], EXACT, SAMPLES)
+    ideal = solutions([row(size, 64, 100 * size) for size in (1, 2, 4)], exact(), SAMPLES)
     assert np.ptp([each.node_hours for each in ideal]) < 1e-9
     same = [replace(each, node_hours=1.0) for each in ideal]
     assert cheapest(same).nodes == 4
-    stuck = [replace(each, time_s=1.0) for each in solutions([row(n, 64, 100) for n in (4, 1, 2)], EXACT, SAMPLES)]
+    stuck = [replace(each, time_s=1.0) for each in solutions([row(n, 64, 100) for n in (4, 1, 2)], exact(), SAMPLES)]
     assert fastest(stuck).nodes == 1
 
 

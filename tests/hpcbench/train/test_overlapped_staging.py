@@ -24,8 +24,8 @@ from staging.errors import DataError, InputError
 from staging.ledger.manifest import manifest_path
 from staging.ranks.world import Alone
 from staging.source.sources import FileReader
-from tests.params import slow_except
 from tests.hpcbench.train.conftest import FAST, arguments
+from tests.params import slow_except
 
 Train = Callable[..., int]
 TOLERANCE = 1e-12

@@ -19,6 +19,7 @@ NOT_RUN = {
     "hpcbench study report studies/strong --convergence ": "tests/hpcbench/study/scaling/test_joined.py",
     "hpcbench study execute ": "in jobs alone; tests/slurm/test_convergence.py",
     "hpcbench check results/": "a folder of others' logs; tests/hpcbench/cli/test_check.py",
+    "hpcbench results hpc_results": "the logs of others; tests/hpcbench/cli/test_results.py",
     "hpcbench doctor --job ": "in jobs alone; tests/hpcbench/measure/test_job_check.py",
 }
 """Beginnings of commands that are not run here, and why."""
@@ -42,7 +43,8 @@ ON_A_CLUSTER = (
     "jobs --help", "doctor --help",
 )  # fmt: skip
 """Sources whose commands are typed where there is a scheduler; of all others only those that submit jobs."""
-BEFORE = {"jobs --help": "submit --help", "report --help": "train --help", "check --help": "train --help"}
+BEFORE = {"jobs --help": "submit --help", "report --help": "train --help", "check --help": "train --help",
+          "results --help": "train --help"}  # fmt: skip
 """Sources that begin where another one ends: its first command is typed before."""
 LEAVES = {
     "README.md": ["runs/*/report.html", "runs/*/summary.json", "runs/*/mllog.txt", "runs/*/steps.csv",

@@ -1,0 +1,104 @@
+"""``hpcbench results``: runs of one's own and of published rounds as one table."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hpcbench.mlperf.run_record import RunRecord
+
+HELP = "read runs, one's own and published, into one table"
+DESCRIPTION = """\
+Read run folders, official logs and whole rounds of MLPerf HPC, and make one table of runs.
+
+  hpcbench results runs/*
+  hpcbench results hpc_results_v1.0 hpc_results_v2.0 --out runs.csv
+  hpcbench results hpc_results_v1.0/NVIDIA/results/dgxa100_n128_ngc21.09_mxnet runs/mine --out runs.json
+  hpcbench results --columns
+
+The table has a row for each run: application, system, nodes, batch, recipe, seed, epochs,
+quality, and the seconds of each phase. `--columns` says from which lines of the log each
+column comes. What a log does not tell is absent, never zero; where it contradicts itself,
+the column `notes` says so. On the screen the runs of a folder are one line.
+Exit code 0: done. 2: bad input.
+"""
+MINUTE_S = 60.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument(
+        "paths", nargs="*", type=Path, metavar="PATH", help="run folder, log, or folder with some below"
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the table: .csv, .json, or .parquet")
+    parser.add_argument("--columns", action="store_true", help="list the columns with their sources and stop")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read, write and show."""
+    from hpcbench.mlperf.find_logs import find_runs
+    from hpcbench.mlperf.runs_table import read_runs, runs_frame, writer
+    from staging.errors import InputError
+
+    if args.columns:
+        show_columns()
+        return 0
+    if not args.paths:
+        raise InputError("give run folders, logs, or folders of a round; hpcbench results --help shows examples")
+    write = writer(args.out) if args.out is not None else None
+    records = read_runs(find_runs(args.paths))
+    show(records)
+    if write is not None:
+        write(runs_frame(records))
+        print(f"\n{len(records):,} runs: {args.out}")
+    return 0
+
+
+def show_columns() -> None:
+    """Print each column, its unit and its source."""
+    from hpcbench.mlperf.runs_table import described_columns
+
+    for name, unit, source in described_columns():
+        head = f"{name} ({unit})" if unit else name
+        print(textwrap.fill(source, 98, initial_indent=f"{head:36} ", subsequent_indent=" " * 37))
+
+
+def show(records: list[RunRecord]) -> None:
+    """Print a line for the runs of each folder, and their notes."""
+    from hpcbench.results.tables import table
+
+    groups: dict[tuple[str, ...], list[RunRecord]] = {}
+    for record in records:
+        place = record.path if record.origin == "own" else str(Path(record.path).parent)
+        groups.setdefault((place, record.application or "-", record.metric or "-"), []).append(record)
+    headers = ["round", "system", "application", "runs", "ok", "accelerators", "batch", "epochs", "minutes"]
+    print(table(headers, [line(group) for group in groups.values()], right=headers[3:]))
+    told: dict[str, list[str]] = {}
+    for record in records:
+        for note in [*record.notes, *([record.why] if record.why else [])]:
+            told.setdefault(note, []).append(record.path)
+    for note, paths in told.items():
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        print(textwrap.fill(f"{paths[0]}{more}: {note}", 98, initial_indent="\n", subsequent_indent="  "))
+
+
+def line(group: list[RunRecord]) -> list[str]:
+    """The cells of the runs of a folder; epochs and minutes are medians of those that succeeded."""
+    first = group[0]
+    good = [record for record in group if record.status == "success"]
+    epochs = [record.epochs for record in good if record.epochs is not None]
+    minutes = [record.time_to_train_s / MINUTE_S for record in good if record.time_to_train_s is not None]
+    return [
+        first.round or first.origin, first.system or "-", first.application or "-", str(len(group)), str(len(good)),
+        known(first.accelerators), known(first.global_batch_size),
+        f"{statistics.median(epochs):g}" if epochs else "-", f"{statistics.median(minutes):.2f}" if minutes else "-",
+    ]  # fmt: skip
+
+
+def known(number: int | None) -> str:
+    """A number, or a dash where it cannot be known."""
+    return "-" if number is None else f"{number:,}"

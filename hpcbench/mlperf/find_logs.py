@@ -1,0 +1,103 @@
+"""Finds the logs of runs in files, run folders, and the trees of published rounds."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from staging.errors import InputError
+
+LOG = re.compile(r"result_\d+\.txt")
+MODES = {"strong": "time to train", "weak": "throughput"}
+PRUNED = "pruned_results"
+ROUND = re.compile(r"v?\d+\.\d+|hpc_results_v\d+\.\d+")
+
+
+@dataclass(frozen=True)
+class LogPlace:
+    """A log, and what its place in the tree of a round says of it."""
+
+    path: Path
+    origin: str
+    """``published``, ``own`` or ``log``."""
+    round: str | None = None
+    organization: str | None = None
+    system: str | None = None
+    application: str | None = None
+    metric: str | None = None
+    """``time to train`` or ``throughput``."""
+    pruned: bool = False
+    description: Path | None = None
+    """The system description, where it is there."""
+
+
+def find_runs(paths: Sequence[Path]) -> list[LogPlace]:
+    """The runs below ``paths``, each once, in the order of paths and then of names.
+
+    Raises ``InputError`` for a path that does not exist or has no run below it.
+    """
+    found: dict[Path, LogPlace] = {}
+    for path in paths:
+        if not path.exists():
+            raise InputError(f"{path} does not exist; give run folders, logs, or folders of a round")
+        below = {place.path.resolve(): place for place in places(path)}
+        if not below:
+            raise InputError(f"{path} holds no run: no mllog.txt and no result_0.txt, result_1.txt, ... below it")
+        found = below | found if path.is_dir() else found | below
+    return list(found.values())
+
+
+def places(path: Path) -> Iterator[LogPlace]:
+    """What is at ``path`` and below it; links to folders are not followed."""
+    if path.is_file():
+        yield place_of(path)
+        return
+    for folder, folders, files in os.walk(path):
+        folders.sort()
+        if "mllog.txt" in files and "config.yaml" in files:
+            folders.clear()
+            yield LogPlace(Path(folder) / "mllog.txt", "own")
+            continue
+        yield from (place_of(Path(folder) / name) for name in sorted(files, key=by_number) if LOG.fullmatch(name))
+
+
+def by_number(name: str) -> tuple[int, str]:
+    """``result_2.txt`` before ``result_10.txt``."""
+    digits = re.sub(r"\D", "", name)[:18]
+    return (int(digits) if digits else 0, name)
+
+
+def place_of(log: Path) -> LogPlace:
+    """A log by its path: ``ROUND/ORG/results/SYSTEM/{strong,weak}/APP[/pruned_results]/result_N.txt``.
+
+    v0.7 has no folder strong or weak. A log elsewhere is one by itself.
+    """
+    if log.name == "mllog.txt" and (log.parent / "config.yaml").is_file():
+        return LogPlace(log, "own")
+    parts = log.absolute().parts
+    if "results" not in parts[:-3]:
+        return LogPlace(log, "log")
+    at = len(parts) - 1 - parts[::-1].index("results")
+    inner = list(parts[at + 1 : -1])
+    pruned = PRUNED in inner
+    inner = [part for part in inner if part != PRUNED]
+    if not 2 <= len(inner) <= 3 or (len(inner) == 3 and inner[1] not in MODES):
+        return LogPlace(log, "log")
+    folder = Path(*parts[:at])
+    description = folder / "systems" / f"{inner[0]}.json"
+    above = parts[at - 2] if at >= 2 else ""
+    return LogPlace(
+        log, "published", round=round_of(above), organization=parts[at - 1], system=inner[0], application=inner[-1],
+        metric=MODES[inner[1]] if len(inner) == 3 else MODES["strong"], pruned=pruned,
+        description=description if description.is_file() else None,
+    )  # fmt: skip
+
+
+def round_of(name: str) -> str | None:
+    """The round that a folder is named for: ``v1.0``, ``1.0`` or ``hpc_results_v1.0``."""
+    if not ROUND.fullmatch(name):
+        return None
+    return "v" + name.removeprefix("hpc_results_").removeprefix("v")

@@ -1,0 +1,132 @@
+"""Seconds of the phases of a run, from the intervals of its official log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from hpcbench.results.mllog_reader import Event
+
+LONGEST_S = 400 * 86_400.0
+
+
+@dataclass
+class LogPhases:
+    """What a log tells of time; ``None`` is what it does not tell. Seconds."""
+
+    start_unix_s: float | None = None
+    """Time of ``run_start``."""
+    time_to_train_s: float | None = None
+    """``run_start`` to ``run_stop``."""
+    init_s: float | None = None
+    """``init_start`` to ``init_stop``."""
+    staging_s: float | None = None
+    """All intervals ``staging_start`` to ``staging_stop`` that begin within the run."""
+    staging_before_s: float | None = None
+    """Those that begin before ``run_start``."""
+    epochs_s: list[float] = field(default_factory=list)
+    """Training of each epoch: ``epoch_start`` to ``epoch_stop``, without what is evaluated and staged in between."""
+    evaluations_s: list[float] = field(default_factory=list)
+    """``eval_start`` to ``eval_stop``."""
+    notes: list[str] = field(default_factory=list)
+    """Where the log contradicts itself."""
+
+    @property
+    def rest_s(self) -> float | None:
+        """The run without staging, training and evaluation."""
+        if self.time_to_train_s is None:
+            return None
+        return self.time_to_train_s - (self.staging_s or 0.0) - sum(self.epochs_s) - sum(self.evaluations_s)
+
+
+Interval = tuple[float, float]
+
+
+def phases_of(events: Sequence[Event]) -> LogPhases:
+    """The phases of a run of which ``events`` are the lines, in their order."""
+    found = LogPhases()
+    start, stop = _first(events, "run_start"), _first(events, "run_stop")
+    found.init_s = _length(_intervals(events, "init_start", "init_stop", found))
+    back_ms = max((before.time_ms - later.time_ms for before, later in pairwise(events)), default=0.0)
+    if back_ms > 0:
+        found.notes.append(f"the clock goes back by {'a second or more' if back_ms >= 1000 else 'less than a second'}")
+    if start is None:
+        return found
+    found.start_unix_s = start / 1e3
+    if stop is None or not 0 < stop - start < LONGEST_S * 1e3:
+        found.notes.append("no run_stop after run_start" if stop is None else "run_stop is not after run_start")
+        return found
+    found.time_to_train_s = (stop - start) / 1e3
+    staged = _intervals(events, "staging_start", "staging_stop", found)
+    before = [each for each in staged if each[0] < start]
+    within = [each for each in staged if start <= each[0] < stop]
+    found.staging_before_s, found.staging_s = _length(before), _length(within)
+    evaluated = _cut(_intervals(events, "eval_start", "eval_stop", found), start, stop)
+    found.evaluations_s = [(end - begin) / 1e3 for begin, end in evaluated]
+    for begin, end in _cut(_epochs(events, stop), start, stop):
+        inside = [each for each in evaluated if begin <= each[0] < end]
+        ends_before = len(inside) == 1 and not _trains_after(events, inside[0], end)
+        trained = (begin, inside[0][0] if ends_before else end)
+        taken = _overlap(trained, evaluated) + _overlap(trained, within)
+        found.epochs_s.append((trained[1] - trained[0] - taken) / 1e3)
+    return found
+
+
+def _first(events: Sequence[Event], key: str) -> float | None:
+    return next((event.time_ms for event in events if event.key == key), None)
+
+
+def _length(intervals: Sequence[Interval]) -> float | None:
+    return sum(end - begin for begin, end in intervals) / 1e3 if intervals else None
+
+
+def _intervals(events: Sequence[Event], first: str, last: str, found: LogPhases) -> list[Interval]:
+    """From each line ``first`` to the next ``last``; those that end before they begin are left out with a note."""
+    made: list[Interval] = []
+    begin: float | None = None
+    for event in events:
+        if event.key == first:
+            begin = event.time_ms
+        elif event.key == last and begin is not None:
+            if event.time_ms < begin:
+                found.notes.append(f"{last} before {first}")
+            else:
+                made.append((begin, event.time_ms))
+            begin = None
+    return made
+
+
+def _epochs(events: Sequence[Event], stop: float) -> list[Interval]:
+    """From each ``epoch_start`` to its ``epoch_stop``, else to the next ``epoch_start`` or the end of the run."""
+    made: list[Interval] = []
+    begin: float | None = None
+    for event in events:
+        if event.key not in ("epoch_start", "epoch_stop", "run_stop"):
+            continue
+        if begin is not None and event.time_ms >= begin:
+            made.append((begin, min(event.time_ms, stop)))
+        begin = event.time_ms if event.key == "epoch_start" else None
+    return made
+
+
+def _trains_after(events: Sequence[Event], evaluated: Interval, end: float) -> bool:
+    """Whether steps of the epoch follow an evaluation, by the numbers of steps that its lines have."""
+    evaluations = [event for event in events if evaluated[0] <= event.time_ms <= end and event.key.startswith("eval_")]
+    stops = [event for event in events if evaluated[1] <= event.time_ms <= end and event.key == "epoch_stop"]
+    return bool(stops) and 0 < _steps(evaluations) < _steps(stops)
+
+
+def _steps(events: Sequence[Event]) -> float:
+    """The largest ``step_num`` of lines; 0 where there is none."""
+    numbers = [event.metadata.get("step_num") for event in events]
+    return max((float(number) for number in numbers if isinstance(number, int | float)), default=0.0)
+
+
+def _cut(intervals: Sequence[Interval], start: float, stop: float) -> list[Interval]:
+    """Intervals that begin within the run, to its end at most."""
+    return [(begin, min(end, stop)) for begin, end in intervals if start <= begin < stop]
+
+
+def _overlap(one: Interval, others: Sequence[Interval]) -> float:
+    return sum(max(0.0, min(one[1], end) - max(one[0], begin)) for begin, end in others)

@@ -1,0 +1,40 @@
+"""Records of one's own runs: the official log of the run folder, and what its summary tells better."""
+
+from __future__ import annotations
+
+from hpcbench.mlperf.find_logs import LogPlace
+from hpcbench.mlperf.read_log import read_log
+from hpcbench.mlperf.run_record import RunRecord
+from hpcbench.results.run_folder import RunFolder
+from hpcbench.results.summary import Summary
+
+
+def read_own_run(place: LogPlace) -> RunRecord:
+    """The run of a run folder. One that has not ended has what its log has. Raises ``DataError``."""
+    record = read_log(place)
+    folder = RunFolder(place.path.parent)
+    record.path = str(folder.path)
+    if not folder.summary.exists():
+        record.why = record.why or "the run has not ended"
+        return record
+    use_summary(record, folder.read_summary())
+    return record
+
+
+def use_summary(record: RunRecord, summary: Summary) -> None:
+    """Fill in what the official log leaves open."""
+    record.system = record.system or summary.device
+    record.accelerator = summary.device
+    if summary.simulated_ranks is not None:
+        record.notes.append(f"{summary.simulated_ranks} ranks were simulated by each: times are not theirs")
+    if summary.simulated_nodes is not None:
+        record.notes.append(f"its {summary.simulated_nodes} nodes were simulated on one machine")
+    if summary.target is None:
+        record.epochs, record.why = None, "the run had no target"
+    elif summary.status != "success":
+        record.why = summary.reason or record.why
+    elif summary.epochs_to_target is not None:
+        record.epochs = summary.epochs_to_target
+    if summary.resumed:
+        times = "once" if summary.resumed == 1 else f"{summary.resumed} times"
+        record.notes.append(f"resumed {times}; the time to train counts the gaps")

@@ -1,0 +1,179 @@
+"""Reads an official log as a record of its run. Logs that lie are read as far as they go, with a note."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from hpcbench.mlperf.fast_events import read_run_events
+from hpcbench.mlperf.find_logs import LogPlace
+from hpcbench.mlperf.log_phases import phases_of
+from hpcbench.mlperf.run_record import RunRecord
+from hpcbench.results.mllog_reader import Event
+from staging.errors import DataError
+from staging.formats.regular import read_text
+
+QUALITIES = {"cosmoflow": "eval_error", "deepcam": "eval_accuracy", "oc20": "eval_error", "openfold": "eval_accuracy"}
+RECIPE = ("opt_", "scheduler_")
+RECIPE_KEYS = frozenset({"dropout", "batchnorm_group_size", "gradient_accumulation_frequency"})
+SAMPLES_AS_EPOCHS = "openfold"
+"""Its ``epoch_num`` is a number of samples."""
+LARGEST = 2**53
+
+
+def read_log(place: LogPlace) -> RunRecord:
+    """The run of a log. Raises ``DataError`` for a file that cannot be read, or holds no line of a log."""
+    events, problems = read_run_events(place.path)
+    if not events:
+        raise DataError(place.path, "holds no line of an official log (:::MLLOG)", "give logs of MLPerf HPC")
+    record = RunRecord(path=str(place.path), origin=place.origin, round=place.round, metric=place.metric)
+    record.pruned = place.pruned
+    values = first_values(events)
+    record.organization = place.organization or text(values.get("submission_org"))
+    record.system = place.system or text(values.get("submission_platform"))
+    record.application = text(values.get("submission_benchmark")) or place.application
+    record.division = text(values.get("submission_division"))
+    record.category = text(values.get("submission_status"))
+    record.optimizer = text(values.get("opt_name"))
+    record.global_batch_size = whole(values.get("global_batch_size"))
+    record.train_samples = whole(values.get("train_samples"))
+    record.validation_samples = whole(values.get("eval_samples"))
+    record.recipe = {key: value for key, value in values.items() if key.startswith(RECIPE) or key in RECIPE_KEYS}
+    record.notes += [f"{len(problems)} lines cannot be read, the first: {problems[0]}"] if problems else []
+    note_application(record, place)
+    set_seed(record, values)
+    set_scale(record, values, system_description(place, record))
+    set_end(record, events)
+    set_phases(record, events)
+    return record
+
+
+def first_values(events: Sequence[Event]) -> dict[str, Any]:
+    """The first value of each key."""
+    found: dict[str, Any] = {}
+    for event in events:
+        found.setdefault(event.key, event.value)
+    return found
+
+
+def text(value: object) -> str | None:
+    """``value`` where it is text that is not empty."""
+    return value if isinstance(value, str) and value else None
+
+
+def whole(value: object) -> int | None:
+    """``value`` where it is a whole number of at least 1, or the text of one."""
+    number = count(value)
+    return number if number else None
+
+
+def count(value: object) -> int | None:
+    """``value`` where it is a whole number of at least 0, or the text of one."""
+    if isinstance(value, str) and value.strip().isdecimal() and len(value) < 16:
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return int(value) if value == int(value) and 0 <= value < LARGEST else None
+
+
+def note_application(record: RunRecord, place: LogPlace) -> None:
+    """A note where the log is of another application than its folder."""
+    if place.application and record.application != place.application:
+        record.notes.append(f"submission_benchmark is {record.application}, the folder {place.application}")
+
+
+def set_seed(record: RunRecord, values: dict[str, Any]) -> None:
+    """The seed, with a note where it is none."""
+    seed = values.get("seed")
+    if isinstance(seed, int) and not isinstance(seed, bool):
+        record.seed = seed
+    elif isinstance(seed, str) and seed.strip().lstrip("-").isdecimal() and len(seed) < 24:
+        record.seed = int(seed)
+        record.notes.append("the seed is text")
+    elif seed is not None:
+        record.notes.append("the seed is not a whole number")
+
+
+def system_description(place: LogPlace, record: RunRecord) -> dict[str, Any]:
+    """The system description of the log's folder; empty where there is none."""
+    if place.description is None:
+        return {}
+    try:
+        found = json.loads(read_text(place.description, encoding="utf-8", errors="replace"))
+    except (OSError, ValueError, RecursionError):
+        record.notes.append(f"{place.description.name} cannot be read")
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def set_scale(record: RunRecord, values: dict[str, Any], system: dict[str, Any]) -> None:
+    """Nodes and accelerators of the instance."""
+    record.nodes = whole(values.get("number_of_nodes"))
+    each = count(values.get("accelerators_per_node"))
+    system_nodes, system_each = whole(system.get("number_of_nodes")), count(system.get("accelerators_per_node"))
+    if record.nodes is None and record.metric != "throughput":
+        record.nodes = system_nodes
+    each = system_each if each is None else each
+    if record.nodes is not None and each is not None:
+        record.accelerators = record.nodes * max(each, 1)
+    record.accelerator = text(system.get("accelerator_model_name")) or text(system.get("host_processor_model_name"))
+    if record.nodes is not None and system_nodes is not None and record.nodes > system_nodes:
+        record.notes.append(f"{record.nodes} nodes for an instance, {system_nodes} in the system description")
+    ranks = whole(values.get("number_of_ranks"))
+    if record.accelerators and record.global_batch_size:
+        record.local_batch_size = record.global_batch_size / record.accelerators
+        split = count(values.get("spatial_parallel")) or 1
+        if record.local_batch_size * split < 1 and (ranks is None or ranks <= record.global_batch_size):
+            record.notes.append(
+                f"{record.accelerators} accelerators for a batch of {record.global_batch_size}: "
+                "the log may hold the nodes of the whole job"
+            )
+
+
+def set_end(record: RunRecord, events: Sequence[Event]) -> None:
+    """Status, epochs and quality."""
+    stop = next((number for number, event in enumerate(events) if event.key == "run_stop"), None)
+    before = events if stop is None else events[:stop]
+    key = QUALITIES.get(record.application or "")
+    keys = (key,) if key else ("eval_error", "eval_accuracy")
+    evaluations = [event for event in before if event.key in keys and isinstance(event.value, int | float)]
+    if not evaluations and key:
+        evaluations = [event for event in before if event.key in ("eval_error", "eval_accuracy")]
+    evaluations = [event for event in evaluations if isinstance(event.value, int | float)]
+    record.qualities = [float(event.value) for event in evaluations]
+    if stop is None:
+        record.why = "the log ends before run_stop"
+        return
+    record.status = text(events[stop].metadata.get("status"))
+    if record.status is None:
+        record.why = "run_stop has no status"
+    elif record.status != "success":
+        record.why = f"run_stop says {record.status}"
+    elif not evaluations:
+        record.why = "no evaluation before run_stop"
+    if not evaluations:
+        return
+    record.quality = record.qualities[-1]
+    if record.status == "success" and evaluations[-1].epoch is not None:
+        record.epochs = float(evaluations[-1].epoch)
+        if record.application == SAMPLES_AS_EPOCHS:
+            record.epochs = record.epochs / record.train_samples if record.train_samples else None
+            record.notes.append("epoch_num counts samples")
+
+
+def set_phases(record: RunRecord, events: Sequence[Event]) -> None:
+    """Seconds of the phases, and rates."""
+    phases = phases_of(events)
+    record.notes += phases.notes
+    record.start_unix_s, record.time_to_train_s = phases.start_unix_s, phases.time_to_train_s
+    record.init_s, record.staging_s, record.staging_before_s = phases.init_s, phases.staging_s, phases.staging_before_s
+    record.epochs_s, record.evaluations_s, record.rest_s = phases.epochs_s, phases.evaluations_s, phases.rest_s
+    epochs = phases.epochs_s[1:] or phases.epochs_s
+    middle = statistics.median(epochs) if epochs else 0.0
+    if record.train_samples and middle > 0:
+        record.samples_per_s = record.train_samples / middle
+        if record.accelerators:
+            record.samples_per_s_per_accelerator = record.samples_per_s / record.accelerators

@@ -1,0 +1,93 @@
+"""One run of one's own or of a published round, as a row: what its official log, or its run folder, tells of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+def source(lines: str, unit: str = "") -> dict[str, str]:
+    """The metadata of a column: the lines of the log that it comes from, and its unit."""
+    return {"lines": lines, "unit": unit}
+
+
+@dataclass
+class RunRecord:
+    """A run. ``None`` is what cannot be known; it is never zero.
+
+    Where a log is silent of nodes and accelerators, they are those of the system description beside it.
+    """
+
+    path: str = field(default="", metadata=source("the file, or the run folder"))
+    origin: str = field(
+        default="", metadata=source("published: a log in the tree of a round; own: a run folder; log: a file by itself")
+    )
+    round: str | None = field(default=None, metadata=source("the folder above the organization, such as v1.0"))
+    organization: str | None = field(default=None, metadata=source("the folder above results, else submission_org"))
+    system: str | None = field(default=None, metadata=source("the folder below results, else submission_platform"))
+    application: str | None = field(default=None, metadata=source("submission_benchmark"))
+    division: str | None = field(default=None, metadata=source("submission_division"))
+    category: str | None = field(default=None, metadata=source("submission_status: cloud, onprem, preview or research"))
+    metric: str | None = field(
+        default=None,
+        metadata=source("time to train or throughput, by the folder strong or weak; v0.7 has the first alone"),
+    )
+    pruned: bool = field(default=False, metadata=source("the folder pruned_results"))
+    nodes: int | None = field(
+        default=None, metadata=source("number_of_nodes of the instance, else number_of_nodes of the system description")
+    )
+    accelerators: int | None = field(
+        default=None,
+        metadata=source(
+            "number_of_nodes x accelerators_per_node, a node without any counted as one; else of the description"
+        ),
+    )
+    accelerator: str | None = field(
+        default=None, metadata=source("accelerator_model_name of the system description; a processor where it has none")
+    )
+    global_batch_size: int | None = field(default=None, metadata=source("global_batch_size", "samples"))
+    local_batch_size: float | None = field(default=None, metadata=source("global_batch_size / accelerators", "samples"))
+    train_samples: int | None = field(default=None, metadata=source("train_samples", "samples"))
+    validation_samples: int | None = field(default=None, metadata=source("eval_samples", "samples"))
+    optimizer: str | None = field(default=None, metadata=source("opt_name"))
+    recipe: dict[str, Any] = field(
+        default_factory=dict,
+        metadata=source("opt_*, scheduler_*, dropout, batchnorm_group_size, gradient_accumulation_frequency"),
+    )
+    seed: int | None = field(default=None, metadata=source("seed, where it is a whole number"))
+    status: str | None = field(
+        default=None, metadata=source("status of run_stop: success or aborted; none where the log ends before it")
+    )
+    why: str | None = field(default=None, metadata=source("why a run is not a success, in words"))
+    epochs: float | None = field(
+        default=None,
+        metadata=source("epoch_num of the last eval_error or eval_accuracy before a run_stop with success"),
+    )
+    quality: float | None = field(default=None, metadata=source("value of that line"))
+    qualities: list[float] = field(
+        default_factory=list, metadata=source("values of eval_error, else eval_accuracy, before run_stop")
+    )
+    start_unix_s: float | None = field(default=None, metadata=source("run_start", "s"))
+    time_to_train_s: float | None = field(default=None, metadata=source("run_start to run_stop", "s"))
+    init_s: float | None = field(default=None, metadata=source("init_start to init_stop", "s"))
+    staging_s: float | None = field(
+        default=None, metadata=source("staging_start to staging_stop, where it begins within the clock", "s")
+    )
+    staging_before_s: float | None = field(
+        default=None, metadata=source("the same, where it begins before the clock", "s")
+    )
+    epochs_s: list[float] = field(
+        default_factory=list,
+        metadata=source("epoch_start to epoch_stop of each epoch, without evaluation and staging", "s"),
+    )
+    evaluations_s: list[float] = field(default_factory=list, metadata=source("each eval_start to eval_stop", "s"))
+    rest_s: float | None = field(
+        default=None, metadata=source("time_to_train_s without staging_s, epochs_s and evaluations_s", "s")
+    )
+    samples_per_s: float | None = field(
+        default=None, metadata=source("train_samples / median of epochs_s after the first", "samples/s")
+    )
+    samples_per_s_per_accelerator: float | None = field(
+        default=None, metadata=source("samples_per_s / accelerators", "samples/s")
+    )
+    notes: list[str] = field(default_factory=list, metadata=source("where the log contradicts itself or its folder"))

@@ -1,0 +1,96 @@
+"""``hpcbench results``: what is found, shown and written, and bad input."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from importlib.util import find_spec
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from hpcbench.cli.main import main
+from hpcbench.mlperf.run_record import RunRecord
+from tests.hpcbench.mlperf.test_read_log import COSMOFLOW, DEEPCAM, WITHIN_EPOCHS, in_round
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    """A round with three runs of two systems, one of them pruned."""
+    in_round(tmp_path, COSMOFLOW, "one", mode="weak")
+    in_round(tmp_path, DEEPCAM, "two", name="result_10.txt")
+    pruned = in_round(tmp_path, DEEPCAM, "two", name="result_2.txt")
+    (pruned.parent / "pruned_results").mkdir()
+    pruned.rename(pruned.parent / "pruned_results" / "result_2.txt")
+    return tmp_path / "v1.0"
+
+
+def test_a_round_is_shown_by_folder(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["results", str(published)]) == 0
+    shown = capsys.readouterr().out
+    rows = [line.split() for line in shown.splitlines() if line.startswith("v1.0")]
+    assert [row[1:4] for row in rows] == [["one", "cosmoflow", "1"], ["two", "deepcam", "1"], ["two", "deepcam", "1"]]
+    assert rows[0][4:8] == ["1", "1,024", "1,024", "35"]
+    assert max(map(len, shown.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json"])
+def test_the_table_has_a_row_for_each_run(published: Path, suffix: str, tmp_path: Path) -> None:
+    out = tmp_path / f"runs{suffix}"
+    assert main(["results", str(published), str(WITHIN_EPOCHS), "--out", str(out)]) == 0
+    frame = pd.read_csv(out) if suffix == ".csv" else pd.read_json(out)
+    assert list(frame["metric"])[:3] == ["throughput", "time to train", "time to train"]
+    assert list(frame["pruned"]) == [False, False, True, False]
+    assert pd.isna(frame["nodes"][3])
+    assert list(frame["origin"]) == ["published"] * 3 + ["log"]
+    parts = frame[["training_s", "evaluation_s", "rest_s"]].sum(axis=1) + frame["staging_s"].fillna(0)
+    assert list(parts) == pytest.approx(list(frame["time_to_train_s"]))
+    epochs = frame["epochs_s"][0]
+    assert sum(json.loads(epochs)) == pytest.approx(frame["training_s"][0])
+
+
+def test_parquet_is_written_where_it_can_be(
+    published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["results", str(published), "--out", str(tmp_path / "runs.parquet")])
+    if find_spec("pyarrow") is None:
+        assert code == 2
+        assert "Parquet needs pyarrow" in capsys.readouterr().err
+    else:
+        assert len(pd.read_parquet(tmp_path / "runs.parquet")) == 3
+
+
+def test_a_run_that_is_named_twice_is_one(published: Path, tmp_path: Path) -> None:
+    log = next(published.rglob("result_10.txt"))
+    assert main(["results", str(log), str(published), "--out", str(tmp_path / "runs.csv")]) == 0
+    assert len(pd.read_csv(tmp_path / "runs.csv")) == 3
+
+
+def test_each_column_says_where_it_comes_from(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["results", "--columns"]) == 0
+    shown = capsys.readouterr().out
+    for each in fields(RunRecord):
+        assert f"\n{each.name} " in f"\n{shown}"
+        assert each.metadata["lines"]
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    ([], "give run folders, logs, or folders of a round"),
+    (["nowhere"], "nowhere does not exist; give run folders, logs"),
+    (["."], "holds no run: no mllog.txt and no result_0.txt"),
+    (["LOG", "--out", "runs.xlsx"], "the suffix must be one of .csv, .json, .parquet"),
+    (["LOG", "--out", "there.csv"], "there.csv exists; remove it"),
+    (["LOG", "--out", "no/where.csv"], "the folder no does not exist"),
+    (["there.csv"], "holds no line of an official log"),
+])  # fmt: skip
+def test_bad_input_is_one_line(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.csv").write_text("mine")
+    assert main(["results", *(str(COSMOFLOW) if word == "LOG" else word for word in words)]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert (tmp_path / "there.csv").read_text() == "mine"

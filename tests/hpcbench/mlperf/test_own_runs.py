@@ -1,0 +1,74 @@
+"""One's own runs in the table: what their pages say, also where they were resumed, missed their target or simulate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcbench.cli.main import main
+from hpcbench.mlperf.find_logs import find_runs
+from hpcbench.mlperf.run_record import RunRecord
+from hpcbench.mlperf.runs_table import read_runs
+from hpcbench.results.run_folder import RunFolder
+
+FAST = ("--train.baselines", "false", "--parallel.threads", "1", "--train.local_batch_size", "4", "--seed", "5")
+
+
+def trained(data: Path, folder: Path, *settings: str) -> int:
+    words = ["train", "cosmoflow", "--preset", "smoke", "--data.root", str(data), "--run-dir", str(folder)]
+    return main([*words, *([] if "--resume" in settings else FAST), *settings])
+
+
+@pytest.fixture(scope="module")
+def runs(small_cosmos: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecord]:
+    """A run that meets its target; one that misses it, resumed; and one of simulated ranks without a target."""
+    root = tmp_path_factory.mktemp("own")
+    assert trained(small_cosmos, root / "met", "--train.target", "5", "--train.max_epochs", "2") == 0
+    never = ("--train.target", "1e-9", "--train.max_epochs")
+    assert trained(small_cosmos, root / "missed", *never, "1") == 3
+    assert trained(small_cosmos, root / "missed", "--resume", "--train.max_epochs", "2") == 3
+    simulated = ("--parallel.simulated_ranks", "2", "--train.local_batch_size", "2", "--train.max_epochs", "1")
+    assert trained(small_cosmos, root / "simulated", *simulated, "--train.target", "null") == 0
+    return {Path(record.path).name: record for record in read_runs(find_runs([root]))}
+
+
+def test_a_run_that_met_its_target(runs: dict[str, RunRecord]) -> None:
+    found, summary = runs["met"], RunFolder.open(runs["met"].path).read_summary()
+    assert (found.origin, found.application, found.status, found.why) == ("own", "cosmoflow", "success", None)
+    assert found.epochs == summary.epochs_to_target == 1
+    assert found.quality == pytest.approx(summary.metrics["mae"])
+    assert found.seed == 5
+    assert (found.nodes, found.global_batch_size, found.train_samples) == (1, 4, summary.train_samples)
+    assert found.time_to_train_s == pytest.approx(summary.time_to_solution_s, abs=0.002)
+    epochs = RunFolder.open(found.path).read_epochs()
+    assert sum(found.epochs_s) == pytest.approx(epochs["train_s"].sum(), abs=0.05)
+    assert not found.notes
+
+
+def test_a_run_that_was_resumed_and_missed_its_target(runs: dict[str, RunRecord]) -> None:
+    found = runs["missed"]
+    assert found.status == "aborted"
+    assert found.epochs is None
+    assert found.why == RunFolder.open(found.path).read_summary().reason
+    assert len(found.qualities) == len(found.epochs_s) == 2
+    assert "resumed once; the time to train counts the gaps" in found.notes
+
+
+def test_a_run_without_a_target_whose_ranks_are_simulated(runs: dict[str, RunRecord]) -> None:
+    found = runs["simulated"]
+    assert (found.epochs, found.why) == (None, "the run had no target")
+    assert "2 ranks were simulated by each: times are not theirs" in found.notes
+
+
+def test_a_run_that_has_not_ended(runs: dict[str, RunRecord], tmp_path: Path) -> None:
+    """It has what its log has."""
+    source = Path(runs["met"].path)
+    folder = tmp_path / "running"
+    folder.mkdir()
+    (folder / "config.yaml").write_text((source / "config.yaml").read_text())
+    log = (source / "mllog.txt").read_text().splitlines()
+    (folder / "mllog.txt").write_text("\n".join(line for line in log if "run_stop" not in line))
+    (found,) = read_runs(find_runs([folder]))
+    assert (found.status, found.why, found.epochs) == (None, "the log ends before run_stop", None)
+    assert found.global_batch_size == 4

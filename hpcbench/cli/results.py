@@ -17,7 +17,7 @@ Read run folders, official logs and whole rounds of MLPerf HPC, and make one tab
 
   hpcbench results runs/*
   hpcbench results hpc_results_v1.0 hpc_results_v2.0 --out runs.csv
-  hpcbench results hpc_results_v1.0/NVIDIA/results/dgxa100_n128_ngc21.09_mxnet runs/mine --out runs.json
+  hpcbench results hpc_results_v1.0/NVIDIA runs/mine --out runs.json
   hpcbench results --columns
 
 The table has a row for each run: application, system, nodes, batch, recipe, seed, epochs,

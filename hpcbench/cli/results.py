@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hpcbench.mlperf.entries import Entry
     from hpcbench.mlperf.run_record import RunRecord
 
 HELP = "read runs, one's own and published, into one table"
@@ -24,6 +25,11 @@ The table has a row for each run: application, system, nodes, batch, recipe, see
 quality, and the seconds of each phase. `--columns` says from which lines of the log each
 column comes. What a log does not tell is absent, never zero; where it contradicts itself,
 the column `notes` says so. On the screen the runs of a folder are one line.
+
+Folders of a round are entries with a score. Time to train is the mean without the fastest
+and the slowest run; one run that failed counts as the slowest. Throughput counts from the
+first start to the last stop. In the closed division epochs are tested against the reference
+convergence points, and the score is normalised as the official checker does.
 Exit code 0: done. 2: bad input.
 """
 MINUTE_S = 60.0
@@ -40,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, write and show."""
+    from hpcbench.mlperf.entries import entries_of
     from hpcbench.mlperf.find_logs import find_runs
     from hpcbench.mlperf.runs_table import read_runs, runs_frame, writer
     from staging.errors import InputError
@@ -52,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
     write = writer(args.out) if args.out is not None else None
     records = read_runs(find_runs(args.paths))
     show(records)
+    show_entries(entries_of(records))
     if write is not None:
         write(runs_frame(records))
         print(f"\n{len(records):,} runs: {args.out}")
@@ -102,3 +110,34 @@ def line(group: list[RunRecord]) -> list[str]:
 def known(number: int | None) -> str:
     """A number, or a dash where it cannot be known."""
     return "-" if number is None else f"{number:,}"
+
+
+def show_entries(entries: list[Entry]) -> None:
+    """Print the score of each entry, and why one has none or breaks a rule."""
+    from hpcbench.results.tables import table
+
+    if not entries:
+        return
+    headers = ["round", "system", "application", "metric", "minutes", "models/min", "rules"]
+    print(f"\n{table(headers, [entry_line(entry) for entry in entries], right=headers[4:6])}")
+    for entry in entries:
+        for text in [*entry.faults, *entry.notes]:
+            print(textwrap.fill(f"{place(entry)}: {text}", 98, subsequent_indent="  "))
+    print("\nScores are computed here from the logs. Result not verified by MLCommons Association.")
+
+
+def entry_line(entry: Entry) -> list[str]:
+    """The cells of an entry."""
+    first = entry.first
+    minutes = "-" if entry.score_min is None else f"{entry.score_min:.3f}"
+    models = "-" if entry.models_per_min is None else f"{entry.models_per_min:.4g}"
+    return [
+        first.round or "-", first.system or "-", first.application or "-", first.metric or "-", minutes, models,
+        "broken" if entry.faults else "kept",
+    ]  # fmt: skip
+
+
+def place(entry: Entry) -> str:
+    """An entry in words."""
+    first = entry.first
+    return " ".join(part for part in (first.round, first.organization, first.system, first.application) if part)

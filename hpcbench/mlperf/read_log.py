@@ -13,6 +13,7 @@ from hpcbench.mlperf.find_logs import LogPlace
 from hpcbench.mlperf.log_phases import phases_of
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.results.mllog_reader import Event
+from hpcbench.results.units import counted
 from staging.errors import DataError
 from staging.formats.regular import read_text
 
@@ -42,7 +43,7 @@ def read_log(place: LogPlace) -> RunRecord:
     record.train_samples = whole(values.get("train_samples"))
     record.validation_samples = whole(values.get("eval_samples"))
     record.recipe = {key: value for key, value in values.items() if key.startswith(RECIPE) or key in RECIPE_KEYS}
-    record.notes += [f"{len(problems)} lines cannot be read, the first: {problems[0]}"] if problems else []
+    record.notes += [f"{counted(len(problems), 'line')} cannot be read, the first: {problems[0]}"] if problems else []
     note_application(record, place)
     set_seed(record, values)
     set_scale(record, values, system_description(place, record))

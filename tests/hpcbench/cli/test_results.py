@@ -29,7 +29,7 @@ def published(tmp_path: Path) -> Path:
 def test_a_round_is_shown_by_folder(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["results", str(published)]) == 0
     shown = capsys.readouterr().out
-    rows = [line.split() for line in shown.splitlines() if line.startswith("v1.0")]
+    rows = [line.split() for line in shown.partition("\n\n")[0].splitlines()[2:]]
     assert [row[1:4] for row in rows] == [["one", "cosmoflow", "1"], ["two", "deepcam", "1"], ["two", "deepcam", "1"]]
     assert rows[0][4:8] == ["1", "1,024", "1,024", "35"]
     assert max(map(len, shown.splitlines())) <= 100
@@ -94,3 +94,13 @@ def test_bad_input_is_one_line(
     assert message in said
     assert said.count("\n") == 1
     assert (tmp_path / "there.csv").read_text() == "mine"
+
+
+def test_entries_have_a_score_or_say_why_not(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["results", str(published)]) == 0
+    shown = capsys.readouterr().out
+    assert "v1.0 ORG two deepcam: 1 run where the rules ask for 5" in shown
+    assert "v1.0 ORG one cosmoflow: 1 instance, fewer than 10" in shown
+    assert "Result not verified by MLCommons Association." in shown
+    assert main(["results", str(WITHIN_EPOCHS)]) == 0
+    assert "MLCommons" not in capsys.readouterr().out

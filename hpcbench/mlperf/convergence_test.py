@@ -1,0 +1,111 @@
+"""The test of a submission's epochs against the reference convergence points, by the official checker's own numbers.
+
+Points, pruning, interpolation and the least mean that is accepted come from ``RCP_Checker`` of ``mlperf_logging``,
+which finds that mean by bisection to 1e-4 epochs. Its commands read folders and write into them; this reads neither.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import fmean
+from typing import Any, Literal
+
+from staging.errors import InputError
+
+RUNS = {"cosmoflow": 10, "deepcam": 5, "oc20": 5, "openfold": 10}
+"""Runs of a time-to-train entry, and the fewest instances of a throughput entry."""
+RULESETS = ("1.0.0", "2.0.0", "3.0.0")
+
+Found = Literal["point", "interpolated", "smaller than all points", "larger than all points", "none"]
+
+
+@dataclass(frozen=True)
+class ConvergenceTest:
+    """What the test found."""
+
+    passed: bool
+    found: Found
+    """Which reference it was compared with: a point at its batch, one between two, or that of the smallest batch."""
+    mean_epochs: float | None
+    """Olympic mean of the submission; none where more than one run did not converge."""
+    reference_epochs: float | None
+    """Olympic mean of the reference."""
+    least_epochs: float | None
+    """The least mean that is accepted."""
+    factor: float
+    """The normalisation factor: a score of faster convergence within the limits is multiplied by it; else 1."""
+
+    @property
+    def words(self) -> str:
+        """The finding in a sentence."""
+        if self.mean_epochs is None:
+            return "more than one run did not converge"
+        if self.least_epochs is None or self.reference_epochs is None:
+            return "no reference convergence point is near; one must be submitted with it"
+        against = {"point": "the reference", "interpolated": "the interpolated reference"}.get(
+            self.found, "the reference of the smallest batch"
+        )
+        verdict = "accepted" if self.passed else "too fast"
+        scaled = f", normalised by {self.factor:.4f}" if self.passed and self.factor > 1 else ""
+        return (
+            f"{self.mean_epochs:.4g} epochs, {against} {self.reference_epochs:.4g}, "
+            f"least accepted {self.least_epochs:.4g}: {verdict}{scaled}"
+        )
+
+
+def has_points(application: str, ruleset: str) -> bool:
+    """Whether the rules have reference convergence points of an application."""
+    return application in RUNS and (application != "openfold" or ruleset == "3.0.0")
+
+
+@cache
+def checker(application: str, ruleset: str) -> Any:
+    """The official checker of an application. Raises ``InputError`` where the rules have no points of it."""
+    if ruleset not in RULESETS:
+        raise InputError(f"ruleset {ruleset} is not one of {', '.join(RULESETS)}, for which official HPC rules exist")
+    if not has_points(application, ruleset):
+        raise InputError(f"ruleset {ruleset} has no reference convergence points of {application}")
+    from mlperf_logging.rcp_checker.rcp_checker import RCP_Checker
+
+    return RCP_Checker("hpc", ruleset, application, verbose=False)
+
+
+def olympic(values: Sequence[float]) -> float:
+    """Mean without the lowest and the highest of at least three values."""
+    return fmean(sorted(values)[1:-1])
+
+
+def check_convergence(
+    application: str, ruleset: str, batch: int, epochs: Sequence[float | None], pruned: bool = True
+) -> ConvergenceTest:
+    """Test ``epochs`` of the runs of an entry, ``None`` for one that did not converge, at a global batch.
+
+    ``pruned`` leaves out reference points that converge more slowly than the line between their neighbours, as the
+    package checker does. At least three runs. Raises ``InputError`` for fewer, or an application without points.
+    """
+    official = checker(application, ruleset)
+    if len(epochs) < 3:
+        raise InputError(f"{len(epochs)} runs are too few for an olympic mean; at least 3")
+    if sum(each is None for each in epochs) > 1:
+        return ConvergenceTest(False, "none", None, None, None, 1.0)
+    mean = olympic([math.inf if each is None else round(each, 3) for each in epochs])
+    found, reference = nearest(official, batch, "pruned_rcps" if pruned else "full_rcps")
+    if reference is None:
+        return ConvergenceTest(False, found, mean, None, None, 1.0)
+    expected, least = float(reference["RCP Mean"]), float(reference["RCP Mean"] / reference["Max Speedup"])
+    return ConvergenceTest(mean >= least, found, mean, expected, least, max(1.0, expected / mean))
+
+
+def nearest(official: Any, batch: int, points: str) -> tuple[Found, dict[str, Any] | None]:
+    """The reference that a batch is compared with, as the checker's ``check_directory`` picks it."""
+    if (point := official._find_rcp(batch, points)) is not None:
+        return "point", point
+    below, above = official._find_top_min_rcp(batch, points), official._find_bottom_max_rcp(batch, points)
+    if below is not None and above is not None:
+        return "interpolated", official._create_interp_rcp(batch, below, above)[1]
+    if below is not None:
+        return "larger than all points", None
+    return ("smaller than all points", official._find_min_rcp(points)) if above is not None else ("none", None)

@@ -1,0 +1,110 @@
+"""Scores by the rules: analytic ones, and each rule that an entry can break."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from hpcbench.mlperf.entries import Entry, entries_of
+from hpcbench.mlperf.run_record import RunRecord
+
+RUN = RunRecord(
+    origin="published", round="v1.0", organization="ORG", system="box", application="deepcam", division="closed",
+    metric="time to train", global_batch_size=2048, accelerators=2048, status="success", epochs=23.0, start_unix_s=0.0,
+)  # fmt: skip
+MINUTES = (1.0, 2.0, 3.0, 4.0, 50.0)
+
+
+def runs(minutes: tuple[float, ...] = MINUTES, **more: object) -> list[RunRecord]:
+    return [
+        replace(RUN, path=f"r/box/strong/deepcam/result_{number}.txt", seed=number, time_to_train_s=60 * each, notes=[],
+                **more)  # type: ignore[arg-type]
+        for number, each in enumerate(minutes)
+    ]  # fmt: skip
+
+
+def entry_of(made: list[RunRecord]) -> Entry:
+    (entry,) = entries_of(made)
+    return entry
+
+
+def test_the_fastest_and_the_slowest_do_not_count() -> None:
+    entry = entry_of(runs())
+    assert entry.score_min == pytest.approx(3.0)
+    assert not entry.faults
+    assert entry.convergence is not None
+    assert entry.convergence.passed
+    assert entry.convergence.factor == 1
+
+
+def test_one_run_that_failed_is_the_slowest() -> None:
+    made = runs()
+    made[0].status = "aborted"
+    entry = entry_of(made)
+    assert entry.score_min == pytest.approx((3 + 4 + 50) / 3)
+    assert entry.notes == ["one run did not converge and counts as the slowest"]
+    made[1].status = None
+    entry = entry_of(made)
+    assert entry.score_min is None
+    assert "2 runs did not converge; one may" in entry.faults
+
+
+def test_epochs_below_the_reference_slow_the_score_down() -> None:
+    """22.625 epochs is the mean of the reference, 21.11 the least that is accepted."""
+    entry = entry_of(runs(epochs=22.0))
+    assert entry.score_min == pytest.approx(3.0 * 22.625 / 22)
+    too_fast = entry_of(runs(epochs=20.0))
+    assert too_fast.score_min == pytest.approx(3.0)
+    assert too_fast.faults[0].startswith("convergence: 20 epochs, the reference 22.62")
+    assert entry_of(runs(epochs=20.0, division="open")).convergence is None
+    assert entry_of(runs(epochs=20.0, round="v0.7")).convergence is None
+
+
+def test_throughput_lasts_from_the_first_start_to_the_last_stop() -> None:
+    made = runs(metric="throughput")
+    made[2].start_unix_s = 3600.0
+    entry = entry_of(made)
+    assert entry.score_min == pytest.approx(63.0)
+    assert entry.models_per_min == pytest.approx(5 / 63)
+    made[1].seed = 0
+    assert "1 instance with the seed of another, to be pruned" in entry_of(made).faults
+    made[1].accelerators = 16
+    assert "instances of different sizes" in entry_of(made).faults
+    made[3].status = "aborted"
+    lost = entry_of(made)
+    assert lost.models_per_min is None
+    assert "1 instance without convergence, to be pruned" in lost.faults
+
+
+def test_pruned_runs_do_not_count() -> None:
+    made = runs(metric="throughput")
+    extra = replace(made[0], path="r/box/strong/deepcam/pruned_results/result_9.txt", pruned=True, status="aborted")
+    entry = entry_of([*made, extra])
+    assert (len(entry.runs), entry.pruned) == (5, 1)
+    assert not entry.faults
+
+
+def break_batch(made: list[RunRecord]) -> None:
+    made[0].global_batch_size = 64
+
+
+def break_seed(made: list[RunRecord]) -> None:
+    made[0].seed = made[1].seed
+
+
+@pytest.mark.parametrize(("change", "fault"), [
+    (lambda made: made.pop(), "4 runs where the rules ask for 5"),
+    (lambda made: made.append(replace(made[0], seed=99)), "6 runs where the rules ask for 5"),
+    (break_batch, "the runs differ in application, batch or division"),
+    (break_seed, "1 run with the seed of another"),
+])  # fmt: skip
+def test_a_broken_rule_is_named(change: Callable[[list[RunRecord]], object], fault: str) -> None:
+    made = runs()
+    change(made)
+    assert fault in entry_of(made).faults
+
+
+def test_own_runs_and_single_logs_are_no_entries() -> None:
+    assert not entries_of([replace(RUN, origin="own"), replace(RUN, origin="log")])

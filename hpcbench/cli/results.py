@@ -8,6 +8,8 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpcbench.cli.run_folders import is_of_a_report
+
 if TYPE_CHECKING:
     from hpcbench.mlperf.entries import Entry
     from hpcbench.mlperf.run_record import RunRecord
@@ -26,7 +28,7 @@ quality, and the seconds of each phase. `--columns` says from which lines of the
 column comes. What a log does not tell is absent, never zero; where it contradicts itself,
 the column `notes` says so. On the screen the runs of a folder are one line.
 
-Folders of a round are entries with a score. Time to train is the mean without the fastest
+Pages of reports are left out. Folders of a round are entries with a score. Time to train is the mean without the fastest
 and the slowest run; one run that failed counts as the slowest. Throughput counts from the
 first start to the last stop. In the closed division epochs are tested against the reference
 convergence points, and the score is normalised as the official checker does.
@@ -57,7 +59,8 @@ def run(args: argparse.Namespace) -> int:
     if not args.paths:
         raise InputError("give run folders, logs, or folders of a round; hpcbench results --help shows examples")
     write = writer(args.out) if args.out is not None else None
-    records = read_runs(find_runs(args.paths))
+    paths = [path for path in args.paths if not is_of_a_report(path)] or args.paths
+    records = read_runs(find_runs(paths))
     show(records)
     show_entries(entries_of(records))
     if write is not None:

@@ -67,6 +67,15 @@ def test_a_run_that_is_named_twice_is_one(published: Path, tmp_path: Path) -> No
     assert len(pd.read_csv(tmp_path / "runs.csv")) == 3
 
 
+def test_pages_of_reports_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As ``runs/*`` names them."""
+    (tmp_path / "comparison.html").write_text("<html>")
+    (tmp_path / "figures").mkdir()
+    assert main(["results", str(COSMOFLOW), str(tmp_path / "comparison.html"), str(tmp_path / "figures")]) == 0
+    assert main(["results", str(tmp_path / "comparison.html")]) == 2
+    assert "holds no line of an official log" in capsys.readouterr().err
+
+
 def test_each_column_says_where_it_comes_from(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["results", "--columns"]) == 0
     shown = capsys.readouterr().out

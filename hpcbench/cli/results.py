@@ -28,10 +28,12 @@ quality, and the seconds of each phase. `--columns` says from which lines of the
 column comes. What a log does not tell is absent, never zero; where it contradicts itself,
 the column `notes` says so. On the screen the runs of a folder are one line.
 
-Pages of reports are left out. Folders of a round are entries with a score. Time to train is the mean without the fastest
+Folders of a round are entries with a score. Time to train is the mean without the fastest
 and the slowest run; one run that failed counts as the slowest. Throughput counts from the
 first start to the last stop. In the closed division epochs are tested against the reference
 convergence points, and the score is normalised as the official checker does.
+
+Pages of reports among the paths are left out.
 Exit code 0: done. 2: bad input.
 """
 MINUTE_S = 60.0

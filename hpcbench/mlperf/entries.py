@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hpcbench.mlperf.convergence_test import RUNS, ConvergenceTest, check_convergence, has_points, olympic
+from hpcbench.mlperf.convergence_check import RUNS, ConvergenceTest, check_convergence, has_points, olympic
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.results.units import counted
 

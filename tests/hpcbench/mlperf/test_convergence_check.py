@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlperf_logging.rcp_checker.rcp_checker import check_directory
 
-from hpcbench.mlperf.convergence_test import RUNS, check_convergence, checker, has_points
+from hpcbench.mlperf.convergence_check import RUNS, check_convergence, checker, has_points
 from staging.errors import InputError
 
 PUBLISHED = [  # ruleset, application, batch, olympic mean, least accepted, kept by pruning

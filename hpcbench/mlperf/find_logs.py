@@ -43,10 +43,11 @@ def find_runs(paths: Sequence[Path]) -> list[LogPlace]:
     for path in paths:
         if not path.exists():
             raise InputError(f"{path} does not exist; give run folders, logs, or folders of a round")
-        below = {place.path.resolve(): place for place in places(path)}
+        below = list(places(path))
         if not below:
             raise InputError(f"{path} holds no run: no mllog.txt and no result_0.txt, result_1.txt, ... below it")
-        found = below | found if path.is_dir() else found | below
+        for place in below:
+            found.setdefault(place.path.resolve(), place)
     return list(found.values())
 
 

@@ -62,9 +62,10 @@ def test_parquet_is_written_where_it_can_be(
 
 
 def test_a_run_that_is_named_twice_is_one(published: Path, tmp_path: Path) -> None:
+    """And where it is named first it stays."""
     log = next(published.rglob("result_10.txt"))
     assert main(["results", str(log), str(published), "--out", str(tmp_path / "runs.csv")]) == 0
-    assert len(pd.read_csv(tmp_path / "runs.csv")) == 3
+    assert list(pd.read_csv(tmp_path / "runs.csv")["application"]) == ["deepcam", "cosmoflow", "deepcam"]
 
 
 def test_pages_of_reports_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,13 +75,8 @@ def runs_frame(records: Sequence[RunRecord]) -> pd.DataFrame:
     return frame.astype(dict.fromkeys(whole, "Int64"))
 
 
-def write_frame(frame: pd.DataFrame, path: Path) -> None:
-    """Write a table in the format of its suffix. Raises ``InputError`` for another, or a file that is there."""
-    writer(path)(frame)
-
-
 def writer(path: Path) -> Callable[[pd.DataFrame], None]:
-    """What writes a table to ``path``. Raises ``InputError`` where nothing can."""
+    """What writes a table to ``path``, by its suffix. Raises ``InputError`` for another, or a file that is there."""
     if path.suffix not in FORMATS:
         raise InputError(f"--out {path}: the suffix must be one of {', '.join(FORMATS)}")
     if path.exists():

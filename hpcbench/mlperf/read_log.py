@@ -8,11 +8,11 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from hpcbench.mlperf.fast_events import read_run_events
 from hpcbench.mlperf.find_logs import LogPlace
 from hpcbench.mlperf.log_phases import phases_of
 from hpcbench.mlperf.run_record import RunRecord
-from hpcbench.results.mllog_reader import Event
+from hpcbench.mlperf.step_lines import is_of_the_run
+from hpcbench.results.mllog_reader import Event, read_events
 from hpcbench.results.units import counted
 from staging.errors import DataError
 from staging.formats.regular import read_text
@@ -27,7 +27,7 @@ LARGEST = 2**53
 
 def read_log(place: LogPlace) -> RunRecord:
     """The run of a log. Raises ``DataError`` for a file that cannot be read, or holds no line of a log."""
-    events, problems = read_run_events(place.path)
+    events, problems = read_events(place.path, is_of_the_run)
     if not events:
         raise DataError(place.path, "holds no line of an official log (:::MLLOG)", "give logs of MLPerf HPC")
     record = RunRecord(path=str(place.path), origin=place.origin, round=place.round, metric=place.metric)
@@ -139,11 +139,9 @@ def set_end(record: RunRecord, events: Sequence[Event]) -> None:
     stop = next((number for number, event in enumerate(events) if event.key == "run_stop"), None)
     before = events if stop is None else events[:stop]
     key = QUALITIES.get(record.application or "")
-    keys = (key,) if key else ("eval_error", "eval_accuracy")
-    evaluations = [event for event in before if event.key in keys and isinstance(event.value, int | float)]
-    if not evaluations and key:
-        evaluations = [event for event in before if event.key in ("eval_error", "eval_accuracy")]
-    evaluations = [event for event in evaluations if isinstance(event.value, int | float)]
+    scored = [event for event in before if event.key in ("eval_error", "eval_accuracy")]
+    scored = [event for event in scored if isinstance(event.value, int | float)]
+    evaluations = [event for event in scored if event.key == key] or scored
     record.qualities = [float(event.value) for event in evaluations]
     if stop is None:
         record.why = "the log ends before run_stop"

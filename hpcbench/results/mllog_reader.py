@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,13 +34,17 @@ class Event:
         return number if isinstance(number, int | float) and not isinstance(number, bool) else None
 
 
-def read_events(path: str | Path) -> tuple[list[Event], list[str]]:
-    """The events of the log at ``path`` and a message for each line that is not one. Raises ``DataError``."""
+def read_events(path: str | Path, wanted: Callable[[str], bool] | None = None) -> tuple[list[Event], list[str]]:
+    """The events of the log at ``path`` and a message for each line that is not one, of all or of wanted lines.
+
+    Raises ``DataError``.
+    """
     try:
         text = read_text(Path(path), encoding="latin-1")
     except OSError as error:
         raise DataError(path, f"cannot be read ({error.strerror})", "give a run folder or a log file") from error
-    return parse_events(text.split("\n"))
+    lines = text.split("\n")
+    return parse_events(lines if wanted is None else (line if wanted(line) else "" for line in lines))
 
 
 def parse_events(lines: Iterable[str]) -> tuple[list[Event], list[str]]:

@@ -1,0 +1,21 @@
+"""Which lines of an official log tell of the run as a whole, and not of a step."""
+
+from __future__ import annotations
+
+import re
+
+from hpcbench.results.mllog_reader import MARK
+
+KEY = re.compile(r'"key"\s*:\s*"([^"\\]*)"')
+OF_STEPS = frozenset(
+    {"learning_rate", "train_accuracy", "train_loss", "eval_loss", "tracked_stats", "power_reading", "train_error"}
+)
+"""Keys of which logs have a line every few steps, and from which no column is made."""
+
+
+def is_of_the_run(line: str) -> bool:
+    """Whether a line is one of a log, and not of a step. A line whose key cannot be told is one of the run."""
+    if MARK not in line:
+        return False
+    key = KEY.search(line)
+    return key is None or key.group(1) not in OF_STEPS

@@ -141,7 +141,9 @@ def set_end(record: RunRecord, events: Sequence[Event]) -> None:
     key = QUALITIES.get(record.application or "")
     scored = [event for event in before if event.key in ("eval_error", "eval_accuracy")]
     scored = [event for event in scored if isinstance(event.value, int | float)]
-    evaluations = [event for event in scored if event.key == key] or scored
+    evaluations = [event for event in scored if event.key == key]
+    if not evaluations:  # another application, or a log that has the other key: some have both, of opposite sign
+        evaluations = [event for event in scored if event.key == scored[0].key]
     record.qualities = [float(event.value) for event in evaluations]
     if stop is None:
         record.why = "the log ends before run_stop"

@@ -150,6 +150,12 @@ def test_lines_after_the_end_and_samples_for_epochs(tmp_path: Path) -> None:
     assert "epoch_num counts samples" in found.notes
 
 
+def test_an_application_that_is_not_known_has_one_value_an_evaluation(tmp_path: Path) -> None:
+    """NVIDIA's logs have the error and, negative, the accuracy."""
+    log = altered(COSMOFLOW, tmp_path / "other", changed("submission_benchmark", value="mine"))
+    assert record_of(log).qualities == record_of(COSMOFLOW).qualities
+
+
 def test_runs_of_one_trajectory_are_told(tmp_path: Path) -> None:
     logs = [in_round(tmp_path, COSMOFLOW, name=f"result_{number}.txt") for number in range(3)]
     other = in_round(tmp_path, COSMOFLOW, system="another")

@@ -96,7 +96,7 @@ def check_convergence(
     if reference is None:
         return ConvergenceTest(False, found, mean, None, None, 1.0)
     expected, least = float(reference["RCP Mean"]), float(reference["RCP Mean"] / reference["Max Speedup"])
-    return ConvergenceTest(mean >= least, found, mean, expected, least, max(1.0, expected / mean))
+    return ConvergenceTest(mean >= least, found, mean, expected, least, max(1.0, expected / mean) if mean > 0 else 1.0)
 
 
 def nearest(official: Any, batch: int, points: str) -> tuple[Found, dict[str, Any] | None]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcbench.mlperf.convergence_check import RUNS, ConvergenceTest, check_convergence, has_points, olympic
-from hpcbench.mlperf.run_record import RunRecord
+from hpcbench.mlperf.run_record import FEWEST_ALIKE, RunRecord
 from hpcbench.results.units import counted
 
 RULESETS = {"v1.0": "1.0.0", "v2.0": "2.0.0", "v3.0": "3.0.0"}
@@ -49,9 +49,9 @@ def entries_of(records: Iterable[RunRecord]) -> list[Entry]:
             folders.setdefault(folder.parent if record.pruned else folder, []).append(record)
     made = []
     for runs in folders.values():
-        counted = [run for run in runs if not run.pruned]
-        if counted:
-            entry = Entry(counted, len(runs) - len(counted))
+        kept = [run for run in runs if not run.pruned]
+        if kept:
+            entry = Entry(kept, len(runs) - len(kept))
             score(entry)
             made.append(entry)
     return made
@@ -91,9 +91,10 @@ def check_seeds(entry: Entry) -> None:
         entry.faults.append(f"{counted(twice, 'instance')} with the seed of another, to be pruned")
     elif twice and entry.first.division == "closed":
         entry.faults.append(f"{counted(twice, 'run')} with the seed of another")
-    same = sum(any("one trajectory" in note for note in run.notes) for run in entry.runs)
-    if same:
-        entry.notes.append(f"{same + 1} of {len(entry.runs)} runs have one trajectory")
+    trajectories = Counter(tuple(run.qualities) for run in entry.runs if len(run.qualities) >= FEWEST_ALIKE)
+    same = max(trajectories.values(), default=1)
+    if same > 1:
+        entry.notes.append(f"{same} of {len(entry.runs)} runs have one trajectory")
 
 
 def compare_convergence(entry: Entry) -> None:

@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
+FEWEST_ALIKE = 3
+"""So many equal evaluations tell that two runs trained alike."""
+
+
 def source(lines: str, unit: str = "") -> dict[str, str]:
     """The metadata of a column: the lines of the log that it comes from, and its unit."""
     return {"lines": lines, "unit": unit}

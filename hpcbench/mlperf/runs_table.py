@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any
 from hpcbench.mlperf.find_logs import LogPlace
 from hpcbench.mlperf.own_runs import read_own_run
 from hpcbench.mlperf.read_log import read_log
-from hpcbench.mlperf.run_record import RunRecord
+from hpcbench.mlperf.run_record import FEWEST_ALIKE, RunRecord
 from staging.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FORMATS = (".csv", ".json", ".parquet")
-FEWEST_ALIKE = 3
-"""So many evaluations tell that two runs trained alike."""
 PARTS: dict[str, tuple[str, str, str]] = {
     "epochs_s": ("first_epoch_s", "epoch_median_s", "training_s"),
     "evaluations_s": ("first_evaluation_s", "evaluation_median_s", "evaluation_s"),

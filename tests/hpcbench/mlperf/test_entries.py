@@ -106,5 +106,17 @@ def test_a_broken_rule_is_named(change: Callable[[list[RunRecord]], object], fau
     assert fault in entry_of(made).faults
 
 
+def test_runs_of_one_trajectory_are_counted() -> None:
+    """The largest group of those that trained alike."""
+    made = runs()
+    for number, each in enumerate(made):
+        each.qualities = [0.3, 0.2, 0.1 if number < 3 else 0.11]
+    assert entry_of(made).notes == ["3 of 5 runs have one trajectory"]
+
+
+def test_no_epochs_are_too_fast() -> None:
+    assert entry_of(runs(epochs=0.0)).faults[0].startswith("convergence: 0 epochs")
+
+
 def test_own_runs_and_single_logs_are_no_entries() -> None:
     assert not entries_of([replace(RUN, origin="own"), replace(RUN, origin="log")])

@@ -36,8 +36,8 @@ class Entry:
 
     @property
     def first(self) -> RunRecord:
-        """A run, for what all have in common."""
-        return self.runs[0]
+        """A run that could be read, for what all have in common."""
+        return next((run for run in self.runs if run.start_unix_s is not None), self.runs[0])
 
 
 def entries_of(records: Iterable[RunRecord]) -> list[Entry]:
@@ -59,7 +59,8 @@ def entries_of(records: Iterable[RunRecord]) -> list[Entry]:
 
 def score(entry: Entry) -> None:
     """Score an entry, and note which rules it does not keep."""
-    alike = {(run.application, run.global_batch_size, run.division) for run in entry.runs}
+    read = [run for run in entry.runs if run.start_unix_s is not None] or entry.runs
+    alike = {(run.application, run.global_batch_size, run.division) for run in read}
     if len(alike) > 1:
         entry.faults.append("the runs differ in application, batch or division")
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,11 +26,25 @@ PARTS: dict[str, tuple[str, str, str]] = {
 """Lists of seconds and the columns that a table has of them: the first, the median of the later ones, the sum."""
 
 
-def read_runs(places: Iterable[LogPlace]) -> list[RunRecord]:
-    """A record of each. Raises ``DataError``."""
-    records = [read_own_run(place) if place.origin == "own" else read_log(place) for place in places]
+def read_runs(places: Sequence[LogPlace]) -> list[RunRecord]:
+    """A record of each; what cannot be read among others says so itself. Raises ``InputError`` for one alone."""
+    records = [read_run(place, alone=len(places) == 1) for place in places]
     note_alike(records)
     return records
+
+
+def read_run(place: LogPlace, alone: bool) -> RunRecord:
+    """The record of a run; where it cannot be read and is not alone, one with the reason."""
+    try:
+        return read_own_run(place) if place.origin == "own" else read_log(place)
+    except InputError as error:
+        if alone:
+            raise
+        return RunRecord(
+            path=str(place.path), origin=place.origin, round=place.round, organization=place.organization,
+            system=place.system, application=place.application, metric=place.metric, pruned=place.pruned,
+            why=f"cannot be read: {error}",
+        )  # fmt: skip
 
 
 def note_alike(records: Sequence[RunRecord]) -> None:

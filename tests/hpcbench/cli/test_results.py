@@ -77,6 +77,18 @@ def test_pages_of_reports_are_left_out(tmp_path: Path, capsys: pytest.CaptureFix
     assert "holds no line of an official log" in capsys.readouterr().err
 
 
+def test_a_log_that_cannot_be_read_spoils_no_others(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A round has thousands of them, and an entry may have one run that failed."""
+    log = next(published.rglob("result_10.txt"))
+    for number in range(3):
+        log.with_name(f"result_{number}.txt").write_bytes(log.read_bytes())
+    log.with_name("result_3.txt").write_bytes(b"")
+    assert main(["results", str(published)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "result_3.txt: cannot be read: " in shown
+    assert "v1.0 ORG two deepcam: one run did not converge and counts as the slowest" in shown
+
+
 def test_each_column_says_where_it_comes_from(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["results", "--columns"]) == 0
     shown = capsys.readouterr().out

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-
 FEWEST_ALIKE = 3
 """So many equal evaluations tell that two runs trained alike."""
 

@@ -12,6 +12,8 @@ from staging.errors import InputError
 
 LOG = re.compile(r"result_\d+\.txt")
 MODES = {"strong": "time to train", "weak": "throughput"}
+OF_FIRST_ROUND = ("cosmoflow", "deepcam")
+"""Applications of v0.7, which has no folder strong or weak to tell its tree from any other folder ``results``."""
 PRUNED = "pruned_results"
 ROUND = re.compile(r"v?\d+\.\d+|hpc_results_v\d+\.\d+")
 
@@ -85,7 +87,7 @@ def place_of(log: Path) -> LogPlace:
     inner = list(parts[at + 1 : -1])
     pruned = PRUNED in inner
     inner = [part for part in inner if part != PRUNED]
-    if not 2 <= len(inner) <= 3 or (len(inner) == 3 and inner[1] not in MODES):
+    if not (len(inner) == 3 and inner[1] in MODES) and not (len(inner) == 2 and inner[1] in OF_FIRST_ROUND):
         return LogPlace(log, "log")
     folder = Path(*parts[:at])
     description = folder / "systems" / f"{inner[0]}.json"

@@ -156,6 +156,14 @@ def test_an_application_that_is_not_known_has_one_value_an_evaluation(tmp_path: 
     assert record_of(log).qualities == record_of(COSMOFLOW).qualities
 
 
+@pytest.mark.parametrize(("folder", "origin"), [
+    ("v0.7/ORG/results/box/deepcam", "published"), ("v1.0/ORG/results/box/weak/deepcam", "published"),
+    ("home/results/last/week", "log"), ("home/results/box/loud/deepcam", "log"), ("home/mine", "log"),
+])  # fmt: skip
+def test_only_the_tree_of_a_round_is_one(folder: str, origin: str, tmp_path: Path) -> None:
+    assert place_of(tmp_path / folder / "result_1.txt").origin == origin
+
+
 def test_runs_of_one_trajectory_are_told(tmp_path: Path) -> None:
     logs = [in_round(tmp_path, COSMOFLOW, name=f"result_{number}.txt") for number in range(3)]
     other = in_round(tmp_path, COSMOFLOW, system="another")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -23,6 +24,7 @@ RECIPE_KEYS = frozenset({"dropout", "batchnorm_group_size", "gradient_accumulati
 SAMPLES_AS_EPOCHS = "openfold"
 """Its ``epoch_num`` is a number of samples."""
 LARGEST = 2**53
+LARGEST_SEED = 2**63
 
 
 def read_log(place: LogPlace) -> RunRecord:
@@ -80,6 +82,11 @@ def count(value: object) -> int | None:
     return int(value) if value == int(value) and 0 <= value < LARGEST else None
 
 
+def finite(value: object) -> bool:
+    """Whether ``value`` is a number that one can reckon with."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
+
+
 def note_application(record: RunRecord, place: LogPlace) -> None:
     """A note where the log is of another application than its folder."""
     if place.application and record.application != place.application:
@@ -89,13 +96,13 @@ def note_application(record: RunRecord, place: LogPlace) -> None:
 def set_seed(record: RunRecord, values: dict[str, Any]) -> None:
     """The seed, with a note where it is none."""
     seed = values.get("seed")
-    if isinstance(seed, int) and not isinstance(seed, bool):
-        record.seed = seed
-    elif isinstance(seed, str) and seed.strip().lstrip("-").isdecimal() and len(seed) < 24:
-        record.seed = int(seed)
+    if isinstance(seed, str) and re.fullmatch(r"\s*-?[0-9]{1,18}\s*", seed):
         record.notes.append("the seed is text")
+        seed = int(seed)
+    if isinstance(seed, int) and not isinstance(seed, bool) and abs(seed) < LARGEST_SEED:
+        record.seed = seed
     elif seed is not None:
-        record.notes.append("the seed is not a whole number")
+        record.notes.append("the seed is not a whole number of at most 63 bits")
 
 
 def system_description(place: LogPlace, record: RunRecord) -> dict[str, Any]:
@@ -140,7 +147,12 @@ def set_end(record: RunRecord, events: Sequence[Event]) -> None:
     before = events if stop is None else events[:stop]
     key = QUALITIES.get(record.application or "")
     scored = [event for event in before if event.key in ("eval_error", "eval_accuracy")]
-    scored = [event for event in scored if isinstance(event.value, int | float)]
+    odd = [event for event in scored if not finite(event.value)]
+    if odd:
+        record.notes.append(
+            f"{counted(len(odd), 'evaluation')} without a finite value, the first in line {odd[0].line}"
+        )
+    scored = [event for event in scored if finite(event.value)]
     evaluations = [event for event in scored if event.key == key]
     if not evaluations:  # another application, or a log that has the other key: some have both, of opposite sign
         evaluations = [event for event in scored if event.key == scored[0].key]
@@ -158,8 +170,8 @@ def set_end(record: RunRecord, events: Sequence[Event]) -> None:
     if not evaluations:
         return
     record.quality = record.qualities[-1]
-    if record.status == "success" and evaluations[-1].epoch is not None:
-        record.epochs = float(evaluations[-1].epoch)
+    if record.status == "success" and finite(evaluations[-1].epoch):
+        record.epochs = float(evaluations[-1].epoch or 0)
         if record.application == SAMPLES_AS_EPOCHS:
             record.epochs = record.epochs / record.train_samples if record.train_samples else None
             record.notes.append("epoch_num counts samples")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable
 from dataclasses import fields
@@ -14,7 +15,7 @@ import pytest
 from hpcbench.mlperf.find_logs import place_of
 from hpcbench.mlperf.read_log import read_log
 from hpcbench.mlperf.run_record import RunRecord
-from hpcbench.mlperf.runs_table import read_runs
+from hpcbench.mlperf.runs_table import read_runs, runs_frame
 from staging.errors import DataError
 
 LOGS = Path(__file__).parents[2] / "data" / "logs"
@@ -109,6 +110,10 @@ def changed(key: str, **more: Any) -> Callable[[Line], Line]:
     (changed("seed", value="17"), "the seed is text"),
     (changed("seed", value="of barley"), "the seed is not a whole number"),
     (changed("seed", value=1.5), "the seed is not a whole number"),
+    (changed("seed", value=2**64), "the seed is not a whole number of at most 63 bits"),
+    (changed("seed", value="\N{ARABIC-INDIC DIGIT ONE}"), "the seed is not a whole number"),
+    (changed("eval_error", value=math.nan), "35 evaluations without a finite value, the first in line "),
+    (changed("eval_error", value=10**400), "35 evaluations without a finite value"),
     (changed("eval_stop", time_ms=1), "eval_stop before eval_start"),
     (changed("init_stop", time_ms=0), "the clock goes back by a second or more"),
     (changed("run_stop", time_ms=0), "run_stop is not after run_start"),
@@ -122,6 +127,7 @@ def test_logs_that_lie_are_read_with_a_note(change: Callable[[Line], Line], note
         seed = change({"namespace": "", "time_ms": 1, "event_type": "", "key": "seed", "value": 3, "metadata": {}})
         log.write_text(f":::MLLOG {json.dumps(seed)}\n{log.read_text()}")
     found = record_of(in_round(tmp_path, log))
+    runs_frame([found])
     assert any(note in each for each in found.notes), found.notes
 
 

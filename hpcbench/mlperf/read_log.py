@@ -29,7 +29,8 @@ LARGEST_SEED = 2**63
 
 def read_log(place: LogPlace) -> RunRecord:
     """The run of a log. Raises ``DataError`` for a file that cannot be read, or holds no line of a log."""
-    events, problems = read_events(place.path, is_of_the_run)
+    lines, problems = read_events(place.path, is_of_the_run)
+    events = [event for event in lines if finite(event.time_ms)]
     if not events:
         raise DataError(place.path, "holds no line of an official log (:::MLLOG)", "give logs of MLPerf HPC")
     record = RunRecord(path=str(place.path), origin=place.origin, round=place.round, metric=place.metric)
@@ -46,6 +47,8 @@ def read_log(place: LogPlace) -> RunRecord:
     record.validation_samples = whole(values.get("eval_samples"))
     record.recipe = {key: value for key, value in values.items() if key.startswith(RECIPE) or key in RECIPE_KEYS}
     record.notes += [f"{counted(len(problems), 'line')} cannot be read, the first: {problems[0]}"] if problems else []
+    if len(events) < len(lines):
+        record.notes.append(f"{counted(len(lines) - len(events), 'line')} without a time")
     note_application(record, place)
     set_seed(record, values)
     set_scale(record, values, system_description(place, record))

@@ -115,6 +115,7 @@ def changed(key: str, **more: Any) -> Callable[[Line], Line]:
     (changed("eval_error", value=math.nan), "35 evaluations without a finite value, the first in line "),
     (changed("eval_error", value=10**400), "35 evaluations without a finite value"),
     (changed("eval_stop", time_ms=1), "eval_stop before eval_start"),
+    (changed("eval_stop", time_ms=math.nan), "35 lines without a time"),
     (changed("init_stop", time_ms=0), "the clock goes back by a second or more"),
     (changed("run_stop", time_ms=0), "run_stop is not after run_start"),
     (changed("submission_benchmark", value="deepcam"), "submission_benchmark is deepcam, the folder cosmoflow"),
@@ -128,6 +129,7 @@ def test_logs_that_lie_are_read_with_a_note(change: Callable[[Line], Line], note
         log.write_text(f":::MLLOG {json.dumps(seed)}\n{log.read_text()}")
     found = record_of(in_round(tmp_path, log))
     runs_frame([found])
+    assert all(map(math.isfinite, [*found.qualities, *found.epochs_s, *found.evaluations_s]))
     assert any(note in each for each in found.notes), found.notes
 
 

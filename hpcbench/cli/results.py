@@ -87,12 +87,12 @@ def show(records: list[RunRecord]) -> None:
     groups: dict[tuple[str, ...], list[RunRecord]] = {}
     for record in records:
         place = record.path if record.origin == "own" else str(Path(record.path).parent)
-        groups.setdefault((place, record.application or "-", record.metric or "-"), []).append(record)
+        groups.setdefault((place, record.application or "-", record.mode or "-"), []).append(record)
     headers = ["round", "system", "application", "runs", "ok", "accelerators", "batch", "epochs", "minutes"]
     print(table(headers, [line(group) for group in groups.values()], right=headers[3:]))
     told: dict[str, list[str]] = {}
     for record in records:
-        for note in [*record.notes, *([record.why] if record.why else [])]:
+        for note in [*record.notes, *([record.reason] if record.reason else [])]:
             told.setdefault(note, []).append(record.path)
     for note, paths in told.items():
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
@@ -123,7 +123,7 @@ def show_entries(entries: list[Entry]) -> None:
 
     if not entries:
         return
-    headers = ["round", "system", "application", "metric", "minutes", "models/min", "rules"]
+    headers = ["round", "system", "application", "mode", "minutes", "models/min", "rules"]
     print(f"\n{table(headers, [entry_line(entry) for entry in entries], right=headers[4:6])}")
     for entry in entries:
         for text in [*entry.faults, *entry.notes]:
@@ -137,7 +137,7 @@ def entry_line(entry: Entry) -> list[str]:
     minutes = "-" if entry.score_min is None else f"{entry.score_min:.3f}"
     models = "-" if entry.models_per_min is None else f"{entry.models_per_min:.4g}"
     return [
-        first.round or "-", first.system or "-", first.application or "-", first.metric or "-", minutes, models,
+        first.round or "-", first.system or "-", first.application or "-", first.mode or "-", minutes, models,
         "broken" if entry.faults else "kept",
     ]  # fmt: skip
 

@@ -69,7 +69,7 @@ def score(entry: Entry) -> None:
         check_count(entry, needed)
     check_seeds(entry)
     compare_convergence(entry)
-    if entry.first.metric == "throughput":
+    if entry.first.mode == "throughput":
         score_throughput(entry)
     else:
         score_time(entry)
@@ -78,9 +78,9 @@ def score(entry: Entry) -> None:
 def check_count(entry: Entry, needed: int) -> None:
     """So many runs make a time to train; throughput needs at least as many."""
     found = len(entry.runs)
-    if entry.first.metric == "throughput" and found < needed:
+    if entry.first.mode == "throughput" and found < needed:
         entry.faults.append(f"{counted(found, 'instance')}, fewer than {needed}")
-    if entry.first.metric != "throughput" and found != needed:
+    if entry.first.mode != "throughput" and found != needed:
         entry.faults.append(f"{counted(found, 'run')} where the rules ask for {needed}")
 
 
@@ -88,7 +88,7 @@ def check_seeds(entry: Entry) -> None:
     """Runs of one seed, or of one trajectory, are one run."""
     seeds = Counter(run.seed for run in entry.runs if run.seed is not None)
     twice = sum(count - 1 for count in seeds.values())
-    if twice and entry.first.metric == "throughput":
+    if twice and entry.first.mode == "throughput":
         entry.faults.append(f"{counted(twice, 'instance')} with the seed of another, to be pruned")
     elif twice and entry.first.division == "closed":
         entry.faults.append(f"{counted(twice, 'run')} with the seed of another")

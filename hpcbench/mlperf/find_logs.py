@@ -29,7 +29,7 @@ class LogPlace:
     organization: str | None = None
     system: str | None = None
     application: str | None = None
-    metric: str | None = None
+    mode: str | None = None
     """``time to train`` or ``throughput``."""
     pruned: bool = False
     description: Path | None = None
@@ -94,7 +94,7 @@ def place_of(log: Path) -> LogPlace:
     above = parts[at - 2] if at >= 2 else ""
     return LogPlace(
         log, "published", round=round_of(above), organization=parts[at - 1], system=inner[0], application=inner[-1],
-        metric=MODES[inner[1]] if len(inner) == 3 else MODES["strong"], pruned=pruned,
+        mode=MODES[inner[1]] if len(inner) == 3 else MODES["strong"], pruned=pruned,
         description=description if description.is_file() else None,
     )  # fmt: skip
 

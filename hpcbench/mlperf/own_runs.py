@@ -15,7 +15,7 @@ def read_own_run(place: LogPlace) -> RunRecord:
     folder = RunFolder(place.path.parent)
     record.path = str(folder.path)
     if not folder.summary.exists():
-        record.why = record.why or "the run has not ended"
+        record.reason = record.reason or "the run has not ended"
         return record
     use_summary(record, folder.read_summary())
     return record
@@ -30,9 +30,9 @@ def use_summary(record: RunRecord, summary: Summary) -> None:
     if summary.simulated_nodes is not None:
         record.notes.append(f"its {summary.simulated_nodes} nodes were simulated on one machine")
     if summary.target is None:
-        record.epochs, record.why = None, "the run had no target"
+        record.epochs, record.reason = None, "the run had no target"
     elif summary.status != "success":
-        record.why = summary.reason or record.why
+        record.reason = summary.reason or record.reason
     elif summary.epochs_to_target is not None:
         record.epochs = summary.epochs_to_target
     if summary.resumed:

@@ -33,7 +33,7 @@ def read_log(place: LogPlace) -> RunRecord:
     events = [event for event in lines if finite(event.time_ms)]
     if not events:
         raise DataError(place.path, "holds no line of an official log (:::MLLOG)", "give logs of MLPerf HPC")
-    record = RunRecord(path=str(place.path), origin=place.origin, round=place.round, metric=place.metric)
+    record = RunRecord(path=str(place.path), origin=place.origin, round=place.round, mode=place.mode)
     record.pruned = place.pruned
     values = first_values(events)
     record.organization = place.organization or text(values.get("submission_org"))
@@ -125,7 +125,7 @@ def set_scale(record: RunRecord, values: dict[str, Any], system: dict[str, Any])
     record.nodes = whole(values.get("number_of_nodes"))
     each = count(values.get("accelerators_per_node"))
     system_nodes, system_each = whole(system.get("number_of_nodes")), count(system.get("accelerators_per_node"))
-    if record.nodes is None and record.metric != "throughput":
+    if record.nodes is None and record.mode != "throughput":
         record.nodes = system_nodes
     each = system_each if each is None else each
     if record.nodes is not None and each is not None:
@@ -161,15 +161,15 @@ def set_end(record: RunRecord, events: Sequence[Event]) -> None:
         evaluations = [event for event in scored if event.key == scored[0].key]
     record.qualities = [float(event.value) for event in evaluations]
     if stop is None:
-        record.why = "the log ends before run_stop"
+        record.reason = "the log ends before run_stop"
         return
     record.status = text(events[stop].metadata.get("status"))
     if record.status is None:
-        record.why = "run_stop has no status"
+        record.reason = "run_stop has no status"
     elif record.status != "success":
-        record.why = f"run_stop says {record.status}"
+        record.reason = f"run_stop says {record.status}"
     elif not evaluations:
-        record.why = "no evaluation before run_stop"
+        record.reason = "no evaluation before run_stop"
     if not evaluations:
         return
     record.quality = record.qualities[-1]

@@ -31,7 +31,7 @@ class RunRecord:
     application: str | None = field(default=None, metadata=source("submission_benchmark"))
     division: str | None = field(default=None, metadata=source("submission_division"))
     category: str | None = field(default=None, metadata=source("submission_status: cloud, onprem, preview or research"))
-    metric: str | None = field(
+    mode: str | None = field(
         default=None,
         metadata=source("time to train or throughput, by the folder strong or weak; v0.7 has the first alone"),
     )
@@ -61,7 +61,7 @@ class RunRecord:
     status: str | None = field(
         default=None, metadata=source("status of run_stop: success or aborted; none where the log ends before it")
     )
-    why: str | None = field(default=None, metadata=source("why a run is not a success, in words"))
+    reason: str | None = field(default=None, metadata=source("why a run is not a success, in words"))
     epochs: float | None = field(
         default=None,
         metadata=source("epoch_num of the last eval_error or eval_accuracy before a run_stop with success"),

@@ -42,8 +42,8 @@ def read_run(place: LogPlace, alone: bool) -> RunRecord:
             raise
         return RunRecord(
             path=str(place.path), origin=place.origin, round=place.round, organization=place.organization,
-            system=place.system, application=place.application, metric=place.metric, pruned=place.pruned,
-            why=f"cannot be read: {error}",
+            system=place.system, application=place.application, mode=place.mode, pruned=place.pruned,
+            reason=f"cannot be read: {error}",
         )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ def test_the_table_has_a_row_for_each_run(published: Path, suffix: str, tmp_path
     out = tmp_path / f"runs{suffix}"
     assert main(["results", str(published), str(WITHIN_EPOCHS), "--out", str(out)]) == 0
     frame = pd.read_csv(out) if suffix == ".csv" else pd.read_json(out)
-    assert list(frame["metric"])[:3] == ["throughput", "time to train", "time to train"]
+    assert list(frame["mode"])[:3] == ["throughput", "time to train", "time to train"]
     assert list(frame["pruned"]) == [False, False, True, False]
     assert pd.isna(frame["nodes"][3])
     assert list(frame["origin"]) == ["published"] * 3 + ["log"]

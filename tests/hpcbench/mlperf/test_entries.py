@@ -12,7 +12,7 @@ from hpcbench.mlperf.run_record import RunRecord
 
 RUN = RunRecord(
     origin="published", round="v1.0", organization="ORG", system="box", application="deepcam", division="closed",
-    metric="time to train", global_batch_size=2048, accelerators=2048, status="success", epochs=23.0, start_unix_s=0.0,
+    mode="time to train", global_batch_size=2048, accelerators=2048, status="success", epochs=23.0, start_unix_s=0.0,
 )  # fmt: skip
 MINUTES = (1.0, 2.0, 3.0, 4.0, 50.0)
 
@@ -63,7 +63,7 @@ def test_epochs_below_the_reference_slow_the_score_down() -> None:
 
 
 def test_throughput_lasts_from_the_first_start_to_the_last_stop() -> None:
-    made = runs(metric="throughput")
+    made = runs(mode="throughput")
     made[2].start_unix_s = 3600.0
     entry = entry_of(made)
     assert entry.score_min == pytest.approx(63.0)
@@ -79,7 +79,7 @@ def test_throughput_lasts_from_the_first_start_to_the_last_stop() -> None:
 
 
 def test_pruned_runs_do_not_count() -> None:
-    made = runs(metric="throughput")
+    made = runs(mode="throughput")
     extra = replace(made[0], path="r/box/strong/deepcam/pruned_results/result_9.txt", pruned=True, status="aborted")
     entry = entry_of([*made, extra])
     assert (len(entry.runs), entry.pruned) == (5, 1)

@@ -35,7 +35,7 @@ def runs(small_cosmos: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 def test_a_run_that_met_its_target(runs: dict[str, RunRecord]) -> None:
     found, summary = runs["met"], RunFolder.open(runs["met"].path).read_summary()
-    assert (found.origin, found.application, found.status, found.why) == ("own", "cosmoflow", "success", None)
+    assert (found.origin, found.application, found.status, found.reason) == ("own", "cosmoflow", "success", None)
     assert found.epochs == summary.epochs_to_target == 1
     assert found.quality == pytest.approx(summary.metrics["mae"])
     assert found.seed == 5
@@ -50,14 +50,14 @@ def test_a_run_that_was_resumed_and_missed_its_target(runs: dict[str, RunRecord]
     found = runs["missed"]
     assert found.status == "aborted"
     assert found.epochs is None
-    assert found.why == RunFolder.open(found.path).read_summary().reason
+    assert found.reason == RunFolder.open(found.path).read_summary().reason
     assert len(found.qualities) == len(found.epochs_s) == 2
     assert "resumed once; the time to train counts the gaps" in found.notes
 
 
 def test_a_run_without_a_target_whose_ranks_are_simulated(runs: dict[str, RunRecord]) -> None:
     found = runs["simulated"]
-    assert (found.epochs, found.why) == (None, "the run had no target")
+    assert (found.epochs, found.reason) == (None, "the run had no target")
     assert "2 ranks were simulated by each: times are not theirs" in found.notes
 
 
@@ -70,5 +70,5 @@ def test_a_run_that_has_not_ended(runs: dict[str, RunRecord], tmp_path: Path) ->
     log = (source / "mllog.txt").read_text().splitlines()
     (folder / "mllog.txt").write_text("\n".join(line for line in log if "run_stop" not in line))
     (found,) = read_runs(find_runs([folder]))
-    assert (found.status, found.why, found.epochs) == (None, "the log ends before run_stop", None)
+    assert (found.status, found.reason, found.epochs) == (None, "the log ends before run_stop", None)
     assert found.global_batch_size == 4

@@ -59,7 +59,7 @@ def record_of(log: Path) -> RunRecord:
 def test_a_published_run_of_cosmoflow(tmp_path: Path) -> None:
     """The figures are those of a table that was made from the public logs by other means."""
     found = record_of(in_round(tmp_path, COSMOFLOW, "dgx"))
-    assert (found.round, found.organization, found.system, found.metric) == ("v1.0", "ORG", "dgx", "time to train")
+    assert (found.round, found.organization, found.system, found.mode) == ("v1.0", "ORG", "dgx", "time to train")
     assert (found.application, found.division, found.category) == ("cosmoflow", "closed", "onprem")
     assert (found.nodes, found.accelerators, found.global_batch_size, found.local_batch_size) == (128, 1024, 1024, 1)
     assert (found.train_samples, found.validation_samples) == (524_288, 65_536)
@@ -68,7 +68,7 @@ def test_a_published_run_of_cosmoflow(tmp_path: Path) -> None:
     assert found.accelerator == json.loads(SYSTEM.read_text())["accelerator_model_name"]
     assert found.recipe["opt_name"] == found.optimizer
     assert not found.notes
-    assert found.why is None
+    assert found.reason is None
 
 
 @pytest.mark.parametrize(("log", "worst"), [(COSMOFLOW, 0.03), (DEEPCAM, 0.03), (WITHIN_EPOCHS, 0.005)])
@@ -96,10 +96,10 @@ def test_a_log_that_evaluates_within_epochs_has_all_its_training() -> None:
 def test_what_a_log_does_not_tell_is_absent(tmp_path: Path) -> None:
     log = altered(COSMOFLOW, tmp_path / "few", lambda line: line if line["key"] == "run_start" else None)
     found = record_of(log)
-    told = {"path", "origin", "pruned", "start_unix_s", "why", "notes"}
+    told = {"path", "origin", "pruned", "start_unix_s", "reason", "notes"}
     for each in fields(found):
         assert each.name in told or getattr(found, each.name) in (None, [], {}), each.name
-    assert found.why == "the log ends before run_stop"
+    assert found.reason == "the log ends before run_stop"
 
 
 def changed(key: str, **more: Any) -> Callable[[Line], Line]:
@@ -133,15 +133,15 @@ def test_logs_that_lie_are_read_with_a_note(change: Callable[[Line], Line], note
     assert any(note in each for each in found.notes), found.notes
 
 
-@pytest.mark.parametrize(("change", "why"), [
+@pytest.mark.parametrize(("change", "reason"), [
     (changed("run_stop", metadata={"status": "aborted"}), "run_stop says aborted"),
     (changed("run_stop", metadata={}), "run_stop has no status"),
     (lambda line: None if line["key"] == "run_stop" else line, "the log ends before run_stop"),
     (lambda line: None if line["key"].startswith("eval_") else line, "no evaluation before run_stop"),
 ])  # fmt: skip
-def test_why_a_run_is_no_success(change: Callable[[Line], Line | None], why: str, tmp_path: Path) -> None:
+def test_why_a_run_is_no_success(change: Callable[[Line], Line | None], reason: str, tmp_path: Path) -> None:
     found = record_of(altered(COSMOFLOW, tmp_path / "altered", change))
-    assert found.why == why
+    assert found.reason == reason
     assert found.epochs is None
 
 

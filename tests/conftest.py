@@ -33,7 +33,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 @pytest.hookimpl(optionalhook=True)  # without pytest-xdist, nobody knows of it
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two processes for each core, since tests wait for a third of their time, slow ones of jobs longer."""
+    """Two processes for each core: tests wait for much of their time."""
     return 2 * len(os.sched_getaffinity(0))
 
 

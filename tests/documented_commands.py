@@ -20,7 +20,7 @@ SHELL = ("", "sh", "bash")
 """Languages of blocks whose lines are commands. Any other block names its language; output is ``text``."""
 PROGRAMS = ("hpcbench", "mpiexec", "srun", "torchrun", "python", "pip")
 """What the commands in sentences and help texts begin with."""
-PLACEHOLDER = re.compile(r"^(\.\.\.|[A-Z][A-Z_|0-9]*)$")
+PLACEHOLDER = re.compile(r"^(\.\.\.|[A-Z][A-Z_|0-9]*(\.\.\.)?)$")
 """A word that a sentence leaves to its reader."""
 ASSIGNMENT = re.compile(r"^[A-Z_]+=")
 EXPLAINED = re.compile(r"(?<=\S)  +(?=[a-z`])")

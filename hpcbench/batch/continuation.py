@@ -27,8 +27,9 @@ def interruption(path: Path, *, cancelled: bool = False) -> tuple[bool, str]:
 
     ``cancelled``: the job's script got SIGTERM, too. Then somebody has cancelled the job, unless the run has found out
     from the scheduler that it is preempted. One that was killed before it could say anything is continued if this
-    attempt has written a checkpoint, so that an end that comes again and again at the same point does not use up all
-    attempts, or if the scheduler says that it is preempted.
+    attempt or the one before has written a checkpoint, or if the scheduler says that it is preempted. So a node that
+    is still ending the steps of an attempt that died costs one attempt, and an end that comes again and again at the
+    same point does not use up all of them.
     """
     packed = packed_runs(path)
     if packed is not None:
@@ -49,9 +50,16 @@ def run_interruption(path: Path, job_folder: Path, cause: str | None, *, cancell
         return signal in STOPPING, f"was stopped by {signal or 'a signal'}"
     if cause is not None:
         return cause in CONTINUED, CONTINUED.get(cause, f"ended: {cause.replace('_', ' ')}")
+    return killed_interruption(path, job_folder)
+
+
+def killed_interruption(path: Path, job_folder: Path) -> tuple[bool, str]:
+    """``interruption`` of a run that was killed before it could say why."""
     if has_new_checkpoint(path, job_folder):
         return True, f"was killed after a checkpoint of this attempt{lost_steps(path)}"
-    if was_preempted(os.environ):  # before it could write down anything
+    if has_new_checkpoint(path, job_folder, earlier=1):
+        return True, "was killed before this attempt wrote a checkpoint, but the one before wrote one"
+    if was_preempted(os.environ):
         return True, "was preempted before it began"
     return False, NO_PROGRESS
 
@@ -105,20 +113,20 @@ def has_ended_since(folder: Path, job_folder: Path) -> bool:
     return any(is_of_attempt(end, job_folder) for end in ends)
 
 
-def has_new_checkpoint(path: Path, job_folder: Path) -> bool:
-    """Whether the run has written a checkpoint since this attempt of its job began."""
+def has_new_checkpoint(path: Path, job_folder: Path, *, earlier: int = 0) -> bool:
+    """Whether the run has written a checkpoint since this attempt of its job, or one so many ``earlier``, began."""
     found = complete(RunFolder(path).checkpoints)
-    return bool(found) and is_of_attempt(marker(found[-1]), job_folder)
+    return bool(found) and is_of_attempt(marker(found[-1]), job_folder, earlier=earlier)
 
 
-def is_of_attempt(path: Path, job_folder: Path) -> bool:
-    """Whether a file is newer than the start of the attempt of the job in ``job_folder``."""
+def is_of_attempt(path: Path, job_folder: Path, *, earlier: int = 0) -> bool:
+    """Whether a file is newer than the start of the attempt in ``job_folder``, or of one so many ``earlier``."""
     hold = newest_hold(job_folder)
     if hold is None:
         return True
+    start = stem(job_folder, hold.number - earlier).with_suffix(".json")
     # Both are times of the filesystem's clock, which need not be this machine's.
-    began = stem(job_folder, hold.number).with_suffix(".json").stat().st_mtime
-    return path.stat().st_mtime >= began
+    return start.exists() and path.stat().st_mtime >= start.stat().st_mtime
 
 
 def lost_steps(path: Path) -> str:

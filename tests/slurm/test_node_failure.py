@@ -36,8 +36,11 @@ def test_a_job_whose_node_dies_goes_on_on_others(repaired: Slurm, datasets: Path
     assert victim not in after
     assert " done" in ended(slurm, run), log(run)
     summary = RunFolder.open(run).read_summary()
-    assert (summary.status, summary.epochs, summary.resumed, summary.world_size) == ("success", EPOCHS, 1, 4), log(run)
-    assert "attempt 3" not in log(run)
+    assert (summary.status, summary.epochs, summary.world_size) == ("success", EPOCHS, 4), log(run)
+    # Slurm may begin the job's first step again while a node is still ending the step of that number of the attempt
+    # before, and then kills both: that takes a third attempt.
+    assert 1 <= summary.resumed <= 1 + ("attempt 3," in log(run)), log(run)
+    assert "attempt 4," not in log(run)
     # What was staged stays where the second attempt did not come to, and on the node that died above all.
     local = tmp_path / "local"
     left = {path.relative_to(local).parts[0] for path in staged_files(local)}

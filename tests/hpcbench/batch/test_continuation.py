@@ -80,6 +80,23 @@ def test_a_run_that_was_killed_continues_if_it_came_further(tmp_path: Path) -> N
     assert interruption(tmp_path)[0]
 
 
+def test_one_attempt_that_was_killed_at_its_start_does_not_end_a_run_that_came_further_before(tmp_path: Path) -> None:
+    """A second one in a row does."""
+    leave(tmp_path, None)
+    checkpoints = tmp_path / "checkpoints"
+    checkpoints.mkdir()
+    for name in ("epoch-0001-step-00000005.pt", "epoch-0001-step-00000005.json"):
+        (checkpoints / name).touch()
+        os.utime(checkpoints / name, (1500, 1500))
+    found = []
+    for attempt in (1, 2, 3):
+        began = write_hold(tmp_path, Hold.here("17", attempt, "slurm", "", 1, 0), attempt).with_suffix(".json")
+        os.utime(began, (1000 * attempt, 1000 * attempt))
+        found.append(interruption(tmp_path))
+    assert [again for again, _ in found] == [True, True, False], found
+    assert found[1][1] == "was killed before this attempt wrote a checkpoint, but the one before wrote one"
+
+
 def test_several_folders_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["jobs", "--interrupted", str(tmp_path), str(tmp_path)]) == 2
     assert "--interrupted takes one run folder, not 2" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import textwrap
 from pathlib import Path
@@ -33,7 +34,8 @@ and the slowest run; one run that failed counts as the slowest. Throughput count
 first start to the last stop. In the closed division epochs are tested against the reference
 convergence points, and the score is normalised as the official checker does.
 
-Pages of reports among the paths are left out.
+What was read of a log is kept in ~/.cache/hpcbench/records.sqlite, and taken from there while the log
+has the same size and time of change. Pages of reports among the paths are left out.
 Exit code 0: done. 2: bad input.
 """
 MINUTE_S = 60.0
@@ -45,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "paths", nargs="*", type=Path, metavar="PATH", help="run folder, log, or folder with some below"
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the table: .csv, .json, or .parquet")
+    parser.add_argument("--no-cache", action="store_true", help="read each log anew, and keep nothing")
     parser.add_argument("--columns", action="store_true", help="list the columns with their sources and stop")
 
 
@@ -52,7 +55,9 @@ def run(args: argparse.Namespace) -> int:
     """Read, write and show."""
     from hpcbench.mlperf.entries import entries_of
     from hpcbench.mlperf.find_logs import find_runs
-    from hpcbench.mlperf.runs_table import read_runs, runs_frame, writer
+    from hpcbench.mlperf.read_runs import read_runs
+    from hpcbench.mlperf.record_cache import RecordCache, cache_file
+    from hpcbench.mlperf.runs_table import runs_frame, writer
     from staging.errors import InputError
 
     if args.columns:
@@ -62,7 +67,8 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("give run folders, logs, or folders of a round; hpcbench results --help shows examples")
     write = writer(args.out) if args.out is not None else None
     paths = [path for path in args.paths if not is_of_a_report(path)] or args.paths
-    records = read_runs(find_runs(paths))
+    cache = None if args.no_cache else RecordCache(cache_file())
+    records = read_runs(find_runs(paths), processes=len(os.sched_getaffinity(0)), cache=cache, quiet=False)
     show(records)
     show_entries(entries_of(records))
     if write is not None:

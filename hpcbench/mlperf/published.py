@@ -103,6 +103,11 @@ def published_entries() -> list[PublishedEntry]:
         return [entry_of(row) for row in csv.DictReader(lines)]
 
 
+def published_applications() -> list[str]:
+    """Applications that have entries."""
+    return sorted({entry.application for entry in published_entries()})
+
+
 def published_runs() -> list[RunRecord]:
     """All runs of CosmoFlow and DeepCAM, each a ``PublishedRun``, by round, organization, system and file."""
     entries = {entry.key: entry for entry in published_entries()}

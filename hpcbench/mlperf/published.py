@@ -52,6 +52,7 @@ class PublishedEntry:
     """``time to train`` or ``throughput``."""
     division: str
     category: str
+    """Of the system description: ``onprem`` or ``available``. Logs may say otherwise."""
     accelerator: str
     framework: str
     system_nodes: int | None
@@ -159,7 +160,7 @@ def run_of(row: Row, entries: Mapping[tuple[str, str, str, str, str], PublishedE
     ):  # fmt: skip
         setattr(record, name, value(row, name, float))
     entry = entries[row["round"], row["organization"], row["system"], row["application"], row["mode"]]
-    record.category, record.accelerator = entry.category, entry.accelerator
+    record.accelerator = entry.accelerator
     record.optimizer, record.recipe = entry.optimizer, dict(entry.recipe)
     if record.time_to_train_s is None:
         record.reason = "the log ends before run_stop"

@@ -1,4 +1,4 @@
-"""The published figures that come with the suite: those of the rounds, and what the suite's reader finds in the logs."""
+"""The published figures that come with the suite: those of the rounds, and what our reader finds in the logs."""
 
 from __future__ import annotations
 

@@ -33,11 +33,11 @@ def beside_published(runs: Mapping[str, Run], draw: bool = True) -> Beside | Non
     if not entries:
         return None
     own = [own_row(name, run) for name, run in runs.items()]
-    rows = [published_row(entry, machine_of(entry, machines)) for entry in entries]
+    rows = [published_row(entry, machines) for entry in entries]
     notes = [f"{', '.join(runs)}: {NOT_VERIFIED}.", *differences(runs, entries), *general_notes(first.application)]
     metric = metric_label(first.metric)
     marks = [own_mark(name, run) for name, run in runs.items()]
-    marks += [published_mark(entry, machine_of(entry, machines)) for entry in entries]
+    marks += [published_mark(entry, machines) for entry in entries]
     return Beside(metric, [*own, *rows], notes, marks_plot(first.application, marks) if draw else None)
 
 
@@ -104,10 +104,10 @@ def own_row(name: str, run: Run) -> BesideRow:
     )  # fmt: skip
 
 
-def published_row(entry: PublishedEntry, machine: Machine | None) -> BesideRow:
+def published_row(entry: PublishedEntry, machines: Sequence[Machine]) -> BesideRow:
     """An entry; its epochs, quality and rate are medians over its runs."""
     return BesideRow(
-        own=False, name=short_title(entry, machine), detail=f"{entry.organization}/{entry.system}",
+        own=False, name=short_title(entry, machines), detail=f"{entry.organization}/{entry.system}",
         round=f"{entry.round} {entry.division}", group=class_words(size_class(entry.accelerators)),
         size=units.integer(entry.accelerators),
         batch=units.integer(entry.global_batch_size), epochs=units.epochs(entry.epochs),
@@ -121,15 +121,21 @@ def own_mark(name: str, run: Run) -> Mark:
     return Mark(True, name, run.summary.time_to_solution_s if run.reached else None, own_rate(run.summary))
 
 
-def published_mark(entry: PublishedEntry, machine: Machine | None) -> Mark:
+def published_mark(entry: PublishedEntry, machines: Sequence[Machine]) -> Mark:
     """An entry in the plot."""
-    name = f"{short_title(entry, machine)} {entry.round}, {units.integer(entry.accelerators)}"
+    name = f"{short_title(entry, machines)} {entry.round}, {units.integer(entry.accelerators)}"
     return Mark(False, name, entry.time_to_train_s, entry.samples_per_s_per_accelerator)
 
 
-def short_title(entry: PublishedEntry, machine: Machine | None) -> str:
-    """The machine's name without what follows it, else the organization's."""
-    return entry.organization if machine is None else machine.title.partition(" (")[0].partition(",")[0]
+def short_title(entry: PublishedEntry, machines: Sequence[Machine]) -> str:
+    """The machine's name, with the kind of its nodes where another has the same; else the organization's."""
+    machine = machine_of(entry, machines)
+    if machine is None:
+        return entry.organization
+    name = machine.title.partition(" (")[0]
+    short = name.partition(",")[0]
+    alike = [each for each in machines if each.title.startswith((f"{short},", f"{short} ("))]
+    return name if len(alike) > 1 else short
 
 
 def differences(runs: Mapping[str, Run], entries: Sequence[PublishedEntry]) -> list[str]:

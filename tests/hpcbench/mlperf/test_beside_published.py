@@ -37,6 +37,9 @@ def test_fugaku_perlmutter_and_selene_are_beside_a_run(build_run: BuildRun) -> N
         "Perlmutter": ("v1.0 closed", "LBNL/perlmutter_256x4_ngc21.09_mxnet", "1,024", "8 min 01 s"),
         "Selene": ("v2.0 closed", "NVIDIA/dgxa100_n64_pytorch", "512", "3 min 48 s"),
     }
+    names = {each.detail: each.name for each in found.rows}
+    assert names["LBNL/corigpu_n64_tf1.15.0"] == "Cori, GPU nodes"
+    assert names["LBNL/coriknl_n512_tf1.15.2"] == "Cori, Xeon Phi nodes"
     own = found.rows[0]
     assert (own.own, own.time, own.size, own.rate, own.epochs) == (True, "44.9 s", "1", "194", "9")
     assert NOT_VERIFIED in own.detail

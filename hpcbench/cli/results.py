@@ -123,8 +123,8 @@ def show_entries(entries: list[Entry]) -> None:
 
     if not entries:
         return
-    headers = ["round", "system", "application", "mode", "minutes", "models/min", "rules"]
-    print(f"\n{table(headers, [entry_line(entry) for entry in entries], right=headers[4:6])}")
+    headers = ["round", "system", "application", "mode", "score", "official", "models/min", "rules"]
+    print(f"\n{table(headers, [entry_line(entry) for entry in entries], right=headers[4:7])}")
     for entry in entries:
         for text in [*entry.faults, *entry.notes]:
             print(textwrap.fill(f"{place(entry)}: {text}", 98, subsequent_indent="  "))
@@ -135,9 +135,14 @@ def entry_line(entry: Entry) -> list[str]:
     """The cells of an entry."""
     first = entry.first
     minutes = "-" if entry.score_min is None else f"{entry.score_min:.3f}"
+    official = "-"
+    if entry.official is not None and entry.official.minutes is not None:
+        official = f"{entry.official.minutes:.3f}"
+    elif entry.official is not None and entry.official.crash is not None:
+        official = "crash"
     models = "-" if entry.models_per_min is None else f"{entry.models_per_min:.4g}"
     return [
-        first.round or "-", first.system or "-", first.application or "-", first.mode or "-", minutes, models,
+        first.round or "-", first.system or "-", first.application or "-", first.mode or "-", minutes, official, models,
         "broken" if entry.faults else "kept",
     ]  # fmt: skip
 

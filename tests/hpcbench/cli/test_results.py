@@ -86,7 +86,7 @@ def test_a_log_that_cannot_be_read_spoils_no_others(published: Path, capsys: pyt
     assert main(["results", str(published)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "result_3.txt: cannot be read: " in shown
-    assert "v1.0 ORG two deepcam: one run did not converge and counts as the slowest" in shown
+    assert "v1.0 ORG two deepcam: status: result_3 did not converge and counts as the slowest" in shown
 
 
 def test_each_column_says_where_it_comes_from(capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,8 +121,8 @@ def test_bad_input_is_one_line(
 def test_entries_have_a_score_or_say_why_not(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["results", str(published)]) == 0
     shown = capsys.readouterr().out
-    assert "v1.0 ORG two deepcam: 1 run where the rules ask for 5" in shown
-    assert "v1.0 ORG one cosmoflow: 1 instance, fewer than 10" in shown
+    assert "v1.0 ORG two deepcam: count: 1 run where the rules ask for 5" in shown
+    assert "v1.0 ORG one cosmoflow: count: 1 instance, fewer than 10" in shown
     assert "Result not verified by MLCommons Association." in shown
     assert main(["results", str(WITHIN_EPOCHS)]) == 0
     assert "MLCommons" not in capsys.readouterr().out

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcbench.mlperf.convergence_check import RUNS, ConvergenceTest, check_convergence, has_points, olympic
 from hpcbench.mlperf.entry_rules import check_entry
-from hpcbench.mlperf.official_folders import official_folders
+from hpcbench.mlperf.official_folders import Folder, official_folders
 from hpcbench.mlperf.official_log import OfficialLog
 from hpcbench.mlperf.official_score import OfficialScore
 from hpcbench.mlperf.rulesets import NEWEST, WITHOUT, ruleset_of_round
@@ -54,8 +54,8 @@ class Entry:
         return None if self.first.round == WITHOUT else ruleset_of_round(self.first.round) or NEWEST
 
 
-def entries_of(records: Iterable[RunRecord]) -> list[Entry]:
-    """The entries of published runs, a folder each, scored."""
+def entries_of(records: Iterable[RunRecord], official: Mapping[Path, Folder] | None = None) -> list[Entry]:
+    """The entries of published runs, a folder each, scored; ``official`` is what the official tools say of them."""
     folders: dict[Path, list[RunRecord]] = {}
     for record in records:
         if record.origin == "published":
@@ -66,8 +66,9 @@ def entries_of(records: Iterable[RunRecord]) -> list[Entry]:
         kept = sorted((run for run in runs if not run.pruned), key=number_of)
         if kept:
             made[folder] = Entry(kept, len(runs) - len(kept))
-    ruled = {folder: entry.ruleset for folder, entry in made.items()}
-    official = official_folders({folder: ruleset for folder, ruleset in ruled.items() if ruleset is not None})
+    if official is None:
+        ruled = {folder: entry.ruleset for folder, entry in made.items()}
+        official = official_folders({folder: ruleset for folder, ruleset in ruled.items() if ruleset is not None})
     for folder, entry in made.items():
         if folder in official:
             entry.official, entry.logs = official[folder]

@@ -8,9 +8,10 @@ rule file outside the package, also where a log names one.
 from __future__ import annotations
 
 import builtins
+import logging
 import re
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -50,6 +51,29 @@ class RuleFiles:
     def load(self, name: str, Loader: object) -> Any:  # noqa: N803 (the name of PyYAML's argument)
         """The rules of an open file."""
         return self.parsed[name]
+
+
+class Kept(logging.Handler):
+    """Keeps what is logged as an error or a warning."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a message."""
+        self.said.append(record.getMessage())
+
+
+@contextmanager
+def quiet_logging() -> Iterator[list[str]]:
+    """What official functions log to the root logger within the block, which prints nothing and adds no handler."""
+    root, handler = logging.getLogger(), Kept()
+    root.addHandler(handler)
+    try:
+        yield handler.said
+    finally:
+        root.removeHandler(handler)
 
 
 @cache

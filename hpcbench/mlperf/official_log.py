@@ -60,6 +60,8 @@ class OfficialLog:
     seeds: tuple[tuple[Any, Any, int], ...] = ()
     """File, line and value of each."""
     seeds_problem: str | None = None
+    division: Any = None
+    """The first ``submission_division``."""
 
 
 def read_official_log(path: Path, ruleset: str) -> OfficialLog:
@@ -86,8 +88,9 @@ def official_log(name: str, text: str, ruleset: str) -> OfficialLog:
     scale, lacks, scale_crash = scale_of(lines)
     seeds, problem = seeds_of(lines, broken, crash)
     return OfficialLog(
-        name, accepted, crash, start, stop, scale, lacks, scale_crash, converged, stopped, seeds, problem
-    )
+        name, accepted, crash, start, stop, scale, lacks, scale_crash, converged, stopped, seeds, problem,
+        next((line.value["value"] for line in lines if line.key == "submission_division"), None),
+    )  # fmt: skip
 
 
 def words_of(error: BaseException) -> str:

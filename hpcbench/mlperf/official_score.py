@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbench.mlperf.convergence_check import RUNS
+from hpcbench.mlperf.official_checker import quiet_logging
 from hpcbench.mlperf.official_log import OfficialLog, words_of
 
 LOGS = "result_*.txt"
@@ -148,7 +149,7 @@ def with_power(folder: Path, throughput: bool, ruleset: str) -> OfficialScore:
 
     function = official._compute_weak_score_standalone if throughput else official._compute_strong_score_standalone
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()), quiet_logging():
             found = function(folder.name, folder.parent.parent.name, True, str(folder), "hpc", ruleset)
     except Exception as error:
         return OfficialScore(crash=words_of(error))

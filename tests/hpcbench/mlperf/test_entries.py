@@ -93,7 +93,9 @@ def test_throughput_lasts_from_the_first_start_to_the_last_stop() -> None:
 
 def test_pruned_runs_do_not_count() -> None:
     made = runs(mode="throughput")
-    extra = replace(made[0], path="ORG/results/box/strong/deepcam/pruned_results/result_9.txt", pruned=True, status="aborted")
+    extra = replace(
+        made[0], path="ORG/results/box/strong/deepcam/pruned_results/result_9.txt", pruned=True, status="aborted"
+    )
     entry = entry_of([*made, extra])
     assert (len(entry.runs), entry.pruned) == (5, 1)
     assert not entry.faults

@@ -11,7 +11,7 @@ from hpcbench.cli.run_folders import ended_runs
 from staging.errors import InputError
 
 if TYPE_CHECKING:
-    from hpcbench.mlperf.verdicts import Verdict
+    from hpcbench.measure.verdicts import Verdict
 
 HELP = "check official logs and whole submissions against the MLPerf HPC rules"
 DESCRIPTION = """\
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     from hpcbench.measure.compliance import DIVISIONS
     from hpcbench.mlperf.check_targets import targets_of
     from hpcbench.mlperf.rulesets import check_ruleset
-    from hpcbench.mlperf.verdicts import verdicts_on
+    from hpcbench.measure.verdicts import verdicts_on
 
     if args.ruleset is not None:
         check_ruleset(args.ruleset)
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
 
 def show(verdicts: list[Verdict]) -> None:
     """Print a table of each kind, and below it what is to be said; rows with the same lines stand together."""
-    from hpcbench.mlperf.verdicts import COLUMNS
+    from hpcbench.measure.verdicts import COLUMNS
     from hpcbench.results.tables import table
 
     tables = []

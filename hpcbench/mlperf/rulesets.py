@@ -7,8 +7,10 @@ from pathlib import Path
 from hpcbench.mlperf.find_logs import round_of
 from staging.errors import InputError
 
-RULESETS = ("1.0.0", "2.0.0", "3.0.0")
-"""Rulesets that ``mlperf_logging`` has for HPC; there is none for v0.7."""
+ROUNDS = {"v1.0": "1.0.0", "v2.0": "2.0.0", "v3.0": "3.0.0"}
+"""The ruleset of each round."""
+RULESETS = tuple(ROUNDS.values())
+"""Those that ``mlperf_logging`` has for HPC; there is none for v0.7."""
 NEWEST = RULESETS[-1]
 WITHOUT = "v0.7"
 """The round before the official HPC rulesets."""
@@ -16,8 +18,7 @@ WITHOUT = "v0.7"
 
 def ruleset_of_round(name: str | None) -> str | None:
     """The ruleset of a round such as ``v1.0``; none for v0.7, and for a round that the official tools do not know."""
-    ruleset = f"{name.removeprefix('v')}.0" if name is not None else None
-    return ruleset if ruleset in RULESETS else None
+    return ROUNDS.get(name or "")
 
 
 def round_around(path: Path) -> str | None:

@@ -61,9 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check all that the paths name and print tables; exit code 1 where something does not pass."""
     from hpcbench.measure.compliance import DIVISIONS
+    from hpcbench.measure.verdicts import verdicts_on
     from hpcbench.mlperf.check_targets import targets_of
     from hpcbench.mlperf.rulesets import check_ruleset
-    from hpcbench.measure.verdicts import verdicts_on
 
     if args.ruleset is not None:
         check_ruleset(args.ruleset)
@@ -94,7 +94,7 @@ def show(verdicts: list[Verdict]) -> None:
     for lines, names in alike.items():
         if lines:
             others = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            print(f"\n{names[0]}{others}")
+            print("\n" + textwrap.fill(f"{names[0]}{others}", 100))
             for line in lines:
                 print(textwrap.fill(line, 100, initial_indent="  ", subsequent_indent="    "))
     if any(verdict.assumed for verdict in verdicts):

@@ -9,14 +9,25 @@ from pathlib import Path
 from hpcbench.measure.compliance import CheckResult, check_log
 from hpcbench.mlperf.check_folder import check_runs
 from hpcbench.mlperf.check_targets import Kind, Target
-from hpcbench.mlperf.package_check import MODES, FolderCheck, OrganizationCheck, check_organization
+from hpcbench.mlperf.package_check import FolderCheck, OrganizationCheck, check_organization
 from hpcbench.mlperf.package_notes import notes_of
-from hpcbench.mlperf.rulesets import NEWEST, WITHOUT
+from hpcbench.mlperf.rulesets import NEWEST, WITHOUT, round_around
 from hpcbench.results.run_folder import RunFolder
 
 COLUMNS: dict[Kind, tuple[str, ...]] = {
     "log": ("log", "benchmark", "division", "ruleset", "notes", "verdict"),
-    "folder": ("system", "benchmark", "mode", "division", "ruleset", "logs", "rejected", "notes", "verdict"),
+    "folder": (
+        "organization",
+        "system",
+        "benchmark",
+        "mode",
+        "division",
+        "ruleset",
+        "logs",
+        "rejected",
+        "notes",
+        "verdict",
+    ),
     "organization": ("organization", "round", "ruleset", "folders", "failed", "verdict"),
 }
 PASSES = ("pass", "common rules")
@@ -65,7 +76,7 @@ def verdicts_on(target: Target, ruleset: str | None, division: str | None) -> It
 
 def without_rules(target: Target) -> Verdict:
     """Of the round before the official rulesets."""
-    names = (target.path.parent.name, target.path.name) if target.kind == "folder" else (label(target.path),)
+    names = place_of(target.path)[1:4] if target.kind == "folder" else (label(target.path),)
     blank = ("-",) * (len(COLUMNS[target.kind]) - len(names) - 1)
     said = f"round {WITHOUT} has no official HPC ruleset; --ruleset 1.0.0 checks it by the rules of the next round"
     return Verdict(target.kind, label(target.path), (*names, *blank, NO_RULES), (said,))
@@ -100,10 +111,10 @@ def folder_verdict(checked: FolderCheck, assumed: bool) -> Verdict:
             said += [f"{log.name}: {message}" for message in messages[:MOST_MESSAGES]]
     if checked.reference is not None and checked.reference.passed:
         notes.append(f"convergence: {checked.reference.words}")
-    system = checked.folder.parents[1 if checked.folder.parent.name in MODES else 0].name
+    _, organization, system, _ = place_of(checked.folder)
     mode = "throughput" if checked.throughput else "time to train"
     cells = (
-        system, checked.benchmark, mode,
+        organization, system, checked.benchmark, mode,
         "closed" if checked.closed else "open", checked.ruleset, str(len(checked.logs)), str(len(checked.rejected)),
         str(len(notes)), "pass" if checked.passed else "FAIL",
     )  # fmt: skip
@@ -122,11 +133,20 @@ def organization_verdict(checked: OrganizationCheck, target: Target, assumed: bo
     )
 
 
+def place_of(folder: Path) -> tuple[str, str, str, str]:
+    """Round, organization, system and name of a folder of runs; a dash for what its place does not tell."""
+    parts = folder.absolute().parts
+    if "results" not in parts[1:-2]:
+        return "-", "-", parts[-2] if len(parts) > 2 else "-", parts[-1]
+    at = len(parts) - 1 - parts[::-1].index("results")
+    return round_around(folder) or "-", parts[at - 1], parts[at + 1], parts[-1]
+
+
 def label(path: Path) -> str:
     """The end of a path that tells it from others: a run folder, a file in its folder, or a folder of runs."""
     parts = path.absolute().parts
     if path.name == "mllog.txt":
         name = parts[-2]
     else:
-        name = "/".join(parts[-2:] if path.is_file() else parts[-3:])
-    return name if len(name) <= 44 else "..." + name[-41:]
+        name = "/".join(parts[-2:] if path.is_file() else (part for part in parts[-6:] if part != "results"))
+    return name if len(name) <= 44 or path.is_dir() else "..." + name[-41:]

@@ -199,10 +199,14 @@ def score_throughput(entry: Entry) -> None:
 def explain(entry: Entry) -> None:
     """Say why the official tool gives no score, or another one than the rules."""
     official = entry.official
+    if entry.ruleset is None:
+        entry.notes.append(f"official: {WITHOUT} has no official HPC ruleset")
     if official is None:
-        if entry.ruleset is None:
-            entry.notes.append(f"official: {WITHOUT} has no official HPC ruleset")
         return
+    if ruleset_of_round(entry.first.round) is None:
+        entry.notes.append(
+            f"ruleset: {entry.ruleset}, since no folder above the organization names a round that has one"
+        )
     if official.crash is not None:
         entry.notes.append(f"official: the tool crashes, with all of the organization: {official.crash}")
     elif official.minutes is None:

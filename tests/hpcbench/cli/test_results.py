@@ -12,7 +12,29 @@ import pytest
 
 from hpcbench.cli.main import main
 from hpcbench.mlperf.run_record import RunRecord
+from tests.hpcbench.mlperf.packages import make_rounds
 from tests.hpcbench.mlperf.test_read_log import COSMOFLOW, DEEPCAM, WITHIN_EPOCHS, in_round
+
+ENTRIES = """\
+round  organization  system  application  mode           score  official  models/min  rules
+-----  ------------  ------  -----------  -------------  -----  --------  ----------  ------
+v1.0   CENTRE        box     deepcam      time to train  1.545     1.545           -  kept
+v1.0   OTHER         box     cosmoflow    time to train  7.508     7.508           -  kept
+v1.0   THIRD         box     deepcam      throughput         -     2.728           -  broken
+v2.0   CENTRE        box     deepcam      time to train  1.672     2.507           -  broken
+v1.0 CENTRE box deepcam: trajectory: 5 of 5 runs have the same
+v1.0 OTHER box cosmoflow: trajectory: 10 of 10 runs have the same
+v1.0 THIRD box deepcam: status: 1 instance without convergence, to be pruned
+v1.0 THIRD box deepcam: alone: throughput without a time to train of deepcam by the organization
+v1.0 THIRD box deepcam: trajectory: 5 of 5 runs have the same
+v1.0 THIRD box deepcam: official: it counts 1 run whose run_stop is not a success
+v2.0 CENTRE box deepcam: convergence: 21 epochs, the reference 22.62, least accepted 21.11: too
+  fast
+v2.0 CENTRE box deepcam: trajectory: 5 of 5 runs have the same
+v2.0 CENTRE box deepcam: official: multiplied by 1.5 as scaling.json says; the rules give 1
+
+Scores are computed here from the logs. Result not verified by MLCommons Association.
+"""
 
 
 @pytest.fixture
@@ -126,3 +148,16 @@ def test_entries_have_a_score_or_say_why_not(published: Path, capsys: pytest.Cap
     assert "Result not verified by MLCommons Association." in shown
     assert main(["results", str(WITHIN_EPOCHS)]) == 0
     assert "MLCommons" not in capsys.readouterr().out
+
+
+def test_the_table_of_entries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Made-up rounds from published logs; the scores are those of the official tool, as other tests hold."""
+    make_rounds(tmp_path)
+    assert main(["results", str(tmp_path), "--entries", str(tmp_path / "entries.csv")]) == 0
+    shown = capsys.readouterr().out
+    assert shown[shown.index("round  organization") :].partition("\n\n4 entries")[0] == ENTRIES.rstrip()
+    frame = pd.read_csv(tmp_path / "entries.csv")
+    assert list(frame["official"].round(3)) == [1.545, 7.508, 2.728, 2.507]
+    assert list(frame["ruleset"]) == ["1.0.0", "1.0.0", "1.0.0", "2.0.0"]
+    assert main(["results", str(tmp_path), "--entries", str(tmp_path / "entries.csv")]) == 2
+    assert "--entries" in capsys.readouterr().err

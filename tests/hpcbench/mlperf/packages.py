@@ -266,3 +266,13 @@ def mutated(root: Path, seed: int) -> tuple[Path, list[str]]:
         if logs_of(folder):
             mutation(folder, rng)
     return folder, [mutation.__name__ for mutation in chosen]
+
+
+def make_rounds(root: Path) -> None:
+    """Four entries of two rounds: two that keep all rules, and two with another official score."""
+    make_folder(root / "v1.0" / "CENTRE", "deepcam", random.Random(1))
+    make_folder(root / "v1.0" / "OTHER", "cosmoflow", random.Random(2))
+    abort(make_folder(root / "v1.0" / "THIRD", "deepcam", random.Random(3), weak=True, closed=False), random.Random(1))
+    forged = make_folder(root / "v2.0" / "CENTRE", "deepcam", random.Random(4))
+    shift_epochs(forged, random.Random(4))
+    (forged / "scaling.json").write_text('{"scaling_factor": 1.5}')

@@ -86,7 +86,7 @@ def show(verdicts: list[Verdict]) -> None:
     for kind, columns in COLUMNS.items():
         rows = [verdict.cells for verdict in verdicts if verdict.kind == kind]
         if rows:
-            tables.append(table(columns, rows, right=("notes", "logs", "rejected", "folders", "failed")))
+            tables.append(table(columns, rows, right=("notes", "logs", "bad", "folders", "failed")))
     print("\n\n".join(tables))
     alike: dict[tuple[str, ...], list[str]] = {}
     for verdict in verdicts:

@@ -12,6 +12,7 @@ from staging.errors import InputError
 
 if TYPE_CHECKING:
     from hpcbench.measure.verdicts import Verdict
+    from hpcbench.mlperf.check_targets import Target
 
 HELP = "check official logs and whole submissions against the MLPerf HPC rules"
 DESCRIPTION = """\
@@ -72,9 +73,21 @@ def run(args: argparse.Namespace) -> int:
     targets = [target for path in ended_runs(args.paths) for target in targets_of(path)]
     if args.division is not None and any(target.kind == "organization" for target in targets):
         raise InputError("--division is for logs and folders of runs; a submission's is in its system descriptions")
+    if len(targets) == 1:
+        refuse_other_files(targets[0])
     verdicts = [found for target in targets for found in verdicts_on(target, args.ruleset, args.division)]
     show(verdicts)
     return 0 if all(verdict.passed for verdict in verdicts) else 1
+
+
+def refuse_other_files(target: Target) -> None:
+    """Raise ``DataError`` for the only thing to check where it is a file without a line of a log."""
+    from hpcbench.results.mllog_reader import MARK
+    from staging.errors import DataError
+    from staging.formats.regular import read_text
+
+    if target.kind == "log" and MARK not in read_text(target.path, encoding="latin-1"):
+        raise DataError(target.path, f"holds no line of an official log ({MARK.strip()})", "give logs of MLPerf HPC")
 
 
 def show(verdicts: list[Verdict]) -> None:

@@ -24,7 +24,7 @@ COLUMNS: dict[Kind, tuple[str, ...]] = {
         "division",
         "ruleset",
         "logs",
-        "rejected",
+        "bad",
         "notes",
         "verdict",
     ),
@@ -111,11 +111,12 @@ def folder_verdict(checked: FolderCheck, assumed: bool) -> Verdict:
             said += [f"{log.name}: {message}" for message in messages[:MOST_MESSAGES]]
     if checked.reference is not None and checked.reference.passed:
         notes.append(f"convergence: {checked.reference.words}")
+    counts = (str(len(checked.logs)), str(len(checked.rejected))) if checked.logs else ("-", "-")
     _, organization, system, _ = place_of(checked.folder)
     mode = "throughput" if checked.throughput else "time to train"
     cells = (
         organization, system, checked.benchmark, mode,
-        "closed" if checked.closed else "open", checked.ruleset, str(len(checked.logs)), str(len(checked.rejected)),
+        "closed" if checked.closed else "open", checked.ruleset, *counts,
         str(len(notes)), "pass" if checked.passed else "FAIL",
     )  # fmt: skip
     return Verdict("folder", label(checked.folder), cells, (*said, *(f"note: {note}" for note in notes)), assumed)
@@ -148,5 +149,6 @@ def label(path: Path) -> str:
     if path.name == "mllog.txt":
         name = parts[-2]
     else:
-        name = "/".join(parts[-2:] if path.is_file() else (part for part in parts[-6:] if part != "results"))
+        above = parts[-2:] if path.is_file() else parts[-6:] if "results" in parts[-4:-1] else parts[-2:]
+        name = "/".join(part for part in above if part not in ("results", "/"))
     return name if len(name) <= 44 or path.is_dir() else "..." + name[-41:]

@@ -19,7 +19,7 @@ def check_runs(folder: Path, ruleset: str, division: str | None = None) -> Folde
     folder = folder.absolute()
     first = read_official_log(log_files(folder)[0], ruleset)
     logged = first.convergence.benchmark if first.convergence is not None else None
-    benchmark = folder.name if folder.name in RUNS else str(logged)
+    benchmark = folder.name if folder.name in RUNS else str(logged or "-")
     throughput = folder.parent.name == "weak"
     closed, fault = (first.division == "closed", None)
     in_tree = folder.parent.name in MODES and folder.parents[2].name == "results"
@@ -28,7 +28,8 @@ def check_runs(folder: Path, ruleset: str, division: str | None = None) -> Folde
     elif in_tree:
         closed, fault = is_closed(folder.parents[3], folder.parents[1].name)
     if benchmark not in RUNS:
-        fault = f"benchmark: {benchmark} is none of {', '.join(RUNS)}"
+        named = "the logs name none" if logged is None else f"{logged} is none"
+        fault = f"benchmark: {named} of {', '.join(RUNS)}"
     if fault is not None:
         return FolderCheck(folder, benchmark, throughput, closed, ruleset, (), (fault,), ())
     bypass = Bypass.of([folder.parents[1], folder] if in_tree else [folder])

@@ -19,7 +19,6 @@ NOT_RUN = {
     "hpcbench study report studies/strong --convergence ": "tests/hpcbench/study/scaling/test_joined.py",
     "hpcbench study execute ": "in jobs alone; tests/slurm/test_convergence.py",
     "hpcbench check results/": "a folder of others' logs; tests/hpcbench/cli/test_check.py",
-    "git ": "downloads a round",
     "hpcbench check hpc_results": "the logs of others; tests/hpcbench/cli/test_check.py",
     "hpcbench results hpc_results": "the logs of others; tests/hpcbench/cli/test_results.py",
     "hpcbench doctor --job ": "in jobs alone; tests/hpcbench/measure/test_job_check.py",

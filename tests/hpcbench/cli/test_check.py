@@ -108,6 +108,14 @@ def test_a_round_is_checked_by_its_own_rules(tmp_path, capsys):
     assert max(map(len, output.splitlines())) <= 100
 
 
+@pytest.mark.parametrize(("name", "said"), [("protein", "protein is none"), (None, "the logs name none")])
+def test_runs_of_a_benchmark_without_rules_do_not_pass(tmp_path, capsys, name, said):
+    text = PASSES.read_text("latin-1").replace('"deepcam"', f'"{name}"') if name else "no log\n"
+    (tmp_path / "result_0.txt").write_text(text)
+    assert main(["check", str(tmp_path)]) == 1
+    assert f"benchmark: {said} of cosmoflow, deepcam, oc20, openfold" in capsys.readouterr().out
+
+
 def test_the_first_round_has_no_rules(tmp_path, capsys):
     folder = tmp_path / "v0.7" / "ORG" / "results" / "box" / "deepcam"
     folder.mkdir(parents=True)
@@ -167,12 +175,14 @@ def test_no_line_is_longer_than_100_columns(tmp_path, capsys):
         (["{tmp}/ORG/results"], "holds no mllog.txt and no result_*.txt"),
         ([str(PASSES), "--ruleset", "0.7.0"], "ruleset 0.7.0 is not one of 1.0.0, 2.0.0, 3.0.0"),
         ([str(PASSES), "--division", "shut"], "division 'shut' is neither open nor closed"),
+        (["{tmp}/hello.txt"], "hello.txt: holds no line of an official log (:::MLLOG); give logs of MLPerf HPC"),
         (["{tmp}/ORG", "--division", "open"], "--division is for logs and folders of runs"),
         ([], "the following arguments are required: PATH"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path, capsys, arguments, message):
     (tmp_path / "ORG" / "results" / "box" / "strong").mkdir(parents=True)
+    (tmp_path / "hello.txt").write_text("hello")
     assert main(["check", *(argument.format(tmp=tmp_path) for argument in arguments)]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""

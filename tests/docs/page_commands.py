@@ -19,10 +19,13 @@ NOT_RUN = {
     "hpcbench study report studies/strong --convergence ": "tests/hpcbench/study/scaling/test_joined.py",
     "hpcbench study execute ": "in jobs alone; tests/slurm/test_convergence.py",
     "hpcbench check results/": "a folder of others' logs; tests/hpcbench/cli/test_check.py",
+    "hpcbench check hpc_results": "the logs of others; tests/hpcbench/cli/test_check.py",
     "hpcbench results hpc_results": "the logs of others; tests/hpcbench/cli/test_results.py",
     "hpcbench doctor --job ": "in jobs alone; tests/hpcbench/measure/test_job_check.py",
 }
 """Beginnings of commands that are not run here, and why."""
+ENDS = {"hpcbench check runs/": 1}
+"""Beginnings of commands that end with another code than 0: runs of small presets have targets of their own."""
 ONLY_NAMED = {
     "apps/cosmoflow/README.md": ["hpcbench train cosmoflow --preset laptop"],
     "apps/deepcam/README.md": ["hpcbench train deepcam --preset laptop"],
@@ -47,6 +50,7 @@ BEFORE = {"jobs --help": "submit --help", "report --help": "train --help", "chec
           "results --help": "train --help"}  # fmt: skip
 """Sources that begin where another one ends: its first command is typed before."""
 LEAVES = {
+    "docs/results.md": ["runs/mine/mllog.txt", "runs.csv"],
     "README.md": ["runs/*/report.html", "runs/*/summary.json", "runs/*/mllog.txt", "runs/*/steps.csv",
                   "runs/*/epochs.csv", "runs/*/config.yaml", "runs/*/system.json", "runs/*/environment.json",
                   "runs/comparison.html", "studies/strong/scaling.html", "mine/pyproject.toml"],

@@ -40,7 +40,7 @@ what `mlperf_logging` gives to the folder as it lies there; a line says why it d
 the tool crashes. Rules that no official tool checks are checked too, each by its name; see
 docs/results.md.
 
-What was read of a log is kept in ~/.cache/hpcbench/records.sqlite, and taken from there while the log
+What was read of a log is kept in ~/.cache/hpcbench/logs.sqlite, and taken from there while the log
 has the same size and time of change. Pages of reports among the paths are left out.
 Exit code 0: done. 2: bad input.
 """
@@ -63,8 +63,8 @@ def run(args: argparse.Namespace) -> int:
     from hpcbench.mlperf.entries import entries_of
     from hpcbench.mlperf.entries_table import entries_frame
     from hpcbench.mlperf.find_logs import find_runs
+    from hpcbench.mlperf.log_cache import LogCache, cache_file
     from hpcbench.mlperf.read_runs import read_runs
-    from hpcbench.mlperf.record_cache import RecordCache, cache_file
     from hpcbench.mlperf.runs_table import runs_frame, writer
     from staging.errors import InputError
 
@@ -76,10 +76,10 @@ def run(args: argparse.Namespace) -> int:
     write = writer(args.out) if args.out is not None else None
     write_entries = entries_writer(args.entries) if args.entries is not None else None
     paths = [path for path in args.paths if not is_of_a_report(path)] or args.paths
-    cache = None if args.no_cache else RecordCache(cache_file())
+    cache = None if args.no_cache else LogCache(cache_file())
     records = read_runs(find_runs(paths), processes=len(os.sched_getaffinity(0)), cache=cache, quiet=False)
     show(records)
-    entries = entries_of(records)
+    entries = entries_of(records, cache=cache)
     show_entries(entries)
     if write is not None:
         write(runs_frame(records))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hpcbench.mlperf.convergence_check import RUNS, ConvergenceTest, check_convergence, has_points, olympic
 from hpcbench.mlperf.entry_rules import check_entry
+from hpcbench.mlperf.log_cache import LogCache
 from hpcbench.mlperf.official_folders import Folder, official_folders
 from hpcbench.mlperf.official_log import OfficialLog
 from hpcbench.mlperf.official_score import OfficialScore
@@ -54,8 +55,13 @@ class Entry:
         return None if self.first.round == WITHOUT else ruleset_of_round(self.first.round) or NEWEST
 
 
-def entries_of(records: Iterable[RunRecord], official: Mapping[Path, Folder] | None = None) -> list[Entry]:
-    """The entries of published runs, a folder each, scored; ``official`` is what the official tools say of them."""
+def entries_of(
+    records: Iterable[RunRecord], official: Mapping[Path, Folder] | None = None, cache: LogCache | None = None
+) -> list[Entry]:
+    """The entries of published runs, a folder each, scored; ``official`` is what the official tools say of them.
+
+    Without it, the logs are read once more for these tools, or taken from ``cache``.
+    """
     folders: dict[Path, list[RunRecord]] = {}
     for record in records:
         if record.origin == "published":
@@ -68,7 +74,8 @@ def entries_of(records: Iterable[RunRecord], official: Mapping[Path, Folder] | N
             made[folder] = Entry(kept, len(runs) - len(kept))
     if official is None:
         ruled = {folder: entry.ruleset for folder, entry in made.items()}
-        official = official_folders({folder: ruleset for folder, ruleset in ruled.items() if ruleset is not None})
+        known = {folder: ruleset for folder, ruleset in ruled.items() if ruleset is not None}
+        official = official_folders(known, cache)
     for folder, entry in made.items():
         if folder in official:
             entry.official, entry.logs = official[folder]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
 from hpcbench.mlperf.find_logs import LogPlace
+from hpcbench.mlperf.log_cache import LogCache, Reading
 from hpcbench.mlperf.own_runs import read_own_run
 from hpcbench.mlperf.read_log import read_log
-from hpcbench.mlperf.record_cache import RecordCache
 from hpcbench.mlperf.run_record import FEWEST_ALIKE, RunRecord
 from staging.errors import InputError
 from staging.progress import Progress
@@ -18,17 +20,18 @@ from staging.progress import Progress
 AT_ONCE = 16
 FEWEST_FOR_PROCESSES = 200
 """Fewer logs are read sooner than another process starts."""
+FIELDS = frozenset(each.name for each in fields(RunRecord))
 
 
 def read_runs(
-    places: Sequence[LogPlace], *, processes: int = 1, cache: RecordCache | None = None, quiet: bool = True
+    places: Sequence[LogPlace], *, processes: int = 1, cache: LogCache | None = None, quiet: bool = True
 ) -> list[RunRecord]:
     """A record of each; what cannot be read among others says so itself. Raises ``InputError`` for one alone.
 
     ``processes``: so many read where there are logs enough for them. Logs come from ``cache`` and go there; run
     folders, whose summary counts, too, are always read.
     """
-    found: list[RunRecord | None] = cache.get(places) if cache is not None else [None] * len(places)
+    found = records_kept(places, cache)
     left = [number for number, record in enumerate(found) if record is None]
     if len(places) == 1 and left:
         return [read_place(places[0])]
@@ -39,9 +42,32 @@ def read_runs(
             progress.advance(1)
     records = [record for record in found if record is not None]
     if cache is not None:
-        cache.put((places[number], records[number]) for number in left if is_kept(places[number], records[number]))
+        cache.put((reading_of(places[number]), asdict(records[number]))
+                  for number in left if is_kept(places[number], records[number]))  # fmt: skip
     note_alike(records)
     return records
+
+
+def reading_of(place: LogPlace) -> Reading:
+    """The reading of a log: its file, all that its place says of it, and the system description beside it."""
+    said = (place.origin, place.round, place.organization, place.system, place.application, place.mode, place.pruned)
+    beside = () if place.description is None else (place.description,)
+    return Reading(("record", str(place.path.absolute()), *said), (place.path, *beside))
+
+
+def records_kept(places: Sequence[LogPlace], cache: LogCache | None) -> list[RunRecord | None]:
+    """The record of each place that the cache has, by the path that it has now."""
+    if cache is None:
+        return [None] * len(places)
+    kept = cache.get([reading_of(place) for place in places])
+    return [record_of(values, place) for values, place in zip(kept, places, strict=True)]
+
+
+def record_of(values: Any, place: LogPlace) -> RunRecord | None:
+    """A record from what the cache has of it."""
+    if not isinstance(values, dict) or set(values) != FIELDS:
+        return None
+    return RunRecord(**{**values, "path": str(place.path)})
 
 
 def is_kept(place: LogPlace, record: RunRecord) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +11,12 @@ from pathlib import Path
 import pytest
 from mlperf_logging.compliance_checker import mlp_compliance
 
+from hpcbench.mlperf import official_folders
 from hpcbench.mlperf.entries import Entry, entries_of
 from hpcbench.mlperf.find_logs import find_runs
+from hpcbench.mlperf.log_cache import LogCache
 from hpcbench.mlperf.official_checker import messages_of
+from hpcbench.mlperf.official_folders import official_logs
 from hpcbench.mlperf.official_log import official_log, read_official_log
 from hpcbench.mlperf.official_score import SCALING, log_files
 from hpcbench.mlperf.read_runs import read_runs
@@ -234,3 +238,17 @@ def test_edits_of_the_packages_are_real(tmp_path: Path) -> None:
     shift_epochs(folder, random.Random(1))
     edit_some(folder, random.Random(1), lambda entry: entry.update(value=1), "seed")
     assert all(before[path.name] != path.read_text() for path in log_files(folder))
+
+
+def test_what_the_official_tools_take_from_a_log_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An instance with seeds and a convergence, and one log that is broken, come back as they were."""
+    logs = log_files(make(tmp_path))
+    logs[0].write_text(":::MLLOG {\n", encoding="utf-8")
+    for path in tmp_path.rglob("*.*"):
+        os.utime(path, (1e9, 1e9))
+    cache = LogCache(tmp_path / "cache" / "logs.sqlite")
+    asked = [(path, "3.0.0") for path in logs]
+    first = official_logs(asked, cache)
+    assert [log.seeds == () for log in first[:2]] == [True, False]
+    monkeypatch.setattr(official_folders, "read_one", lambda asked: pytest.fail("read again"))
+    assert official_logs(asked, cache) == first

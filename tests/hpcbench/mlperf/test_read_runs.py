@@ -14,8 +14,8 @@ import pytest
 
 from hpcbench.mlperf import read_runs as reading
 from hpcbench.mlperf.find_logs import LogPlace, find_runs
+from hpcbench.mlperf.log_cache import LogCache, cache_file, version_of_readers
 from hpcbench.mlperf.read_runs import read_runs
-from hpcbench.mlperf.record_cache import RecordCache, cache_file, version_of_readers
 from hpcbench.mlperf.run_record import RunRecord
 
 LOGS = Path(__file__).parents[2] / "data" / "logs"
@@ -38,12 +38,12 @@ def round_folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> RecordCache:
-    return RecordCache(tmp_path / "cache" / "records.sqlite")
+def cache(tmp_path: Path) -> LogCache:
+    return LogCache(tmp_path / "cache" / "logs.sqlite")
 
 
 def read_again(
-    places: list[LogPlace], cache: RecordCache, monkeypatch: pytest.MonkeyPatch
+    places: list[LogPlace], cache: LogCache, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[str], list[RunRecord]]:
     """The names of the logs that are read, and the records."""
     read: list[str] = []
@@ -65,7 +65,7 @@ def test_processes_read_what_one_reads(round_folder: Path, monkeypatch: pytest.M
 
 
 def test_a_log_that_was_read_is_not_read_again(
-    round_folder: Path, cache: RecordCache, monkeypatch: pytest.MonkeyPatch
+    round_folder: Path, cache: LogCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = find_runs([round_folder])
     first = read_runs(places, cache=cache)
@@ -73,11 +73,11 @@ def test_a_log_that_was_read_is_not_read_again(
     assert read == []
     assert again == first
     assert any(record.notes for record in again), "notes about other runs are made anew, once"
-    assert sqlite3.connect(cache.file).execute("SELECT COUNT(*) FROM records").fetchone() == (3,)
+    assert sqlite3.connect(cache.file).execute("SELECT COUNT(*) FROM logs").fetchone() == (3,)
 
 
 def test_a_path_that_is_typed_otherwise_is_the_one_in_the_record(
-    round_folder: Path, cache: RecordCache, monkeypatch: pytest.MonkeyPatch
+    round_folder: Path, cache: LogCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_runs(find_runs([round_folder]), cache=cache)
     monkeypatch.chdir(round_folder.parent)
@@ -88,7 +88,7 @@ def test_a_path_that_is_typed_otherwise_is_the_one_in_the_record(
 
 @pytest.mark.parametrize("changed", ["log", "time", "description", "folder", "new code", "other fields", "no JSON"])
 def test_what_changed_is_read_again(
-    round_folder: Path, cache: RecordCache, monkeypatch: pytest.MonkeyPatch, changed: str
+    round_folder: Path, cache: LogCache, monkeypatch: pytest.MonkeyPatch, changed: str
 ) -> None:
     places = find_runs([round_folder])
     read_runs(places, cache=cache)
@@ -109,17 +109,18 @@ def test_what_changed_is_read_again(
         log.rename(log.parents[2] / "result_2.txt")
         places = find_runs([round_folder])
     elif changed == "new code":
-        monkeypatch.setattr(cache, "_version", "another")
+        cache = LogCache(cache.file)
+        cache.__dict__["version"] = "another"
         expected = [place.path.name for place in places]
     else:
         record = "{" if changed == "no JSON" else json.dumps({"path": "x"})
         with sqlite3.connect(cache.file) as database:
-            database.execute("UPDATE records SET record = ? WHERE place LIKE '%result_2.txt%'", (record,))
+            database.execute("UPDATE logs SET value = ? WHERE key LIKE '%result_2.txt%'", (record,))
     assert read_again(places, cache, monkeypatch)[0] == expected
 
 
 def test_a_log_that_changes_just_now_is_not_kept(
-    round_folder: Path, cache: RecordCache, monkeypatch: pytest.MonkeyPatch
+    round_folder: Path, cache: LogCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = find_runs([round_folder])
     places[0].path.touch()
@@ -129,7 +130,7 @@ def test_a_log_that_changes_just_now_is_not_kept(
 
 @pytest.mark.parametrize("wrong", ["no database", "a folder", "a table of something else", "a file where a folder is"])
 def test_without_a_cache_logs_are_read(round_folder: Path, tmp_path: Path, wrong: str) -> None:
-    file = tmp_path / "cache" / "records.sqlite"
+    file = tmp_path / "cache" / "logs.sqlite"
     if wrong == "a file where a folder is":
         file.parent.write_text("", encoding="utf-8")
     elif wrong == "a folder":
@@ -140,18 +141,18 @@ def test_without_a_cache_logs_are_read(round_folder: Path, tmp_path: Path, wrong
     if wrong == "a table of something else":
         file.unlink()
         with sqlite3.connect(file) as database:
-            database.execute("CREATE TABLE records (one TEXT)")
+            database.execute("CREATE TABLE logs (one TEXT)")
     places = find_runs([round_folder])
     for _ in range(2):
-        assert read_runs(places, cache=RecordCache(file)) == read_runs(places)
+        assert read_runs(places, cache=LogCache(file)) == read_runs(places)
 
 
 def test_the_cache_is_where_users_have_theirs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_file() == tmp_path / "hpcbench" / "records.sqlite"
+    assert cache_file() == tmp_path / "hpcbench" / "logs.sqlite"
     for unset in ("", "relative"):
         monkeypatch.setenv("XDG_CACHE_HOME", unset)
-        assert cache_file() == Path.home() / ".cache" / "hpcbench" / "records.sqlite"
+        assert cache_file() == Path.home() / ".cache" / "hpcbench" / "logs.sqlite"
 
 
 def test_the_version_is_that_of_the_code_that_reads() -> None:

@@ -3,7 +3,8 @@
 Runs of a repeat follow one another, so that what the machine does meanwhile is nearly the same for all. The logarithms
 of their ratios to the baseline are taken as a sample; its mean has Student's interval (Student, Biometrika 6, 1908),
 and its difference from zero Student's p-value. The noise of an option's run and of the baseline's are alike, so that
-the logarithms scatter evenly to both sides. ``benchmarks/gains_coverage.py`` measures how often the interval holds.
+the logarithms scatter evenly to both sides. How often the interval holds is simulated by
+``tests/hpcbench/study/gains/test_step_ratio.py``.
 """
 
 from __future__ import annotations

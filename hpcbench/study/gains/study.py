@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbench.application import find_application
@@ -71,27 +72,42 @@ def make_runs(
     First every option alone; when these have ended, those that helped, together.
     """
 
-    def next_runs(statuses: Statuses) -> list[StudyRun]:
-        return [study_run(study, run) for run in due_now(study, folder, statuses)]
+    stages = Stages(study, folder)
 
     def finished(name: str, state: RunStatus, seconds: float | None) -> None:
-        progress.finished(name, state, seconds, len(due_now(study, folder, runner.statuses)))
+        progress.finished(name, state, seconds, len(stages.due(runner.statuses)))
 
     statuses = read_statuses(study, folder)
     ended = sum(state.final and not (options.retry and state.status == "failed") for state in statuses.values())
     progress = Progress(ended, len(places), speak)
-    runner = StudyRunner(folder, LocalRuns(folder, launcher, places), next_runs, len(places), True, options.retry,
-                         options.keep, finished)  # fmt: skip
+    runner = StudyRunner(folder, LocalRuns(folder, launcher, places), stages.next_runs, len(places), True,
+                         options.retry, options.keep, finished)  # fmt: skip
     return runner.run(statuses)
 
 
-def due_now(study: Gains, folder: StudyFolder, statuses: Statuses) -> list[PlannedRun]:
-    """The runs that can be made: of the first stage while it lasts, then of the second."""
-    first = alone(study)
-    left = due(first, statuses)
-    if left or any(status(statuses, run).under_way for run in first):
-        return left
-    return due(second_stage(study, folder, statuses), statuses)
+@dataclass
+class Stages:
+    """What is due: first every option alone, then what helped together, which is found out once."""
+
+    study: Gains
+    folder: StudyFolder
+    second: list[PlannedRun] | None = None
+
+    def due(self, statuses: Statuses) -> list[PlannedRun]:
+        """The runs that can be made: of the first stage while it lasts, then of the second."""
+        first = alone(self.study)
+        left = due(first, statuses)
+        if left or any(status(statuses, run).under_way for run in first):
+            return left
+        if self.second is None:
+            self.second = second_stage(self.study, self.folder, statuses)
+        # Some may be there already, from before the first stage grew or lost a run.
+        new = [run.name for run in self.second if run.name not in statuses]
+        return due(self.second, {**study_statuses(self.folder, new), **statuses})
+
+    def next_runs(self, statuses: Statuses) -> list[StudyRun]:
+        """The same, as the runner asks for it."""
+        return [study_run(self.study, run) for run in self.due(statuses)]
 
 
 def second_stage(study: Gains, folder: StudyFolder, statuses: Statuses) -> list[PlannedRun]:
@@ -167,7 +183,7 @@ def status_text(study: Gains, folder: StudyFolder) -> str:
     """The plan with what is done of it, and why runs failed or were interrupted."""
     statuses = read_statuses(study, folder)
     found = counted_by_status(list(statuses.values()))
-    found["left"] = len(due_now(study, folder, statuses))
+    found["left"] = len(Stages(study, folder).due(statuses))
     told = [f"{name}: {state.status}: {state.reason}" for name, state in statuses.items()
             if state.reason and state.status in ("failed", "interrupted")]  # fmt: skip
     again = [f"continue: hpcbench study resume {folder.path}"] if told or found["left"] else []
@@ -193,5 +209,5 @@ def report(folder: StudyFolder) -> None:
                      dict(study.settings))  # fmt: skip
     text = write_gains(study, read_results(study, folder, statuses), first, config.measure.warmup_steps, folder.path)
     say(f"\n{text}\n\npage: {folder.path / PAGE}")
-    if due_now(study, folder, statuses) or any(state.status == "failed" for state in statuses.values()):
+    if Stages(study, folder).due(statuses) or any(state.status == "failed" for state in statuses.values()):
         say(f"continue: hpcbench study resume {folder.path}")

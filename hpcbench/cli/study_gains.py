@@ -23,8 +23,8 @@ precision, the loader, and threads x ranks.
   hpcbench study gains cosmoflow --data.root data/cosmoflow --study-dir studies/gains --dry-run
       shows the options, what each sets, and what this machine cannot do, and why
   hpcbench study gains cosmoflow --data.root data/cosmoflow --study-dir studies/gains \\
-      --steps 20 --repeats 2 --only bf16,fused,overlap
-      measures three of them
+      --steps 12 --repeats 1 --only bf16,overlap
+      tries two of them, once; without these three options every one is run six times
 
 Every run trains on the same samples. Repeats have a seed each, and within one the baseline and
 all options follow one another in an order that chance decides, so that a machine that grows

@@ -118,7 +118,7 @@ def message_options(shape: Shape) -> list[Option]:
                                 {**overlap, "parallel.bucket_bytes": str(size)}))  # fmt: skip
     last = found[-1] if shape.buckets == 1 else found[0]
     reverse = {**last.settings, "parallel.bucket_order": "forward"}
-    return [*found, Option(f"{last.name}-forward", "messages", f"{last.label}, first layers first", reverse)]
+    return [*found, Option(f"{last.name}-forward", "messages", f"{last.label}, forward", reverse)]
 
 
 def rank_options(machine: Machine, shape: Shape) -> tuple[list[Option], list[Missing]]:

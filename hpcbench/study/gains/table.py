@@ -36,6 +36,10 @@ LEFT = ("verdict", "beside the baseline")
 """Columns of words."""
 
 
+SHORT = {"no difference seen": "none seen"}
+"""Verdicts that a narrow column has in fewer words."""
+
+
 def members(found: Results) -> list[OptionResult]:
     """Every line of a table: the baseline, the options, then what was tried together and its own baseline."""
     return [found.baseline, *found.options, *both(found)]
@@ -48,7 +52,7 @@ def sheets(found: Results, metric: str) -> list[Sheet]:
 
 def time_sheet(found: Results) -> Sheet:
     """Time of a step."""
-    headers = ["option", "runs", "step ms", "over baseline", "95 %", "p", "start s", "verdict"]
+    headers = ["option", "runs", "step ms", "ratio", "95 %", "p", "start s", "verdict"]
     lines = []
     for each in members(found):
         step, ratio = each.middle("step_s"), each.ratio
@@ -58,7 +62,7 @@ def time_sheet(found: Results) -> Sheet:
             units.MISSING if ratio is None else f"{ratio.ratio:.3f}",
             units.MISSING if ratio is None else "{:.3f} to {:.3f}".format(*ratio.interval),
             units.MISSING if ratio is None else p_words(ratio.p),
-            units.significant(each.middle("init_s")), "" if plain else each.verdict,
+            units.significant(each.middle("init_s")), "" if plain else SHORT.get(each.verdict, each.verdict),
         ])  # fmt: skip
     return Sheet(
         "Time of a step (median of repeats) and its ratio to the baseline's in the same repeat", headers, lines
@@ -74,7 +78,7 @@ def quality_sheet(found: Results, metric: str) -> Sheet:
         if each is found.again or each is found.baseline:
             words = ""
         elif each.same_training:
-            words = "the same training to the last bit"
+            words = "the same training"
         elif each.quality is None:
             words = units.MISSING
         elif each.changes_quality:

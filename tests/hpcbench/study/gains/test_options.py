@@ -24,7 +24,7 @@ def test_a_processor_has_every_option_but_those_of_a_gpu() -> None:
     found, missing = labels()
     assert found == [
         "bf16", "fp16", "compiled", "channels last", "fused optimizer", "overlap", "overlap, 4 buckets",
-        "overlap, 4 buckets, first layers first", "gradients summed as bf16", "gradients summed as fp16",
+        "overlap, 4 buckets, forward", "gradients summed as bf16", "gradients summed as fp16",
         "a reader process a rank", "DALI", "1 rank x 2 threads",
     ]  # fmt: skip
     assert missing == {"TF32": "no GPU", "CUDA graph": "no GPU"}
@@ -47,7 +47,7 @@ def test_large_models_are_tried_in_one_bucket_as_well() -> None:
     # The 226 MB of gradients that DeepCAM has travel in nine of torch's buckets of 25 MiB.
     found, _ = labels(gradient_bytes=225_800_000)
     assert [label for label in found if "bucket" in label] == ["overlap, one bucket", "overlap, 4 buckets"]
-    assert "overlap, first layers first" in found
+    assert "overlap, forward" in found
 
 
 def test_ranks_divide_cores_and_batch() -> None:

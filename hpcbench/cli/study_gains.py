@@ -19,12 +19,13 @@ helped together: TF32, bf16 and fp16, the compiler, CUDA graphs, channels last, 
 optimizer, overlap of communication, size and order of buckets, gradients summed in half
 precision, the loader, and threads x ranks.
 
-  hpcbench data simulate cosmoflow --preset smoke --out data/cosmoflow
-  hpcbench study gains cosmoflow --data.root data/cosmoflow --study-dir studies/gains --dry-run
+  hpcbench data simulate cosmoflow --preset laptop --out data/cosmoflow
+  hpcbench study gains cosmoflow --preset laptop --data.root data/cosmoflow --steps 40 \\
+      --study-dir studies/gains --dry-run
       shows the options, what each sets, and what this machine cannot do, and why
-  hpcbench study gains cosmoflow --data.root data/cosmoflow --study-dir studies/gains \\
-      --steps 12 --repeats 1 --only bf16,overlap
-      tries two of them, once; without these three options every one is run six times
+  hpcbench study gains cosmoflow --preset laptop --data.root data/cosmoflow --steps 12 \\
+      --repeats 1 --only bf16,overlap --study-dir studies/gains
+      tries two of them, once; without --repeats and --only every one is run six times
 
 Every run trains on the same samples. Repeats have a seed each, and within one the baseline and
 all options follow one another in an order that chance decides, so that a machine that grows

@@ -61,6 +61,8 @@ LEAVES = {
     "docs/scaling.md": [f"studies/{name}/{file}" for name in ("strong", "deepcam-strong") for file in (
                         "table.txt", "results.csv", "*.svg", "scaling.html", "proposal.*")]
                        + ["docs/studies/deepcam-strong/study.json"],
+    "docs/gains.md": [f"studies/gains/{file}" for file in ("study.json", "runs/*-r*", "table.txt", "results.csv",
+                                                           "gains.html")],
     "docs/running-on-a-supercomputer.md": ["runs/*/job.sh", "runs/*/job.json", "runs/*/job-*.log", "runs/*/report.html",
                                            "studies/cosmoflow/scaling.html"],
     "report --help": ["comparison.html", "runs/*/figures/*.png"],

@@ -147,7 +147,7 @@ def refuse_batch_settings(entry: Entry) -> None:
 
 
 def global_batch_of(entry: Entry, config: RunConfig) -> int | None:
-    """The global batch of each run; ``None`` where the local one is fixed. Raises ``InputError`` where none is named."""
+    """The global batch of each run; ``None`` where the local one is fixed. Raises ``InputError`` for none."""
     if entry.scenario.batch.local_size is not None:
         return None
     found = entry.scenario.batch.global_size or entry.global_batch or config.optim.base_batch_size

@@ -18,7 +18,7 @@ from hpcbench.campaign.rules import Category, Metric, Scenario
 from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import RunConfig
 from hpcbench.measure.installation import installation_words
-from hpcbench.mlperf.convergence_check import olympic
+from hpcbench.mlperf.convergence_check import ConvergenceTest, check_convergence, has_points, olympic
 from hpcbench.mlperf.find_logs import LogPlace
 from hpcbench.mlperf.own_runs import read_own_run
 from hpcbench.mlperf.run_record import RunRecord
@@ -75,6 +75,8 @@ class SizeResult:
     """Runs that the rules ask for and that have not ended, or failed."""
     failed: tuple[str, ...] = ()
     """Why runs left no figures."""
+    convergence: ConvergenceTest | None = None
+    """Of a category that is tested against reference convergence points, where there are enough runs."""
 
     @property
     def accelerators(self) -> int:
@@ -120,9 +122,12 @@ def read_scenario(entry: Entry, study: Scaling, path: Path) -> list[SizeResult]:
             if statuses[run.name].status in ("failed", "diverged")
         )  # fmt: skip
         runs = judged(entry, runs)
+        test = convergence_of(entry, runs)
         value = figure(entry.scenario, runs, len(failed))
-        results.append(SizeResult(entry.category, entry.scenario, nodes, tuple(runs), value, len(planned) - len(runs),
-                                  failed))  # fmt: skip
+        if test is not None and value is not None:
+            value = value * test.factor if test.passed else None
+        missing = len(planned) - len(runs)
+        results.append(SizeResult(entry.category, entry.scenario, nodes, tuple(runs), value, missing, failed, test))
     return results
 
 
@@ -210,6 +215,18 @@ def installed(folder: RunFolder) -> dict[str, Any] | None:
         return None
     record = found.get("installation") if isinstance(found, dict) else None
     return record if isinstance(record, dict) else None
+
+
+def convergence_of(entry: Entry, runs: Sequence[CampaignRun]) -> ConvergenceTest | None:
+    """The test of the runs of a size against the reference convergence points; ``None`` where there is none to make.
+
+    A rehearsal has other data, so that its epochs tell nothing.
+    """
+    ruleset, benchmark = entry.category.convergence_ruleset, entry.application.benchmark
+    if not ruleset or entry.rehearsal or len(runs) < 3 or not has_points(benchmark, ruleset):
+        return None
+    epochs = [run.summary.epochs_to_target if run.valid else None for run in runs]
+    return check_convergence(benchmark, ruleset, runs[0].summary.global_batch_size, epochs)
 
 
 def judged(entry: Entry, runs: Sequence[CampaignRun]) -> list[CampaignRun]:

@@ -112,6 +112,8 @@ def size_lines(content: Content, results: Sequence[SizeResult]) -> list[str]:
         left = f"; {counted(result.missing, 'run')} missing" if result.missing else ""
         mark = "rehearsal: " if content.rehearsal else ""
         lines.append(f"{mark}{at}: {value}{left}")
+        if result.convergence is not None:
+            lines.append(f"{at}, convergence: {result.convergence.words}")
         lines += [f"{at}, {run.name} does not count: {'; '.join(run.faults)}" for run in result.runs if run.faults]
         lines += [f"{at}, {reason}" for reason in result.failed]
     return lines

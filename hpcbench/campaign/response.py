@@ -47,6 +47,8 @@ class ResponseRow:
         value = self.cells.get(column)
         if column == "replicate" and self.kind == "result":
             return str(value or units.MISSING)
+        if column == "start_rate" and isinstance(value, float):
+            return f"{value:g}"
         return cell_text(value)
 
 
@@ -113,10 +115,11 @@ def row_of_size(result: SizeResult) -> ResponseRow:
     rate = None if result.value is None or first is None else samples_per_s_per_accelerator(
         scenario.metric, result.value, result.accelerators, first.global_batch_size, first.train_samples, counted
     )  # fmt: skip
+    minutes = [median(run.record.epochs_s) / 60 for run in valid if run.record.epochs_s]
     qualities = [run.summary.best for run in valid if run.summary.best is not None]
     cells: dict[Column, Cell] = {
         **shared, "nodes": result.nodes, "accelerators": result.accelerators or None,
-        "replicate": scenario.metric.statistic,
+        "replicate": scenario.metric.statistic, "minutes_per_epoch": median(minutes) if minutes else None,
         "models": len(valid) if scenario.throughput else None,
         "epochs": fmean(epochs) if epochs else None, "quality": fmean(qualities) if qualities else None,
         "samples_per_s_per_accelerator": rate, FIGURES[scenario.metric.what]: result.value,

@@ -57,6 +57,8 @@ class Category:
     """Whether the installed packages must be unchanged: as their wheel's RECORD, or as their commit."""
     others: Literal["fixed", "free"] = "fixed"
     """What holds for settings that decide a result and that no rule names."""
+    convergence_ruleset: Literal["", "1.0.0", "2.0.0", "3.0.0"] = ""
+    """Rules of MLPerf HPC whose reference convergence points an entry is tested against; empty: none."""
 
 
 @dataclass(frozen=True)

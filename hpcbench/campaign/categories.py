@@ -9,8 +9,9 @@ from typing import Any
 
 from hpcbench.campaign.rules import Campaign, Category, Scenario, SettingRule
 from hpcbench.config.bounds import numbers
+from hpcbench.config.optimizers import options_of, own_settings
 from hpcbench.config.resolve import known_keys
-from hpcbench.config.schema import RunConfig
+from hpcbench.config.schema import OptimConfig, RunConfig
 from hpcbench.suggest import suggest
 from staging.errors import InputError
 
@@ -24,6 +25,8 @@ OF_SPEED = (
     "train.baselines", "train.page",
 )  # fmt: skip
 """Settings of these groups that do not, or that have a rule of their own: batch, precision, seeds."""
+OPTIONS = frozenset(f"optim.{name}" for name in own_settings(OptimConfig()))
+"""Options that some optimizers have."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +80,23 @@ def value_of(config: RunConfig, setting: str) -> Any:
     return reduce(getattr, setting.split("."), config)
 
 
+def effective(config: RunConfig, setting: str) -> Any:
+    """The value behind a dotted name; of an option that is unset the optimizer's own default."""
+    value = value_of(config, setting)
+    if value is None and setting.startswith("optim."):
+        return options_of(config.optim).get(setting.removeprefix("optim."))
+    return value
+
+
+def is_default(config: RunConfig, setting: str) -> bool:
+    """Whether it is an option of an optimizer that has its own default, as that of another optimizer may be."""
+    return setting in OPTIONS and value_of(config, setting) is None
+
+
 def refusals(scenario: Scenario, category: Category, config: RunConfig, base: RunConfig) -> Iterator[Refusal]:
     """What of ``config`` the category does not allow; ``base`` is the configuration of the campaign itself."""
     for setting, _ in known_keys(type(config)):
-        value, own = value_of(config, setting), value_of(base, setting)
+        value, own = effective(config, setting), effective(base, setting)
         if setting in ("train.target", "train.max_epochs"):
             rule: SettingRule | None = SettingRule((setting,), "fixed", "when a run ends is part of the metric")
         elif setting == "train.precision":
@@ -93,7 +109,11 @@ def refusals(scenario: Scenario, category: Category, config: RunConfig, base: Ru
         if rule is not None and rule.kind == "bounded":
             if value != own and (wrong := broken(rule, value)):
                 yield Refusal(setting, value, f"allows {setting} {wrong}", rule.rule)
-        elif value != own and (rule.kind == "fixed" if rule is not None else not_free(category, setting)):
+        elif value != own and (
+            rule.kind == "fixed"
+            if rule is not None
+            else not_free(category, setting) and not is_default(config, setting)
+        ):
             why = rule.rule if rule is not None else f"what no rule frees stays as published in {category.name}"
             yield Refusal(setting, value, f"fixes {setting} at {shown(own)}", why)
 

@@ -10,6 +10,11 @@ from hpcbench.optim.recipes import RECIPES, Recipe
 from hpcbench.results.units import epochs as epochs_words
 from hpcbench.results.units import significant
 
+WORTH_A_LINE = 1.05
+"""Epochs from this ratio to the fewest known on are a cost."""
+WORDS = {"adamw": "AdamW", "adam": "Adam", "nvlamb": "LAMB", "lamb": "LAMB", "sgd": "SGD"}
+"""Optimizers as papers have them."""
+
 
 def best_known(application: str, batch: int) -> Recipe | None:
     """The published recipe with the fewest epochs to the target at a global batch; ``None`` where there is none."""
@@ -22,31 +27,34 @@ def cost_lines(scenario: Scenario, rows: Sequence[ResponseRow]) -> list[str]:
     """A sentence for each batch at which a row has epochs to the target and a published recipe is known."""
     if scenario.stop.target is None:
         return []
-    batches: dict[tuple[int, str], list[float]] = {}
+    batches: dict[tuple[int, str, str], list[float]] = {}
     for row in rows:
         batch, epochs = row.cells.get("global_batch"), row.cells.get("epochs")
         own = row.kind == "result" and row.cells.get("samples_per_s_per_accelerator") is not None
         if isinstance(batch, int) and isinstance(epochs, int | float) and (own or row.kind == "reference"):
             who = str(row.cells["system"]) if row.kind == "reference" else "the runs here"
-            batches.setdefault((batch, who), []).append(float(epochs))
-    return [line for (batch, who), found in batches.items() if (line := cost_line(scenario, batch, who, found))]
+            optimizer = str(row.cells.get("optimizer") or scenario.recipe.get("optim.name") or "")
+            batches.setdefault((batch, who, optimizer), []).append(float(epochs))
+    lines = [cost_line(scenario, *key, found) for key, found in batches.items()]
+    return [line for line in lines if line]
 
 
-def cost_line(scenario: Scenario, batch: int, who: str, found: Sequence[float]) -> str:
+def cost_line(scenario: Scenario, batch: int, who: str, optimizer: str, found: Sequence[float]) -> str:
     """One sentence; empty where no recipe is known."""
     recipe = best_known(scenario.application, batch)
     if recipe is None or recipe.epochs is None:
         return ""
     low, high = min(found), max(found)
+    if high < WORTH_A_LINE * recipe.epochs:
+        return ""
     needed = epochs_words(low) if low == high else f"{epochs_words(low)} to {epochs_words(high)}"
     ratio = significant(low / recipe.epochs, 2) if low == high else (
         f"{significant(low / recipe.epochs, 2)} to {significant(high / recipe.epochs, 2)}"
     )  # fmt: skip
-    named = str(scenario.recipe.get("optim.name", recipe.optimizer)).upper().replace("ADAMW", "AdamW")
+    named = WORDS.get(optimizer, optimizer) or "the rules' recipe"
     return (
-        f"At batch {batch:,} the recipe of the rules ({named}) takes {needed} epochs ({who}); the published recipe of "
-        f"{recipe.optimizer} ({recipe.preset}, {recipe.source}) needs {significant(recipe.epochs)}: "
-        f"{ratio} times the training."
+        f"At batch {batch:,} {named} takes {needed} epochs ({who}); the published recipe of {recipe.optimizer} "
+        f"({recipe.preset}, {recipe.source}) needs {significant(recipe.epochs)}: {ratio} times the training."
     )
 
 

@@ -21,12 +21,10 @@ from hpcbench.campaign.report import (
     scenario_heading,
     size_lines,
 )
-from hpcbench.campaign.response import TITLES, ResponseRow
+from hpcbench.campaign.response import SHORT, TITLES, ResponseRow
 from hpcbench.campaign.rules import Column, Scenario
-from hpcbench.campaign.show import facts, setting_rows, shown_columns
+from hpcbench.campaign.show import TEXTS, beside_table, facts, setting_rows, table_columns
 from hpcbench.results.report import Drawn, write_page
-
-TEXTS: tuple[Column, ...] = ("category", "scenario", "system", "replicate", "staged", "scheduler", "optimizer")
 
 
 def write_campaign_page(content: Content, folder: CampaignFolder) -> None:
@@ -48,12 +46,13 @@ def scenario_part(content: Content, number: int) -> dict[str, Any]:
     """What the page shows of one scenario."""
     scenario, results, rows = content.scenarios[number]
     plot = metric_plot(scenario, rows, content.rehearsal)
-    columns = [column for column in shown_columns(scenario) if any(row.cells.get(column) is not None for row in rows)]
+    columns = table_columns(scenario, rows)
     return {
         "name": scenario.name, "heading": scenario_heading(content, scenario), "metric": metric_column(scenario),
         "lines": [*size_lines(content, results), *cost_lines(scenario, rows)],
         "figure": None if plot is None else Drawn.of(plot),
-        "columns": [(TITLES[column], column not in TEXTS) for column in columns],
+        "columns": [(SHORT.get(column, TITLES[column]), column not in TEXTS) for column in columns],
+        "beside": beside_table(scenario, rows),
         "rows": [cells_of(row, columns) for row in rows],
         "facts": list(facts(scenario)),
         "categories": [category.name for category in content.campaign.categories],

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 
 from hpcbench.batch.site import Site
 from hpcbench.campaign.cost import recipe_line
 from hpcbench.campaign.entry import Entry, run_config
+from hpcbench.campaign.show import filled
 from hpcbench.campaign.sizes import SizePlan, counts_problem, plan_sizes
 from hpcbench.exits import BAD_INPUT, DONE
 from hpcbench.measure.installation import installation, installation_words
-from hpcbench.results.tables import WIDTH, table
+from hpcbench.results.tables import table
 from hpcbench.study.progress import say
 
 HEADERS = ("nodes", "instances", "ranks", "local batch", "accumulation", "global batch", "memory of a rank", "runs",
@@ -32,7 +32,7 @@ def plan_page(entries: Sequence[Entry], site: Site) -> int:
         found += [f"cannot run: {counts}"] if counts else []
         cost = recipe_line(entry.scenario)
         lines = [*found, f"metric: {entry.scenario.metric.text}", *([cost] if cost else [])]
-        say("\n" + "\n".join(part for line in lines for part in textwrap.wrap(line, WIDTH, subsequent_indent="  ")))
+        say("\n" + "\n".join(part for line in lines for part in filled(line, "", "  ")))
         problems += found
     if category.released:
         say(f"\npackages: {category.name} needs the released ones; here {installation_words(installation())}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import AutoLocator, FuncFormatter, LogLocator, NullLocator
 
 from hpcbench.campaign.response import FIGURES, ResponseRow
 from hpcbench.campaign.rules import UNITS, Scenario
@@ -36,14 +36,17 @@ def metric_plot(scenario: Scenario, rows: Sequence[ResponseRow], rehearsal: bool
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}"))
         axis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
     axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     values = [y for _, _, points in series for _, y in points]
     if max(values) < 4 * min(values):  # a decade of a logarithmic axis has few marks there
         axes.set_yscale("linear")
+        axes.yaxis.set_major_locator(AutoLocator())
         axes.set_ylim(0, 1.15 * max(values))
     unit = UNITS[scenario.metric.what]
     axes.set_xlabel("accelerators (ranks of a rehearsal)" if rehearsal else "accelerators")
     axes.set_ylabel(f"{scenario.metric.text.split(',')[0]}" if len(scenario.metric.text) < 34 else unit)
-    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     caption = f"{scenario.metric.text} ({unit}; lower is better)."
     if any(row.kind == "reference" for row in rows):
         caption += " Open squares are published reference results."

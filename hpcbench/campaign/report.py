@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,11 +13,10 @@ from hpcbench.campaign.figures import SizeResult, installed, read_results
 from hpcbench.campaign.folder import CampaignFolder, Definition
 from hpcbench.campaign.response import FIGURES, TITLES, ResponseRow, csv_rows, rows_of
 from hpcbench.campaign.rules import UNITS, Campaign, Scenario
-from hpcbench.campaign.show import response_table
+from hpcbench.campaign.show import filled, response_table
 from hpcbench.exits import DONE, TARGET_NOT_REACHED
 from hpcbench.measure.installation import installation_words
 from hpcbench.results.run_folder import RunFolder, write_atomic
-from hpcbench.results.tables import WIDTH
 from hpcbench.results.units import counted, significant
 from hpcbench.study.progress import say
 from staging.errors import InputError
@@ -131,7 +129,7 @@ def notes(content: Content) -> list[str]:
 
 def wrapped(lines: Sequence[str]) -> list[str]:
     """Sentences in lines of at most 100 columns."""
-    return [part for line in lines for part in textwrap.wrap(line, WIDTH, subsequent_indent="  ")]
+    return [part for line in lines for part in filled(line, "", "  ")]
 
 
 def csv_text(content: Content) -> str:

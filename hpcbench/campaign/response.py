@@ -23,8 +23,9 @@ TITLES: Mapping[Column, str] = {
 }  # fmt: skip
 SHORT: Mapping[Column, str] = {
     "replicate": "repl.", "accelerators_per_node": "acc./node", "accelerators": "acc.", "local_batch": "local",
-    "global_batch": "batch", "scheduler": "schedule", "start_rate": "rate", "seconds_per_step": "s/step",
-    "minutes_per_epoch": "min/ep.", "minutes": "min", "samples_per_s_per_accelerator": "samples/s/acc.",
+    "global_batch": "batch", "scheduler": "sched.", "optimizer": "opt.", "epochs": "ep.", "start_rate": "rate",
+    "seconds_per_step": "s/step", "minutes_per_epoch": "min/ep.", "minutes": "min",
+    "samples_per_s_per_accelerator": "samples/s",
 }  # fmt: skip
 """Titles where a line has 100 columns."""
 FIGURES: Mapping[str, Column] = {
@@ -49,7 +50,7 @@ class ResponseRow:
             return str(value or units.MISSING)
         if column == "start_rate" and isinstance(value, float):
             return f"{value:g}"
-        return cell_text(value)
+        return str(value) if column == "seed" and value is not None else cell_text(value)
 
 
 def cell_text(value: Cell) -> str:
@@ -123,7 +124,7 @@ def row_of_size(result: SizeResult) -> ResponseRow:
         "models": len(valid) if scenario.throughput else None,
         "epochs": fmean(epochs) if epochs else None, "quality": fmean(qualities) if qualities else None,
         "samples_per_s_per_accelerator": rate, FIGURES[scenario.metric.what]: result.value,
-        "valid": f"{result.valid} of {len(result.runs) + result.missing}",
+        "valid": f"{result.valid}/{len(result.runs) + result.missing}",
     }  # fmt: skip
     return ResponseRow("result", cells)
 
@@ -152,7 +153,7 @@ def row_of_reference(scenario: Scenario, reference: Reference) -> ResponseRow:
         "category": reference.category, "scenario": scenario.name, "system": reference.system, "nodes": reference.nodes,
         "accelerators_per_node": reference.accelerators_per_node, "accelerators": accelerators, "local_batch": local,
         "global_batch": batch, "epochs": reference.epochs, "samples_per_s_per_accelerator": rate,
-        FIGURES[scenario.metric.what]: reference.value, "replicate": "reference",
+        FIGURES[scenario.metric.what]: reference.value, "replicate": "ref.",
     }  # fmt: skip
     return ResponseRow("reference", cells)
 

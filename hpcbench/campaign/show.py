@@ -21,6 +21,8 @@ KEPT: tuple[Column, ...] = (
     *FIGURES.values(),
 )
 """Columns that a table has even where all rows have them alike."""
+TEXTS: tuple[Column, ...] = ("category", "replicate", "staged", "scheduler", "optimizer", "precision")
+"""Columns that are no numbers."""
 
 
 def campaigns_table(campaigns: Sequence[Campaign]) -> str:
@@ -49,7 +51,8 @@ def rules_page(campaign: Campaign) -> str:
 
 def filled(text: str, first: str = "", indent: str = "") -> list[str]:
     """A text in lines of at most 100 columns."""
-    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=indent or " " * len(first))
+    indent = indent or " " * len(first)
+    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def source_lines(campaign: Campaign) -> Iterator[str]:
@@ -141,30 +144,45 @@ def rule_cell(scenario: Scenario, rule: SettingRule, category: Category) -> str:
 
 
 def response_table(scenario: Scenario, rows: Sequence[ResponseRow]) -> str:
-    """Rows in the columns of the scenario that any of them has.
-
-    What all rows have alike stands in a line below, as do the systems of references, since their names are long.
-    """
-    known = [
-        column for column in shown_columns(scenario)
-        if column not in ("scenario", "system") and any(row.cells.get(column) is not None for row in rows)
-    ]  # fmt: skip
-    alike = [column for column in known if column not in KEPT and len({row.text(column) for row in rows}) == 1]
-    columns = [column for column in known if column not in alike]
+    """Rows in the columns of the scenario that they have, and what they have alike below."""
+    columns = table_columns(scenario, rows)
     titles = [SHORT.get(column, TITLES[column]) for column in columns]
-    numbers = [title for title, column in zip(titles, columns, strict=True) if column not in ("category", "replicate")]
+    numbers = [title for title, column in zip(titles, columns, strict=True) if column not in TEXTS]
     lines = [table(titles, [[row.text(column) for column in columns] for row in rows], right=numbers)]
-    if alike:
-        lines += filled("in all rows: " + ", ".join(f"{TITLES[each]} {rows[0].text(each)}" for each in alike))
-    for name in dict.fromkeys(str(row.cells["system"]) for row in rows if row.kind == "reference"):
-        lines += filled(name, "reference: ")
-    return "\n".join(lines)
+    return "\n".join([*lines, *(part for line in beside_table(scenario, rows) for part in filled(line, "", "  "))])
+
+
+def table_columns(scenario: Scenario, rows: Sequence[ResponseRow]) -> list[Column]:
+    """The columns in which rows differ, and those that a reader looks for."""
+    return [column for column in known_columns(scenario, rows) if column in KEPT or len(texts(rows, column)) > 1]
+
+
+def beside_table(scenario: Scenario, rows: Sequence[ResponseRow]) -> list[str]:
+    """What all rows have alike, and the systems, whose names are long."""
+    columns = table_columns(scenario, rows)
+    alike = [column for column in known_columns(scenario, rows) if column not in columns]
+    lines = ["in all rows: " + ", ".join(f"{TITLES[each]} {rows[0].text(each)}" for each in alike)] if alike else []
+    if "samples_per_s_per_accelerator" in columns:
+        lines.append("samples/s are those of an accelerator (acc.)")
+    for kind, word in (("run", "here"), ("reference", "reference")):
+        lines += [f"{word}: {name}" for name in dict.fromkeys(row.text("system") for row in rows if row.kind == kind)]
+    return lines
+
+
+def known_columns(scenario: Scenario, rows: Sequence[ResponseRow]) -> list[Column]:
+    """The columns of the scenario that any row has, without the names of scenario and system."""
+    return [column for column in shown_columns(scenario) if column not in ("scenario", "system")
+            and any(row.cells.get(column) is not None for row in rows)]  # fmt: skip
+
+
+def texts(rows: Sequence[ResponseRow], column: Column) -> set[str]:
+    """The different cells of a column."""
+    return {row.text(column) for row in rows}
 
 
 def shown_columns(scenario: Scenario) -> list[Column]:
-    """The columns of the scenario with the system, by which references are told, and the replicate of a row."""
+    """The columns of the scenario, with the replicate of a row, by which runs and references are told apart."""
     columns = list(scenario.columns)
-    for name in ("replicate", "system"):
-        if name not in columns:
-            columns.insert(min(1, len(columns)), name)
+    if "replicate" not in columns:
+        columns.insert(min(1, len(columns)), "replicate")
     return columns

@@ -155,8 +155,10 @@ def plan(args: argparse.Namespace, overrides: dict[str, str]) -> int:
 
     campaign = campaign_of(args)
     site = site_of(args)
-    entries = [entry_of(args, overrides, campaign, scenario) for scenario in scenarios_of(args, campaign, every=True)]
-    return plan_page(entries, site)
+    scenarios = scenarios_of(args, campaign, every=True)
+    if args.instance_nodes is None and args.scenario is None:  # nobody says how large an instance is
+        scenarios = [each for each in scenarios if not each.throughput]
+    return plan_page([entry_of(args, overrides, campaign, scenario) for scenario in scenarios], site)
 
 
 def run(args: argparse.Namespace, overrides: dict[str, str]) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.campaign.categories import category_of, scenario_of
-from hpcbench.campaign.entry import Entry, run_config, run_settings
+from hpcbench.campaign.entry import Entry, rehearsed, run_config, run_settings
 from hpcbench.campaign.folder import CampaignFolder
 from hpcbench.campaign.read_rules import campaign_path, read_campaign
 from hpcbench.campaign.rules import Campaign
@@ -30,12 +30,18 @@ def shipped(name: str) -> Campaign:
     return read_campaign(campaign_path(name, {}))
 
 
+def entry_of(campaign: Campaign, scenario: str, category: str, *, small: bool = False, **chosen: Any) -> Entry:
+    """A scenario in a category with what a user chose; ``small``: as in a rehearsal."""
+    own = scenario_of(campaign, scenario)
+    return Entry(campaign, rehearsed(own) if small else own, category_of(campaign, category), small, **chosen)
+
+
 def make_size(
     root: Path, campaign: Campaign, scenario: str, category: str, nodes: int, runs: Sequence[dict[str, Any]],
     instance_nodes: int | None = None,
 ) -> CampaignFolder:  # fmt: skip
     """The study of one size, each of its ``runs`` with what ``write_run`` takes; accelerators are four a node."""
-    entry = Entry(campaign, scenario_of(campaign, scenario), category_of(campaign, category), nodes=(nodes,))
+    entry = entry_of(campaign, scenario, category, nodes=(nodes,))
     folder = CampaignFolder(root)
     folder.begin(campaign, rehearsal=False)
     place = folder.study(entry.category, entry.scenario)

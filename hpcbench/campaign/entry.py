@@ -39,7 +39,6 @@ class Entry:
     files: tuple[Path, ...] = ()
     request: JobRequest = field(default_factory=JobRequest)
     stages: bool = False
-    seed: int | None = None
     command: str = ""
 
     @property
@@ -108,7 +107,7 @@ def run_config(entry: Entry) -> RunConfig:
 
     Raises ``InputError`` for a setting that the category forbids, which names the rule.
     """
-    refuse_batch_settings(entry)
+    refuse_decided_settings(entry)
     config = resolve(entry.application, entry.own_preset, list(entry.files), run_settings(entry))
     base = base_config(entry)
     check_category(entry.campaign, entry.scenario, entry.category, config, base, entry.settings)
@@ -120,8 +119,10 @@ def run_config(entry: Entry) -> RunConfig:
     return config
 
 
-def refuse_batch_settings(entry: Entry) -> None:
-    """Raise ``InputError`` for options of the batch that the rules decide."""
+def refuse_decided_settings(entry: Entry) -> None:
+    """Raise ``InputError`` for the seed, and for options of the batch that the rules decide."""
+    if "train.seed" in entry.settings:
+        raise InputError("--train.seed is for the campaign to draw, from the clock; leave it out")
     batch, name = entry.scenario.batch, entry.campaign.name
     local = entry.settings.get("train.local_batch_size")
     if local is not None and batch.local_size is not None and local != str(batch.local_size):

@@ -75,7 +75,7 @@ def with_simulated_data(entry: Entry, folder: CampaignFolder, *, dry_run: bool) 
     root, data = folder.data / entry.scenario.application, entry.scenario.dataset
     if not dry_run:
         sizes = {"simulate.train_samples": data.train_samples, "simulate.validation_samples": data.validation_samples}
-        simulate_dataset(entry.application, resolve(entry.application, "smoke", None, sizes), root, quiet=True)
+        simulate_dataset(entry.application, resolve(entry.application, "smoke", None, sizes), root, 1, quiet=True)
     return replace(entry, settings={**entry.settings, "data.root": str(root)})
 
 
@@ -90,15 +90,13 @@ def study_of(entry: Entry, config: RunConfig, sizes: Sequence[SizePlan], place: 
         request=entry.request, repeats=1 if entry.scenario.throughput else entry.scenario.replicates,
         global_batch_size=whole if entry.mode == "strong" else None,
         instance_nodes=entry.instance_nodes if entry.scenario.throughput else None, files=entry.files,
-        stages=entry.stages, seed=first_seed(entry, place), command=entry.command, may_lack_target=True,
+        stages=entry.stages, seed=first_seed(place), command=entry.command, may_lack_target=True,
     )  # fmt: skip
     return define(entry.application, asked, settings)
 
 
-def first_seed(entry: Entry, place: StudyFolder) -> int:
+def first_seed(place: StudyFolder) -> int:
     """The seed of the first run: that of the study where there is one, else from the clock."""
-    if entry.seed is not None:
-        return entry.seed
     return read_study(place).seed if place.definition.exists() else time.time_ns() // 1000 % LARGEST_FIRST_SEED
 
 

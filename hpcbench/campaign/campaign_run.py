@@ -10,9 +10,10 @@ from hpcbench.campaign.entry import Entry
 from hpcbench.campaign.folder import CampaignFolder
 from hpcbench.campaign.report import REHEARSAL, report
 from hpcbench.campaign.runs import check_entry, make_entry
-from hpcbench.exits import DONE
+from hpcbench.exits import DONE, Aborted
 from hpcbench.study.progress import say
 from hpcbench.study.runner import ExecutionOptions
+from staging.errors import InputError
 
 
 def run_campaign(entries: Sequence[Entry], path: Path, options: ExecutionOptions, *, dry_run: bool) -> int:
@@ -28,11 +29,12 @@ def run_campaign(entries: Sequence[Entry], path: Path, options: ExecutionOptions
         check_entry(entry, find_site(entry.site))
     if not dry_run:
         folder.begin(first.campaign, first.rehearsal)
-    under_way = False
-    for entry in entries:
-        mark = "rehearsal of " if entry.rehearsal else ""
-        say(f"\n{mark}{entry.campaign.name}, {entry.category.name}, {entry.scenario.name}: {entry.scenario.title}\n")
-        under_way = make_entry(entry, folder, options, dry_run=dry_run) or under_way
+    try:
+        under_way = make_entries(entries, folder, options, dry_run=dry_run)
+    except (InputError, Aborted):
+        if not dry_run:
+            folder.withdraw()
+        raise
     if dry_run:
         return DONE
     if under_way:
@@ -41,3 +43,13 @@ def run_campaign(entries: Sequence[Entry], path: Path, options: ExecutionOptions
         return DONE
     say("")
     return report(folder)
+
+
+def make_entries(entries: Sequence[Entry], folder: CampaignFolder, options: ExecutionOptions, *, dry_run: bool) -> bool:
+    """Make what is missing of all entries; whether something of them is still under way. See ``make_entry``."""
+    under_way = False
+    for entry in entries:
+        mark = "rehearsal of " if entry.rehearsal else ""
+        say(f"\n{mark}{entry.campaign.name}, {entry.category.name}, {entry.scenario.name}: {entry.scenario.title}\n")
+        under_way = make_entry(entry, folder, options, dry_run=dry_run) or under_way
+    return under_way

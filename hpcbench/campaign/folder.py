@@ -58,6 +58,15 @@ class CampaignFolder:
             raise InputError(f"{self.path} holds no campaign.json; give the --campaign-dir of a campaign")
         return found
 
+    def withdraw(self) -> None:
+        """Remove the definition where no study has begun, with the folders that are empty then."""
+        if any(self.path.glob("*/*/study.json")):
+            return
+        self.definition.unlink(missing_ok=True)
+        for path in (*self.path.glob("*/*"), *self.path.glob("*"), self.path):
+            if path.is_dir() and not any(path.iterdir()):
+                path.rmdir()
+
     def begin(self, campaign: Campaign, rehearsal: bool) -> None:
         """Write the definition into a new folder. Raises ``InputError`` where the folder is something else's."""
         before = self.read()

@@ -109,7 +109,8 @@ def facts(scenario: Scenario) -> Iterator[tuple[str, str]]:
     elif batch.local_size is not None:
         size = f"local batch {batch.local_size:,} (of an accelerator)"
     yield "batch", f"{size}; accumulation {'allowed' if batch.accumulation else '1'}"
-    yield "scales", scenario.scales_rule or "any"
+    ladder = ", ".join("N" if scale == 1 else f"{scale}N" for scale in scenario.scales)
+    yield "scales", scenario.scales_rule or (f"{ladder} nodes" if ladder else "any")
     yield "replicates", (f"{scenario.replicates} instances or more, side by side" if scenario.throughput
                          else f"{scenario.replicates} of each size")  # fmt: skip
     yield "seeds", scenario.seeds or "not said"

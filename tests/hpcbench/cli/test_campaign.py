@@ -156,6 +156,12 @@ def test_folders_that_are_something_else(tmp_path: Path, capsys: pytest.CaptureF
     assert "campaign.json" in refused(capsys, "report", str(folder))
 
 
+def test_a_run_that_cannot_begin_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", "nersc10-deepcam", "--nodes", "1", "--campaign-dir", str(tmp_path / "c")]
+    assert "no dataset: set --data.root DIR" in refused(capsys, *words)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_mixed_benchmarks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = [{"local": 12, "epochs": 5, "epoch_s": 1.0}]
     folder = make_size(tmp_path / "c", shipped("esif-hpc-4"), "s1", "baseline", 1, own)

@@ -248,7 +248,8 @@ def figure(scenario: Scenario, runs: Sequence[CampaignRun], failed: int = 0) -> 
         return minutes_of_all(scenario, runs)
     if statistic == "olympic":
         lost = len(runs) - len(values) + failed
-        return olympic([*values, *[math.inf] * lost]) if lost <= 1 and len(values) + lost >= 3 else None
+        enough = len(values) + lost >= max(3, scenario.replicates)
+        return olympic([*values, *[math.inf] * lost]) if lost <= 1 and enough else None
     if not values:
         return None
     return median(values) if statistic == "median" else fmean(values)

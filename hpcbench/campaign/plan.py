@@ -14,37 +14,46 @@ from hpcbench.measure.installation import installation, installation_words
 from hpcbench.results.tables import table
 from hpcbench.study.progress import say
 
-HEADERS = ("nodes", "instances", "ranks", "local batch", "accumulation", "global batch", "memory of a rank", "runs",
-           "")  # fmt: skip
+HEADERS = ("nodes", "instances", "ranks", "local batch", "micro-batches", "global batch", "memory", "runs", "")
 
 
 def plan_page(entries: Sequence[Entry], site: Site) -> int:
     """Print the plan of each entry; 2 where something of it cannot run. Raises ``InputError`` for what is forbidden."""
     campaign, category = entries[0].campaign, entries[0].category
-    problems: list[str] = []
-    say(f"{campaign.title}, {category.name}, on {site.title}")
+    blocks, runs = [f"{campaign.title}, {category.name}, on {site.title}"], True
     for entry in entries:
-        config = run_config(entry)
-        sizes = plan_sizes(entry, config, site)
-        say(f"\n{entry.scenario.name}: {entry.scenario.title}\n\n{sizes_table(sizes)}")
-        found = [f"cannot run: {each.problem}" for each in sizes if each.problem]
-        counts = counts_problem(entry, config)
-        found += [f"cannot run: {counts}"] if counts else []
-        cost = recipe_line(entry.scenario)
-        lines = [*found, f"metric: {entry.scenario.metric.text}", *([cost] if cost else [])]
-        say("\n" + "\n".join(part for line in lines for part in filled(line, "", "  ")))
-        problems += found
+        text, fits = plan_entry(entry, site)
+        blocks.append(text)
+        runs = runs and fits
     if category.released:
-        say(f"\npackages: {category.name} needs the released ones; here {installation_words(installation())}")
-    return BAD_INPUT if problems else DONE
+        words = f"packages: {category.name} needs the released ones; here {installation_words(installation())}"
+        blocks.append("\n".join(filled(words, "", "  ")))
+    say("\n\n".join(blocks))
+    return DONE if runs else BAD_INPUT
+
+
+def plan_entry(entry: Entry, site: Site) -> tuple[str, bool]:
+    """The plan of one scenario, and whether all of it can run. Raises ``InputError`` for what is forbidden."""
+    config = run_config(entry)
+    sizes = plan_sizes(entry, config, site)
+    problems = [each.problem for each in sizes if each.problem]
+    counts = counts_problem(entry, config)
+    problems += [counts] if counts else []
+    cost = recipe_line(entry.scenario)
+    lines = [f"cannot run: {each}" for each in problems] + [f"metric: {entry.scenario.metric.text}"]
+    told = "\n".join(part for line in [*lines, *([cost] if cost else [])] for part in filled(line, "", "  "))
+    return f"{entry.scenario.name}: {entry.scenario.title}\n\n{sizes_table(sizes)}\n\n{told}", not problems
 
 
 def sizes_table(sizes: Sequence[SizePlan]) -> str:
-    """A line for each size."""
+    """A line for each size; memory is that of a rank."""
     rows = [
         [f"{each.nodes:,}", f"{each.instances:,}", f"{each.ranks:,}", str(each.local_batch or "-"),
          str(each.accumulation), f"{each.global_batch:,}", each.memory, str(each.runs),
          "cannot run" if each.problem else "runs"]
         for each in sizes
     ]  # fmt: skip
-    return table(HEADERS, rows, right=HEADERS[:-1])
+    shown = [number for number, name in enumerate(HEADERS)
+             if name not in ("instances", "micro-batches") or any(row[number] != "1" for row in rows)]  # fmt: skip
+    headers = [HEADERS[number] for number in shown]
+    return table(headers, [[row[number] for number in shown] for row in rows], right=headers[:-1])

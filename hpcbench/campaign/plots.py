@@ -47,7 +47,8 @@ def metric_plot(scenario: Scenario, rows: Sequence[ResponseRow], rehearsal: bool
     axes.set_ylabel(f"{scenario.metric.text.split(',')[0]}" if len(scenario.metric.text) < 34 else unit)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-    caption = f"{scenario.metric.text} ({unit}; lower is better)."
+    what = "Small numbers for: " if rehearsal else ""
+    caption = f"{what}{scenario.metric.text} ({unit}; lower is better)."
     if any(row.kind == "reference" for row in rows):
         caption += " Open squares are published reference results."
     return Figure(f"metric-{scenario.name}", f"{'Rehearsal: ' if rehearsal else ''}{scenario.title}", caption, figure)

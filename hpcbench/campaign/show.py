@@ -119,7 +119,7 @@ def facts(scenario: Scenario) -> Iterator[tuple[str, str]]:
     excludes = f"; without {' and '.join(metric.excludes)}" if metric.excludes else ""
     yield "metric", f"{metric.text} ({metric.statistic}{excludes}); lower is better"
     words = {"target": "the target is reached", "epochs": "all epochs of the metric are trained",
-             "samples": "the counts of the dataset agree", "seeds": "no two runs have a seed"}  # fmt: skip
+             "samples": "the counts of the dataset agree", "seeds": "no two runs share a seed"}  # fmt: skip
     yield "valid", "; ".join(words[each] for each in scenario.validity) or "always"
     yield "reported", ", ".join(TITLES[each] for each in scenario.columns)
 

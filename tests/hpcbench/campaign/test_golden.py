@@ -86,7 +86,12 @@ def test_what_the_rules_recipe_costs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("minutes", "expected"),
-    [([10, 11, 12, 13, 40], 12.0), ([10, 11, 12, 13, None], 12.0), ([10, 11, 12, None, None], None)],
+    [
+        ([10, 11, 12, 13, 40], 12.0),
+        ([10, 11, 12, 13, None], 12.0),
+        ([10, 11, 12, None, None], None),
+        ([10, 11, 12, 13], None),
+    ],
 )
 def test_time_to_train_is_an_olympic_mean(tmp_path: Path, minutes: list[int | None], expected: float | None) -> None:
     runs = [

@@ -12,6 +12,10 @@ from hpcbench.campaign import runs, sizes
 from hpcbench.cli.main import main
 from hpcbench.config.schema import RunConfig
 from hpcbench.planning.dataset_size import DatasetSize
+from hpcbench.study.folder import StudyFolder
+from hpcbench.study.run_status import RunStatus
+from hpcbench.study.scaling.definition import Scaling
+from hpcbench.study.scaling.ladder import all_runs
 from tests.hpcbench.campaign.made_up import UNCHANGED, make_size, shipped
 
 PERLMUTTER = ["--site", "perlmutter-gpu"]
@@ -154,6 +158,26 @@ def test_folders_that_are_something_else(tmp_path: Path, capsys: pytest.CaptureF
     assert "was made with other rules of esif-hpc-4 than today's" in refused(capsys, *one)
     made.definition.write_text(text.replace('"title"', '"titel"', 1))
     assert "campaign.json" in refused(capsys, "report", str(folder))
+
+
+@pytest.mark.slow
+def test_jobs_that_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def submitted(study: Scaling, place: StudyFolder, options: object) -> dict[str, RunStatus]:
+        return {run.name: RunStatus("waiting") for run in all_runs(study)}
+
+    monkeypatch.setattr(runs, "make_runs", submitted)
+    folder = tmp_path / "c"
+    words = ["--nodes", "256", "--account", "m1", "--data.root", "/pscratch/deepcam", "--campaign-dir", str(folder)]
+    assert main(["campaign", "run", "nersc10-deepcam", *PERLMUTTER, *words]) == 0
+    out = capsys.readouterr().out
+    assert f"status: hpcbench study status {folder}/baseline/deepcam\n" in out
+    assert f"when they are done: hpcbench campaign report {folder}\n" in out
+    study = json.loads((folder / "baseline/deepcam/study.json").read_text())
+    assert (study["kind"], study["global_batch_size"], study["ranks_per_node"]) == ("strong", 2048, 4)
+    assert study["settings"]["train.target"] == "0.8"
+    assert study["settings"]["train.max_epochs"] == "64"
+    assert main(["campaign", "run", "nersc10-deepcam", *PERLMUTTER, *words]) == 0
+    assert json.loads((folder / "baseline/deepcam/study.json").read_text())["seed"] == study["seed"], "drawn once"
 
 
 def test_a_run_that_cannot_begin_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

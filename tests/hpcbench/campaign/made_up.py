@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ UNCHANGED = {"distribution": "hpcbench-ml", "version": "0.1.0", "basis": "RECORD
 START_MS = 1_700_000_000_000
 
 
+@cache
 def shipped(name: str) -> Campaign:
     """A campaign of the suite."""
     return read_campaign(campaign_path(name, {}))

@@ -13,6 +13,7 @@ from hpcbench.campaign.rules import Campaign, Commitment
 from hpcbench.exits import DONE, TARGET_NOT_REACHED
 from tests.hpcbench.campaign.made_up import UNCHANGED, make_size, shipped
 
+pytestmark = pytest.mark.usefixtures("undrawn")
 STEPS = 121_266 // 48
 
 

@@ -8,12 +8,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from hpcbench.application import find_application
 from hpcbench.campaign.categories import category_of, scenario_of
-from hpcbench.campaign.entry import Entry, rehearsed, run_config, run_settings
+from hpcbench.campaign.entry import Entry, rehearsed, run_settings
 from hpcbench.campaign.folder import CampaignFolder
 from hpcbench.campaign.read_rules import campaign_path, read_campaign
 from hpcbench.campaign.rules import Campaign
 from hpcbench.config.resolve import as_tree, resolve
+from hpcbench.config.schema import RunConfig
 from hpcbench.phase_names import PHASES
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
@@ -77,7 +79,8 @@ def write_run(
     batch = local * ranks
     training, validation = scenario.dataset.train_samples or 1, scenario.dataset.validation_samples or 1
     given = {**run_settings(entry), "train.local_batch_size": str(local), **(settings or {})}
-    run.write_config(as_tree(resolve(application, entry.own_preset, None, given)))
+    config = resolved(application.name, entry.own_preset, tuple(given.items()))
+    run.write_config(as_tree(config))
     best = (scenario.stop.target or 0.5) if best is None else best
     total = staging_s + epochs * (epoch_s + evaluation_s)
     summary = Summary(**{
@@ -87,7 +90,7 @@ def write_run(
         "epochs_to_target": epochs if status == "success" else None, "time_to_solution_s": total, "wall_s": total,
         "phases_s": dict.fromkeys(PHASES, 1.0), "world_size": ranks, "nodes": nodes, "ranks_per_node": 4,
         "local_batch_size": local, "global_batch_size": batch, "train_samples": training,
-        "validation_samples": validation, "precision": run_config(entry).train.precision, **changes,
+        "validation_samples": validation, "precision": config.train.precision, **changes,
     })  # fmt: skip
     run.write_summary(summary)
     steps = training // batch
@@ -95,6 +98,12 @@ def write_run(
     run.epochs.write_text("\n".join(["epoch,step,train_s", *lines]) + "\n")
     run.write_json("environment.json", {"installation": UNCHANGED if installation is None else installation})
     write_log(run, entry, summary, (epoch_s, evaluation_s, staging_s, start_s))
+
+
+@cache
+def resolved(application: str, preset: str, settings: tuple[tuple[str, str], ...]) -> RunConfig:
+    """A configuration; runs of a size have the same."""
+    return resolve(find_application(application), preset, None, dict(settings))
 
 
 def write_log(run: RunFolder, entry: Entry, summary: Summary, seconds: tuple[float, float, float, float]) -> None:

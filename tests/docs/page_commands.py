@@ -21,6 +21,9 @@ NOT_RUN = {
     "hpcbench check results/": "a folder of others' logs; tests/hpcbench/cli/test_check.py",
     "hpcbench check hpc_results": "the logs of others; tests/hpcbench/cli/test_check.py",
     "hpcbench results hpc_results": "the logs of others; tests/hpcbench/cli/test_results.py",
+    "hpcbench campaign plan ": "for accelerators; tests/hpcbench/cli/test_campaign.py",
+    "hpcbench campaign run esif-hpc-4 ": "needs the published dataset; tests/hpcbench/campaign/test_rehearsal.py",
+    "hpcbench campaign show --rules ": "a file of the reader's; tests/hpcbench/campaign/test_read_rules.py",
     "hpcbench doctor --job ": "in jobs alone; tests/hpcbench/measure/test_job_check.py",
 }
 """Beginnings of commands that are not run here, and why."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hpcbench.mlperf.convergence_check import RUNS, ConvergenceTest, check_convergence, has_points, olympic
 from hpcbench.mlperf.entry_rules import check_entry
+from hpcbench.mlperf.find_logs import LOG
 from hpcbench.mlperf.log_cache import LogCache
 from hpcbench.mlperf.official_folders import Folder, official_folders
 from hpcbench.mlperf.official_log import OfficialLog
@@ -79,6 +80,10 @@ def entries_of(
     for folder, entry in made.items():
         if folder in official:
             entry.official, entry.logs = official[folder]
+            given = {Path(run.path).name for run in entry.runs}
+            if any(LOG.fullmatch(name) and name not in given for name in entry.logs):
+                entry.official = None
+                entry.notes.append(f"official: {len(given)} of {len(entry.logs)} logs of the folder were given")
         score(entry)
         explain(entry)
     return list(made.values())

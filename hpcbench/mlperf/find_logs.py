@@ -15,7 +15,8 @@ MODES = {"strong": "time to train", "weak": "throughput"}
 OF_FIRST_ROUND = ("cosmoflow", "deepcam")
 """Applications of v0.7, which has no folder strong or weak to tell its tree from any other folder ``results``."""
 PRUNED = "pruned_results"
-ROUND = re.compile(r"v?\d+\.\d+|hpc_results_v\d+\.\d+")
+ROUND = re.compile(r"v?(\d+\.\d+)|hpc_results_v(\d+\.\d+)(?:-[\w.]+)?")
+"""A round's folder; an archive of its repository is called ``hpc_results_v1.0-main``."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,5 @@ def place_of(log: Path) -> LogPlace:
 
 def round_of(name: str) -> str | None:
     """The round that a folder is named for: ``v1.0``, ``1.0`` or ``hpc_results_v1.0``."""
-    if not ROUND.fullmatch(name):
-        return None
-    return "v" + name.removeprefix("hpc_results_").removeprefix("v")
+    found = ROUND.fullmatch(name)
+    return None if found is None else f"v{found[1] or found[2]}"

@@ -222,12 +222,20 @@ def test_scores_of_many_folders_come_from_several_processes(tmp_path: Path, monk
     assert len(first.logs) == len(log_files(folders[0])) == 5
 
 
+def test_a_part_of_a_folder_has_no_official_score(tmp_path: Path) -> None:
+    folder = make(tmp_path)
+    (entry,) = entries_of(read_runs(find_runs([folder / "result_0.txt", folder / "result_1.txt"])))
+    assert entry.official is None
+    assert said(entry) == "official: 2 of 5 logs of the folder were given"
+
+
 def test_the_ruleset_of_a_place() -> None:
     assert [ruleset_of_round(name) for name in ("v1.0", "v3.0", "v0.7", "v4.0", None)] == [
         "1.0.0", "3.0.0", None, None, None,
     ]  # fmt: skip
     assert round_around(Path("/x/hpc_results_v2.0/ORG/results/s/strong/deepcam/result_1.txt")) == "v2.0"
     assert round_around(Path("/x/v2.0/ORG")) == "v2.0"
+    assert round_around(Path("/x/hpc_results_v2.0-main/ORG")) == "v2.0"
     assert round_around(Path("/x/v2.0/mine/ORG/results/s")) is None
 
 

@@ -40,8 +40,8 @@ what `mlperf_logging` gives to the folder as it lies there; a line says why it d
 the tool crashes. Rules that no official tool checks are checked too, each by its name; see
 docs/results.md.
 
-What was read of a log is kept in ~/.cache/hpcbench/logs.sqlite, and taken from there while the log
-has the same size and time of change. Pages of reports among the paths are left out.
+What was read of a log is kept in ~/.cache/hpcbench/logs.sqlite, and taken from there while the
+log has the same size and time of change. Pages of reports among the paths are left out.
 Exit code 0: done. 2: bad input.
 """
 MINUTE_S = 60.0

@@ -16,7 +16,7 @@ from hpcbench.application import Application
 from hpcbench.characterisation.alone import time_alone
 from hpcbench.characterisation.counts import Counted, count_step
 from hpcbench.characterisation.curves import message_curves
-from hpcbench.characterisation.model import PRODUCTS, Characterisation, Host, Kernel, Link, Message, Roof, total
+from hpcbench.characterisation.model import PRODUCTS, Characterisation, Curve, Host, Link, Message, Roof, total
 from hpcbench.characterisation.reading import describe_input
 from hpcbench.characterisation.roofs import COMPUTED_IN, device_roofs
 from hpcbench.characterisation.steps import Measured, measure_steps
@@ -56,31 +56,42 @@ def characterize(application: Application, config: RunConfig, ranks: Ranks, want
 
     Raises ``InputError`` on all ranks for a mesh, a batch or a dataset that cannot be.
     """
-    group, launch = ranks.group, ranks.launch
-    say = progress if launch.rank == 0 else silent
+    say = progress if ranks.launch.rank == 0 else silent
+    found, counted, config = counted_here(application, config, ranks, wanted, say)
+    if wanted.measured:
+        shape = mesh_of(application, config, ranks.launch.world_size)
+        found = with_times(found, application, config, ranks, shape, counted, wanted, say)
+    say("")
+    return ranks.group.broadcast_object(found)
+
+
+def counted_here(
+    application: Application, config: RunConfig, ranks: Ranks, wanted: Wanted, say: Callable[[str], None]
+) -> tuple[Characterisation, Counted, RunConfig]:  # fmt: skip
+    """What can be said before steps are made: counts, input and roofs; and the configuration with its precision.
+
+    Collective. Raises ``InputError`` on all ranks.
+    """
+    launch = ranks.launch
     config = with_precision(config, ranks.device)
     shape = ranks.together(lambda: mesh_of(application, config, launch.world_size))
     if wanted.measured:
         ranks.together(lambda: check_mesh(application, config, shape, launch.rank))
         ranks.together(lambda: check_memory(application, config, ranks.device, launch.local_size))
     say("counting")
-    counted = ranks.together(lambda: count_step(application, config, shape, link_of(group)))
-    data = ranks.together(
-        lambda: describe_input(application, config, ranks.device, prepared(application, config), read=wanted.measured)
-    )
-    roofs, notes = measured_roofs(config, ranks, wanted, say), notes_of(config, wanted, launch.world_size)
+    counted = ranks.together(lambda: count_step(application, config, shape, link_of(ranks.group)))
+    sample = ranks.together(lambda: prepared(application, config))
+    data = ranks.together(lambda: describe_input(application, config, ranks.device, sample, read=wanted.measured))
     found = Characterisation(
         application=application.name, title=application.title, preset=config.preset,
         date=datetime.now(UTC).isoformat(timespec="seconds"), version=__version__,
         host=host_of(ranks), precision=config.train.precision, local_batch=config.train.local_batch_size,
         accumulation=config.train.accumulation, optimizer=config.optim.name, parameters=counted.parameters,
         useful_flop=counted.useful_flop, kernels=counted.kernels, footprint=counted.footprint, input=data,
-        messages=counted.messages, roofs=tuple(roofs), notes=tuple(notes), configuration=as_tree(config),
+        messages=counted.messages, roofs=tuple(measured_roofs(config, ranks, wanted, say)),
+        notes=tuple(notes_of(config, wanted, launch.world_size)), configuration=as_tree(config),
     )  # fmt: skip
-    if wanted.measured:
-        found = with_times(found, application, config, ranks, shape, counted, wanted, say)
-    say("")
-    return group.broadcast_object(found)
+    return found, counted, config
 
 
 def with_times(
@@ -93,8 +104,7 @@ def with_times(
     budget = wanted.seconds * STEPS_SHARE / (1 + ranks.launch.world_size.bit_length())
     steps = measure_steps(application, config, ranks, shape, products, roof.value if roof else None, budget, say)
     say("messages")
-    largest = max((message.bytes // max(1, message.count) for message in counted.messages), default=0)
-    curves = message_curves(ranks.group, ranks.device, config.parallel.timeout_s, largest)
+    curves = curves_for(counted, config, ranks)
     kernels = time_alone(counted.kernels, counted.operations, ranks.device, wanted.seconds * KERNELS_SHARE, say)
     return replace(
         found, kernels=(*kernels[:-1], replace(kernels[-1], alone_s=steps.optimizer_s)), steps=steps.steps,
@@ -188,11 +198,25 @@ def notes_of(config: RunConfig, wanted: Wanted, ranks: int) -> Sequence[str]:
     return found
 
 
-def timed_kernels(application: Application, config: RunConfig, device: torch.device, seconds: float) -> list[Kernel]:
-    """The kernels of a step of one rank with their times alone, for ``hpcbench kernels``."""
-    config = with_precision(config, device)
-    counted = count_step(application, config, MeshShape(1, (1,)))
-    return list(time_alone(counted.kernels, counted.operations, device, seconds, progress))
+def kernels_alone(
+    application: Application, config: RunConfig, ranks: Ranks, seconds: float
+) -> Characterisation:  # fmt: skip
+    """Roofs, message curves, and the kernels of a step with their times alone, for ``hpcbench kernels``; collective.
+
+    Raises ``InputError`` on all ranks as ``characterize`` does.
+    """
+    wanted = Wanted(seconds)
+    say = progress if ranks.launch.rank == 0 else silent
+    found, counted, config = counted_here(application, config, ranks, wanted, say)
+    kernels = time_alone(counted.kernels, counted.operations, ranks.device, seconds, say)
+    curves = curves_for(counted, config, ranks)
+    return ranks.group.broadcast_object(replace(found, kernels=kernels, curves=tuple(curves)))
+
+
+def curves_for(counted: Counted, config: RunConfig, ranks: Ranks) -> list[Curve]:
+    """Curves of messages as large as the step's; collective."""
+    largest = max((message.bytes // max(1, message.count) for message in counted.messages), default=0)
+    return message_curves(ranks.group, ranks.device, config.parallel.timeout_s, largest)
 
 
 def progress(words: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from typing import Any
 
 from hpcbench.application import Application
@@ -80,11 +81,10 @@ def merged(
 ) -> list[tuple[Kernel, Operation]]:  # fmt: skip
     """Equal operations as one kernel, in the order of their first execution; ``doubled`` are those of twice the batch.
 
-    Where the two passes do not have the same operations, all work is taken to grow with the batch.
+    Of an operation that the other pass has not, all work is taken to grow with the batch.
     """
-    same = [each.func for each in operations] == [each.func for each in doubled]
     found: dict[Any, tuple[Kernel, Operation]] = {}
-    for each, other in zip(operations, doubled if same else [None] * len(operations), strict=True):
+    for each, other in zip(operations, aligned(operations, doubled), strict=True):
         key = each.func, each.direction, str(each.args), str(each.kwargs)
         if key in found:
             kernel, first = found[key]
@@ -101,6 +101,15 @@ def merged(
         )  # fmt: skip
         found[key] = kernel, each
     return list(found.values())
+
+
+def aligned(operations: Sequence[Operation], others: Sequence[Operation]) -> list[Operation | None]:
+    """The same operation in the other pass, for each; one sample has copies that several have not, and the reverse."""
+    names, other_names = ([each.name for each in some] for some in (operations, others))
+    found: list[Operation | None] = [None] * len(operations)
+    for first, second, size in SequenceMatcher(None, names, other_names, autojunk=False).get_matching_blocks():
+        found[first : first + size] = others[second : second + size]
+    return found
 
 
 def made_by(operations: Sequence[Operation], doubled: Sequence[Operation]) -> int:

@@ -17,6 +17,7 @@ from staging.bounds import shown
 from staging.errors import InputError
 
 MOST_BYTES = 256 << 20
+NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 
 
 def write_characterisation(found: Characterisation, path: Path) -> None:
@@ -69,7 +70,7 @@ def _made(kind: type, values: Any, where: str) -> Any:
     for each in dataclasses.fields(kind):
         needed = each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
         if needed and each.name not in values:
-            raise InputError(f"{where}lacks '{each.name}'")
+            raise InputError(f"{where.rstrip('. ').rstrip(':')} lacks '{each.name}'")
     return kind(**{key: _value(hints[key], value, f"{where}{key}") for key, value in values.items()})
 
 
@@ -95,5 +96,5 @@ def _plain(hint: Any, value: Any, where: str) -> Any:
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if number and (hint is float or (hint is int and value == int(value))):
         return hint(value)
-    said = f"one of {', '.join(map(str, words))}" if words else getattr(hint, "__name__", hint)
+    said = f"one of {', '.join(map(str, words))}" if words else NAMES.get(hint, "of another type")
     raise InputError(f"{where} ({shown(value)}) must be {said}")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from hpcbench.characterisation.model import PRODUCTS, Characterisation, Curve, Kernel, Message, total
-from hpcbench.characterisation.roofs import COMPUTED_IN
+from hpcbench.characterisation.model import COMPUTED_IN, PRODUCTS, Characterisation, Curve, Kernel, Message, total
 
 Part = Literal["compute", "memory", "input", "network"]
 

@@ -16,9 +16,19 @@ from hpcbench.application import Application
 from hpcbench.characterisation.alone import time_alone
 from hpcbench.characterisation.counts import Counted, count_step
 from hpcbench.characterisation.curves import message_curves
-from hpcbench.characterisation.model import PRODUCTS, Characterisation, Curve, Host, Link, Message, Roof, total
+from hpcbench.characterisation.model import (
+    COMPUTED_IN,
+    PRODUCTS,
+    Characterisation,
+    Curve,
+    Host,
+    Link,
+    Message,
+    Roof,
+    total,
+)
 from hpcbench.characterisation.reading import describe_input
-from hpcbench.characterisation.roofs import COMPUTED_IN, device_roofs
+from hpcbench.characterisation.roofs import device_roofs
 from hpcbench.characterisation.steps import Measured, measure_steps
 from hpcbench.characterisation.tiers import storage_roofs
 from hpcbench.config.resolve import as_tree

@@ -21,6 +21,8 @@ Direction = Literal["forward", "backward", "optimizer"]
 Link = Literal["none", "within a node", "between nodes"]
 Resource = Literal["compute", "memory", "cache", "launch", "read", "write", "network"]
 
+COMPUTED_IN = {"32-true": "float32", "64-true": "float64", "bf16-mixed": "bfloat16", "16-mixed": "float16"}
+"""In what products are computed, by the precision of a run."""
 PRODUCTS: tuple[Kind, ...] = ("convolution", "depthwise convolution", "matrix product")
 """Kinds whose operations are multiply-adds: those that published counts of operations hold."""
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import torch
 
-from hpcbench.characterisation.model import Roof
+from hpcbench.characterisation.model import COMPUTED_IN, Roof
 from hpcbench.characterisation.timing import timed
 from hpcbench.parallel.group import Group
 
@@ -23,8 +23,6 @@ TRIAD_BYTES = {"cpu": 64 << 20}
 """Of each of the three arrays; far more than a core's part of the caches."""
 ACCELERATOR_TRIAD_BYTES = 1 << 30
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-COMPUTED_IN = {"32-true": "float32", "64-true": "float64", "bf16-mixed": "bfloat16", "16-mixed": "float16"}
-"""In which products of a run's precision are computed."""
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 

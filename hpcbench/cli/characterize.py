@@ -26,7 +26,8 @@ put both on one page. Works on a processor or any accelerator, on one rank or ma
 
   hpcbench characterize cosmoflow --preset smoke
   hpcbench characterize deepcam --preset mlperf --counts-only --page deepcam.html
-  hpcbench characterize cosmoflow --preset laptop --data.root data/cosmoflow --storage /tmp
+  hpcbench characterize cosmoflow --preset laptop --data.root data/cosmoflow \\
+      --storage $SCRATCH --out laptop.json
   mpiexec -n 4 hpcbench characterize cosmoflow --preset laptop --out four-ranks.json
   hpcbench characterize --from four-ranks.json --page four-ranks.html --dlio four-ranks.yaml
 

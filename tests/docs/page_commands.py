@@ -59,6 +59,8 @@ LEAVES = {
                        + ["docs/studies/deepcam-strong/study.json"],
     "docs/running-on-a-supercomputer.md": ["runs/*/job.sh", "runs/*/job.json", "runs/*/job-*.log", "runs/*/report.html",
                                            "studies/cosmoflow/scaling.html"],
+    "docs/characterisation.md": ["cosmoflow-smoke-characterisation.json", "cosmoflow-smoke-characterisation.html",
+                                 "two-ranks.json", "two-ranks.html", "mine.yaml", "kernels.json", "workload.yaml"],
     "report --help": ["comparison.html", "runs/*/figures/*.png"],
 }  # fmt: skip
 """Files that a page says its commands leave."""

@@ -6,7 +6,7 @@ inputs, N = input channels, K = output channels x kernel; for that of the kernel
 channels x kernel, K = samples x outputs. Two things make it more than its operations:
 
 * A tile computes whole blocks of M, N and K (NVIDIA, Matrix Multiplication Background User's Guide: tile
-  quantization; 64 x 64 is the smallest tile there).
+  quantization; 64 x 64 is the smallest of the typical tiles there, and cuBLASLt names smaller ones).
 * The gradient of the input of a strided convolution, which a transposed convolution is forward, multiplies with the
   zeros between the strides unless a kernel leaves them out, which CUTLASS does since version 2.8 of November 2021.
 """

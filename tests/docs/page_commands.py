@@ -26,6 +26,7 @@ NOT_RUN = {
 ONLY_NAMED = {
     "apps/cosmoflow/README.md": ["hpcbench train cosmoflow --preset laptop"],
     "apps/deepcam/README.md": ["hpcbench train deepcam --preset laptop"],
+    "docs/characterisation.md": ["hpcbench characterize"],
     "docs/schedules.md": ["hpcbench train deepcam --preset mlperf-2048"],
     "docs/running-on-a-supercomputer.md": ["hpcbench doctor --job"],
 }

@@ -145,7 +145,7 @@ def read_counters(args: argparse.Namespace) -> list[MovedBytes]:
     """What the files of --counters hold. Raises ``InputError``."""
     if not args.counters:
         return []
-    from hpcbench.characterisation.counters import read_moved
+    from hpcbench.characterisation.counters.read_moved import read_moved
 
     return [each for path in args.counters for each in read_moved(path, args.counted_steps)]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.characterisation.counters import read_moved
+from hpcbench.characterisation.counters.read_moved import read_moved
 from hpcbench.characterisation.model import MovedBytes
 from staging.errors import InputError
 

@@ -99,7 +99,7 @@ def kernel_sheet(found: Characterisation, most: int = SHOWN_KERNELS) -> Sheet:
     for kernel in order[:most]:
         bound, lost = bound_of(kernel, found), lost_s(kernel, found)
         lines.append((
-            kernel.operation, shape_words(kernel), str(kernel.count), limited_by(kernel, found),
+            short_name(kernel), shape_words(kernel), str(kernel.count), limited_by(kernel, found),
             units.duration(bound) if bound is not None else units.MISSING, units.duration(kernel.alone_s),
             units.percent(bound / kernel.alone_s) if bound and kernel.alone_s else units.MISSING,
             units.duration(lost) if lost is not None else units.MISSING,
@@ -111,6 +111,12 @@ def kernel_sheet(found: Characterisation, most: int = SHOWN_KERNELS) -> Sheet:
         ("operation", "shapes", "calls", "roof", "at least", "alone", "of roof", "lost"), tuple(lines), 2,
         "At least and alone are of one execution, lost is of all in a step.",
     )  # fmt: skip
+
+
+def short_name(kernel: Kernel) -> str:
+    """torch's name, as short as it can be told: ``batch_norm back``, ``depthwise conv``."""
+    name = kernel.operation.replace("_with_indices", "").removeprefix("native_").replace("_backward", " back")
+    return name.replace("convolution", "depthwise conv") if kernel.kind == "depthwise convolution" else name
 
 
 def shape_words(kernel: Kernel) -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from hpcbench.characterisation.model import MovedBytes
 from hpcbench.characterisation.page import as_text, kernels_text, verdict, write_characterisation_page
-from tests.hpcbench.characterisation.made import made
+from hpcbench.characterisation.tables import short_name
+from tests.hpcbench.characterisation.made import CONVOLUTION, RELU, made
 
 
 def test_the_text_fits_and_says_what_holds_the_step_up() -> None:
@@ -30,6 +31,13 @@ def test_counts_alone_claim_nothing_of_a_machine() -> None:
     assert "What a step asks of each part" not in text
     assert "Kernels by least bytes" in as_text(replace(found, kernels=tuple(
         replace(kernel, alone_s=None) for kernel in found.kernels)))  # fmt: skip
+
+
+def test_names_of_kernels_are_short() -> None:
+    depthwise = replace(CONVOLUTION, operation="convolution_backward", kind="depthwise convolution")
+    assert short_name(depthwise) == "depthwise conv back"
+    assert short_name(replace(RELU, operation="max_pool3d_with_indices_backward")) == "max_pool3d back"
+    assert short_name(replace(RELU, operation="native_batch_norm")) == "batch_norm"
 
 
 def test_kernels_of_one_kind() -> None:

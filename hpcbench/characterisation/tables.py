@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from hpcbench.characterisation.bounds import bound_of, bounds, limited_by, lost_
 from hpcbench.characterisation.model import Characterisation, Kernel, StepTimes
 from hpcbench.phase_names import MESSAGE_TABLE
 from hpcbench.results import units
-from hpcbench.results.tables import table
+from hpcbench.results.tables import WIDTH, table
 
 SHOWN_KERNELS = 20
 
@@ -27,7 +28,8 @@ class Sheet:
 
     def as_text(self) -> str:
         """Plain text within 100 columns."""
-        return f"{self.heading}\n{table(self.headers, self.lines, right=self.headers[self.words :])}"
+        text = f"{self.heading}\n{table(self.headers, self.lines, right=self.headers[self.words :])}"
+        return "\n".join([text, *textwrap.wrap(self.note, WIDTH)])
 
 
 def sheets(found: Characterisation) -> list[Sheet]:
@@ -65,7 +67,7 @@ def work_sheet(found: Characterisation) -> Sheet:
     groups: dict[tuple[str, str, str], list[Kernel]] = {}
     for kernel in found.kernels:
         groups.setdefault((kernel.kind, kernel.direction, kernel.precision), []).append(kernel)
-    seconds = dict(found.profile)
+    seconds, useful = dict(found.profile), found.useful_flop * found.local_batch * found.accumulation
     lines = []
     for (kind, direction, precision), kernels in sorted(groups.items(), key=lambda item: -moved(item[1])):
         flop, size = sum(each.count * each.flop for each in kernels), moved(kernels)
@@ -82,7 +84,8 @@ def work_sheet(found: Characterisation) -> Sheet:
     return Sheet(
         "Operations and least bytes of a step by kind, one rank",
         ("kind", "direction", "precision", "calls", "operations", "bytes", "FLOP/B", "alone"), tuple(lines), 3,
-        f"By torch's profiler a step took: {told}." if told else "",
+        f"Executed: {units.prefixed(found.flop, 'FLOP')} a step; useful: {units.prefixed(useful, 'FLOP')}, products "
+        "without what is computed again." + (f" By torch's profiler a step took: {told}." if told else ""),
     )  # fmt: skip
 
 

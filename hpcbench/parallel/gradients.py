@@ -43,8 +43,7 @@ class GradientReducer:
         self._handles: list[Any] = []
         if group.world_size == 1:
             return
-        wanted = [p for p in dict.fromkeys(parameters) if p.requires_grad]
-        for members in _partition(wanted[::-1] if backward else wanted, bucket_bytes):
+        for members in _partition(_in_order(parameters, backward=backward), bucket_bytes):
             bucket = _Bucket(members, wire_dtype)
             self._buckets.append(bucket)
             for parameter in members:
@@ -137,6 +136,18 @@ def broadcast_state(model: nn.Module, group: Group) -> None:
         for tensor in tensors:
             tensor.copy_(flat[offset : offset + tensor.numel()].view(tensor.shape))
             offset += tensor.numel()
+
+
+def bucket_sizes(parameters: Iterable[nn.Parameter], bucket_bytes: int) -> list[int]:
+    """Bytes of the messages in which the gradients of ``parameters`` travel, in their order."""
+    buckets = _partition(_in_order(parameters), bucket_bytes)
+    return [sum(parameter.nbytes for parameter in members) for members in buckets]
+
+
+def _in_order(parameters: Iterable[nn.Parameter], *, backward: bool = True) -> list[nn.Parameter]:
+    """Those that have gradients, each once, the last layers first unless ``backward`` is off."""
+    wanted = [p for p in dict.fromkeys(parameters) if p.requires_grad]
+    return wanted[::-1] if backward else wanted
 
 
 def _partition(parameters: list[nn.Parameter], bucket_bytes: int) -> list[list[nn.Parameter]]:

@@ -32,6 +32,7 @@ ENDS = {"hpcbench check runs/": 1}
 ONLY_NAMED = {
     "apps/cosmoflow/README.md": ["hpcbench train cosmoflow --preset laptop"],
     "apps/deepcam/README.md": ["hpcbench train deepcam --preset laptop"],
+    "docs/characterisation.md": ["hpcbench characterize"],
     "docs/schedules.md": ["hpcbench train deepcam --preset mlperf-2048"],
     "docs/running-on-a-supercomputer.md": ["hpcbench doctor --job"],
 }
@@ -68,6 +69,8 @@ LEAVES = {
                                                            "gains.html")],
     "docs/running-on-a-supercomputer.md": ["runs/*/job.sh", "runs/*/job.json", "runs/*/job-*.log", "runs/*/report.html",
                                            "studies/cosmoflow/scaling.html"],
+    "docs/characterisation.md": ["cosmoflow-smoke-characterisation.json", "cosmoflow-smoke-characterisation.html",
+                                 "two-ranks.json", "two-ranks.html", "mine.yaml", "kernels.json", "workload.yaml"],
     "report --help": ["comparison.html", "runs/*/figures/*.png"],
 }  # fmt: skip
 """Files that a page says its commands leave."""

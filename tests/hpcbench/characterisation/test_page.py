@@ -1,0 +1,61 @@
+"""The page and the text of a characterisation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from hpcbench.characterisation.model import MovedBytes
+from hpcbench.characterisation.page import as_text, kernels_text, verdict, write_characterisation_page
+from hpcbench.characterisation.tables import short_name
+from tests.hpcbench.characterisation.made import CONVOLUTION, RELU, made
+
+
+def test_the_text_fits_and_says_what_holds_the_step_up() -> None:
+    text = as_text(made(moved=(MovedBytes("perf", "memory", 6e8, 6e7, steps=10),)))
+    assert max(map(len, text.splitlines())) <= 100
+    said = " ".join(text.split())
+    assert "Of all parts, compute (float32) needs most time, 300 ms a step at least; the step took 1.25 s" in said
+    assert "4.17 times that" in said
+    # Of 33 MB at least, the counter saw 66 MB in a step.
+    assert "2.00 x" in next(line for line in text.splitlines() if line.startswith("perf"))
+    steps = text[text.index("Steps on some") :].splitlines()
+    assert steps[3].split()[:3] == ["1", "5", "1.00"]
+    assert "24.0 % to 25.0 %" in steps[4]
+
+
+def test_counts_alone_claim_nothing_of_a_machine() -> None:
+    found = made(roofs=(), curves=(), steps=(), profile={})
+    assert verdict(found) == "Nothing was measured: the counts are those of any machine."
+    text = as_text(found)
+    assert "What a step asks of each part" not in text
+    assert "Kernels by least bytes" in as_text(replace(found, kernels=tuple(
+        replace(kernel, alone_s=None) for kernel in found.kernels)))  # fmt: skip
+
+
+def test_names_of_kernels_are_short() -> None:
+    depthwise = replace(CONVOLUTION, operation="convolution_backward", kind="depthwise convolution")
+    assert short_name(depthwise) == "depthwise conv back"
+    assert short_name(replace(RELU, operation="max_pool3d_with_indices_backward")) == "max_pool3d back"
+    assert short_name(replace(RELU, operation="native_batch_norm")) == "batch_norm"
+
+
+def test_kernels_of_one_kind() -> None:
+    text = kernels_text(made(), "convolution", 5)
+    assert "convolution" in text
+    assert "relu_" not in text
+    assert "all-reduce" in text
+
+
+def test_the_page_stands_alone(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    write_characterisation_page(made(), path, "hpcbench characterize cosmoflow")
+    page = path.read_text()
+    assert "Result not verified by MLCommons Association" in page
+    assert page.count("<svg") == 2
+    assert "http" not in page.replace("http://www.w3.org", "")
+    assert "made by hand" in page
+    for words in ("memory: 1.00 GB/s", "storage /scratch: 100 MB/s", "float32: 20.0 GFLOP/s", "the step: 4.80 GFLOP/s"):
+        assert words in page
+    write_characterisation_page(made(roofs=(), curves=(), steps=()), tmp_path / "counts.html")
+    assert "<svg" not in (tmp_path / "counts.html").read_text()

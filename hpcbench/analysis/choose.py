@@ -1,0 +1,79 @@
+"""Which entries are compared, and which is the base: names that a user gives, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hpcbench.analysis.entry_runs import EntryRuns
+from hpcbench.analysis.machine_names import MachineOf
+from hpcbench.analysis.application_names import application_name
+from hpcbench.suggest import suggest
+from staging.errors import InputError
+
+
+def of_application(entries: Sequence[EntryRuns], application: str | None) -> list[EntryRuns]:
+    """The entries of an application, or all. Raises ``InputError`` where none is left, or only one to compare."""
+    known = sorted({entry.key[0] for entry in entries})
+    if application is not None and application not in known:
+        raise InputError(f"--application {application}: no run is of it; {suggest(application, known)}")
+    found = [entry for entry in entries if application in (None, entry.key[0])]
+    scored = [entry for entry in found if entry.score_s is not None]
+    if not scored:
+        first = found[0]
+        raise InputError(f"no entry has a time to compare; of {first.name}: {first.why_not or 'its log has no times'}")
+    keys = [entry.key for entry in scored]
+    if all(keys.count(key) == 1 for key in keys):
+        names = ", ".join(f"{entry.name} ({application_name(entry.key[0])})" for entry in scored[:3])
+        raise InputError(
+            f"nothing to compare: {len(scored)} {'entry' if len(scored) == 1 else 'entries of different benchmarks'} "
+            f"({names}); give another system's results too, or add --published"
+        )
+    return found
+
+
+def find_entry(option: str, name: str, entries: Sequence[EntryRuns], machines: MachineOf) -> list[EntryRuns]:
+    """The entries that ``name`` may mean, at most one for each application and mode.
+
+    A name is that of an entry or a part of it, or of the title of its machine; case does not matter. Raises
+    ``InputError`` for a name that none has, or more than one of an application and mode.
+    """
+    scored = [entry for entry in entries if entry.score_s is not None]
+    exact = [entry for entry in scored if entry.name.casefold() == name.casefold()]
+    found = exact or [entry for entry in scored if name.casefold() in searched(entry, machines)]
+    if not found:
+        known = list(dict.fromkeys(part for entry in scored for part in (entry.name, entry.first.system or "") if part))
+        raise InputError(f"{option} {name}: no entry has this name; {suggest(name, known)}")
+    for key in dict.fromkeys(entry.key for entry in found):
+        names = [entry.name for entry in found if entry.key == key]
+        if len(names) > 1:
+            more = "" if len(names) < 4 else f" and {len(names) - 3} more"
+            raise InputError(
+                f"{option} {name} may be {', '.join(repr(each) for each in names[:3])}{more} "
+                f"({application_name(key[0])}, {key[1]}); give more of the name"
+            )
+    return found
+
+
+def searched(entry: EntryRuns, machines: MachineOf) -> str:
+    """What a part of a name is looked for in."""
+    machine = machines(entry)
+    return f"{entry.name} {'' if machine is None else f'{machine.name} {machine.title}'}".casefold()
+
+
+def find_pair(
+    base: str | None, against: str, entries: Sequence[EntryRuns], machines: MachineOf
+) -> tuple[EntryRuns | None, EntryRuns]:
+    """The base, where one is given, and the entry to show against it. Raises ``InputError`` for two of no one key."""
+    others = find_entry("--against", against, entries, machines)
+    if base is None:
+        return None, others[0]
+    bases = find_entry("--base", base, entries, machines)
+    both = [(one, other) for one in bases for other in others if one.key == other.key]
+    if not both:
+        raise InputError(
+            f"{bases[0].name} is {application_name(bases[0].key[0])}, {bases[0].key[1]}, and {others[0].name} is "
+            f"{application_name(others[0].key[0])}, {others[0].key[1]}; a pair needs one benchmark and mode"
+        )
+    if both[0][0] is both[0][1]:
+        raise InputError(f"--base and --against are both {both[0][0].name}; give two entries")
+    return both[0]

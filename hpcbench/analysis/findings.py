@@ -1,0 +1,98 @@
+"""What an analysis shows, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp
+
+from hpcbench.analysis.application_names import application_name
+from hpcbench.analysis.comparable import why_not_comparable
+from hpcbench.analysis.decomposition import TERMS, Decomposition
+from hpcbench.analysis.entry_runs import EntryRuns
+from hpcbench.analysis.machine_names import Labels
+from hpcbench.analysis.ranking import MINUTE_S, Ranking
+from hpcbench.analysis.staging_rows import StagingRow
+from hpcbench.analysis.variation_rows import VariationRow, middle
+from hpcbench.results import units
+
+TOLD = 0.02
+"""Factors closer to 1 than this are not told."""
+MOST_TOLD = 4
+
+
+def pair_sentence(pair: Decomposition, labels: Labels) -> str:
+    """Why one entry takes longer than the other, its largest factors first."""
+    slow, fast, sign = (pair.a, pair.b, 1.0) if pair.total >= 0 else (pair.b, pair.a, -1.0)
+    told = sorted(
+        ((term, sign * pair.terms[term.name]) for term in TERMS if abs(pair.terms.get(term.name, 0.0)) > TOLD),
+        key=lambda found: -abs(found[1]),
+    )  # fmt: skip
+    reasons = ", ".join(f"{term.label} ×{exp(value):.2f}" for term, value in told[:MOST_TOLD])
+    return (
+        f"{labels[slow.identity]} takes {exp(abs(pair.total)):.2f} times as long as {labels[fast.identity]}"
+        + (f": {reasons}" if reasons else "") + "."
+    )  # fmt: skip
+
+
+def ranking_sentences(ranking: Ranking, labels: Labels, pairs: Sequence[Decomposition]) -> list[str]:
+    """The base, and the pairs that are shown in detail."""
+    base = ranking.base
+    seconds = base.score_s or 0.0
+    score = (
+        f"{units.significant(MINUTE_S / seconds)} models per minute" if base.throughput
+        else f"{units.significant(seconds / MINUTE_S)} minutes"
+    )  # fmt: skip
+    what = "The best" if base is ranking.entries[0] else "The base"
+    name = f"{application_name(ranking.application)}, {ranking.mode}"
+    return [f"{name}: {what.lower()} of {len(ranking.entries)} entries is {labels[base.identity]} with {score}.",
+            *(pair_sentence(pair, labels) for pair in pairs)]  # fmt: skip
+
+
+def staging_sentences(rows: Sequence[StagingRow]) -> list[str]:
+    """Where staging is a large part of a run."""
+    large = sorted((row for row in rows if (row.share or 0) > 0.1), key=lambda row: -(row.share or 0))
+    if not large:
+        return []
+    return [
+        f"Staging takes more than a tenth of the time in {len(large)} of {len(rows)} entries, at most "
+        f"{units.whole_percent(large[0].share or 0)} ({large[0].entry}, {application_name(large[0].application)})."
+    ]
+
+
+def variation_sentences(rows: Sequence[VariationRow]) -> list[str]:
+    """Medians over entries."""
+    time, epochs, each = (middle(rows, name) for name in ("time_sd", "epochs_sd", "epoch_s_sd"))
+    share = middle(rows, "explained")
+    if time is None or epochs is None or each is None or share is None:
+        return []
+    return [
+        f"Between the runs of an entry ln(time) has a standard deviation of {time:.3f}, ln(epochs) of {epochs:.3f} and "
+        f"ln(seconds per epoch) of {each:.3f} (medians over {len(rows)} entries); epochs explain "
+        f"{units.whole_percent(share)} of the variance of the time in the median entry."
+    ]
+
+
+def comparison_notes(rankings: Sequence[Ranking]) -> list[str]:
+    """What may not be compared, a line for each application and reason."""
+    found: dict[str, list[str]] = {}
+    for ranking in rankings:
+        for entry in ranking.entries:
+            for reason in why_not_comparable(entry, ranking.base) if entry is not ranking.base else []:
+                names = found.setdefault(f"{application_name(ranking.application)}, {ranking.mode}: {reason}", [])
+                names.append(entry.name)
+    return [
+        f"{reason} ({units.counted(len(names), 'entry', 'entries')} against the base)."
+        for reason, names in found.items()
+    ]
+
+
+def repeated_notes(entries: Sequence[EntryRuns]) -> list[str]:
+    """Entries that were made of the same runs."""
+    seen: dict[tuple[object, ...], EntryRuns] = {}
+    notes = []
+    for entry in entries:
+        starts = tuple(sorted(run.start_unix_s for run in entry.runs if run.start_unix_s is not None))
+        other = seen.setdefault((entry.key[0], starts), entry) if starts else entry
+        if other is not entry:
+            notes.append(f"{entry.name} ({application_name(entry.key[0])}) has the same runs as {other.name}.")
+    return notes

@@ -1,0 +1,73 @@
+"""Which machine an entry ran on, and short labels of entries for plots."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from hpcbench.analysis.entry_runs import THROUGHPUT, EntryRuns
+from hpcbench.batch.machine import Machine, published_machine
+from hpcbench.results import units
+
+MachineOf = Callable[[EntryRuns], Machine | None]
+Labels = Mapping[tuple[str, str], str]
+"""By ``EntryRuns.identity``."""
+LONGEST_SYSTEM = 16
+
+
+def machine_of(machines: Sequence[Machine], own: Machine | None = None) -> MachineOf:
+    """Finds the machine of an entry: a published one by its names there; one's own runs are on ``own``."""
+    found: dict[tuple[str | None, str | None], Machine | None] = {}
+
+    def look_up(entry: EntryRuns) -> Machine | None:
+        if entry.own:
+            return own
+        names = entry.first.organization, entry.first.system
+        if names not in found:
+            found[names] = published_machine(machines, *names)
+        return found[names]
+
+    return look_up
+
+
+def short_title(machine: Machine) -> str:
+    """The name of a machine without kind of nodes and site: ``Perlmutter`` of ``Perlmutter, GPU nodes (NERSC)``."""
+    return machine.title.split(" (")[0].split(",")[0]
+
+
+def label_of(entry: EntryRuns, machines: MachineOf) -> str:
+    """A short label: machine, accelerators, round; of an open entry its division, of one's own that it is."""
+    run, machine = entry.first, machines(entry)
+    system = (run.system or "system").split("_")[0][:LONGEST_SYSTEM]
+    who = short_title(machine) if machine is not None else (system if entry.own else f"{run.organization} {system}")
+    size = "" if run.accelerators is None else f", {units.integer(run.accelerators)}"
+    kind = "own" if entry.own else f"{run.round or ''}{' open' if run.division == 'open' else ''}"
+    return f"{who}{size}, {kind}"
+
+
+def unique_labels(entries: Sequence[EntryRuns], machines: MachineOf) -> Labels:
+    """Labels of entries; those of an application that would be one get their mode, their batch, then their name."""
+    labels = {entry.identity: label_of(entry, machines) for entry in entries}
+    for more in (mode_words, batch_words, name_words):
+        counts = Counter((application, label) for (application, _), label in labels.items())
+        labels |= {
+            entry.identity: f"{labels[entry.identity]}{more(entry)}" for entry in entries
+            if counts[entry.key[0], labels[entry.identity]] > 1
+        }  # fmt: skip
+    return labels
+
+
+def mode_words(entry: EntryRuns) -> str:
+    """The mode where it is throughput, for a label."""
+    return f", {THROUGHPUT}" if entry.throughput else ""
+
+
+def batch_words(entry: EntryRuns) -> str:
+    """The batch, for a label."""
+    batch = entry.first.global_batch_size
+    return "" if batch is None else f", batch {units.integer(batch)}"
+
+
+def name_words(entry: EntryRuns) -> str:
+    """What tells an entry from all others, for a label."""
+    return f" ({entry.name if entry.own else entry.first.system})"

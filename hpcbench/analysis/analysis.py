@@ -9,6 +9,7 @@ from hpcbench.analysis.choose import find_entry, find_pair, of_application
 from hpcbench.analysis.compute_rows import ComputeRow, compute_rows
 from hpcbench.analysis.convergence_rows import ConvergenceRow, ReferenceRow, convergence_rows, reference_rows
 from hpcbench.analysis.entry_runs import EntryRuns, entries_of_runs
+from hpcbench.analysis.findings import repeated
 from hpcbench.analysis.machine_names import Labels, MachineOf, machine_of, unique_labels
 from hpcbench.analysis.published_sets import set_of
 from hpcbench.analysis.ranking import Ranking, rank
@@ -69,11 +70,13 @@ def analyze(records: Sequence[RunRecord], machines: Sequence[Machine], question:
     applications = list(dict.fromkeys(entry.key[0] for entry in entries))
     shown = [each for each in machines if question.machine is None or each.name != question.machine.name]
     shown = [question.machine, *shown] if question.machine is not None else shown
+    tiers = tier_rows(shown, entries, where)
     return Analysis(
-        tuple(entries), tuple(rankings), unique_labels(entries, where), against, staging_rows(entries),
-        convergence_rows(entries), reference_rows(applications), variation_rows(entries), compute_rows(entries, where),
-        [row for row in tier_rows(shown, entries, where) if row.application.casefold() in applications],
-        ran_on(entries, where), question.machine,
+        entries=tuple(entries), rankings=tuple(rankings), labels=unique_labels(entries, where), against=against,
+        staging=staging_rows(entries), convergence=convergence_rows(entries), references=reference_rows(applications),
+        variation=variation_rows(entries, repeated(entries)), compute=compute_rows(entries, where),
+        tiers=[row for row in tiers if row.application.casefold() in applications],
+        ran=ran_on(entries, where), machine=question.machine,
     )  # fmt: skip
 
 

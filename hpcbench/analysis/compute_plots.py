@@ -10,8 +10,11 @@ from matplotlib.lines import Line2D
 from hpcbench.analysis.application_names import application_name
 from hpcbench.analysis.compute_rows import ComputeRow, family
 from hpcbench.analysis.entry_runs import EntryRuns
+from hpcbench.analysis.machine_names import accelerator_kind
 from hpcbench.analysis.plot_parts import (
-    accelerator_kind, log_axis, note_own, powers_of_two,
+    log_axis,
+    note_own,
+    powers_of_two,
 )  # fmt: skip
 from hpcbench.results import style
 from hpcbench.results.plots import Figure
@@ -51,8 +54,8 @@ def compute(rows: Sequence[ComputeRow], entries: Mapping[tuple[str, str], EntryR
     figure.legend(handles=handles, loc="outside upper left", ncols=7, columnspacing=1.2)
     note_own(figure, list(entries.values()))
     caption = (
-        "Training samples/s of each accelerator (a node without any counts as one). Thin lines join entries of one round, "
-        "submitter and accelerator. Hollow: throughput; stars: own."
+        "Training samples/s of each accelerator (a node without any counts as one). Thin lines join entries of one "
+        "round, submitter and accelerator. Hollow: throughput; stars: own."
         + (
             " Below: rate x operations of a training sample over the accelerator's peak in 16 bits."
             if with_peak
@@ -68,17 +71,22 @@ def value(row: ComputeRow, name: str) -> float | None:
     return None if found is None else float(found) * (100 if name == "of_peak" else 1)
 
 
+def located(rows: Sequence[ComputeRow], across: str, name: str) -> list[tuple[ComputeRow, float, float]]:
+    """Rows with their places, where both are known."""
+    found = [(row, value(row, across), value(row, name)) for row in rows]
+    return [(row, x, y) for row, x, y in found if x is not None and y is not None]
+
+
 def draw(axes: Axes, rows: Sequence[ComputeRow], across: str, name: str, colors: Mapping[str, str]) -> None:
     """A marker for each row, one call for each look."""
-    looks: dict[tuple[str, str, str], list[ComputeRow]] = {}
-    for row in rows:
-        if value(row, across) is not None and value(row, name) is not None:
-            color = colors[accelerator_kind(row.accelerator)]
-            marker = "*" if row.verified else "o" if row.mode == "time to train" else "s"
-            looks.setdefault((color, marker, color if marker != "s" else "white"), []).append(row)
-    for (color, marker, face), members in looks.items():
-        axes.plot([value(row, across) for row in members], [value(row, name) for row in members], marker, linestyle="none",
-                  color=color, markerfacecolor=face, markersize=9 if marker == "*" else 5, alpha=0.9, zorder=3)  # fmt: skip
+    looks: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for row, x, y in located(rows, across, name):
+        marker = "*" if row.verified else "o" if row.mode == "time to train" else "s"
+        looks.setdefault((colors[accelerator_kind(row.accelerator)], marker), []).append((x, y))
+    for (color, marker), places in looks.items():
+        axes.plot([x for x, _ in places], [y for _, y in places], marker, linestyle="none", color=color, alpha=0.9,
+                  markerfacecolor="white" if marker == "s" else color, markersize=9 if marker == "*" else 5,
+                  zorder=3)  # fmt: skip
     axes.margins(0.09)
 
 
@@ -87,11 +95,13 @@ def join_families(
     colors: Mapping[str, str],
 ) -> None:  # fmt: skip
     """A thin line through entries that differ in scale."""
-    found: dict[tuple[object, ...], list[ComputeRow]] = {}
-    for row in rows:
-        if value(row, name) is not None:
-            found.setdefault(family(entries[row.application, row.entry]), []).append(row)
-    for members in found.values():
-        ordered = sorted(members, key=lambda row: row.accelerators or 0)
-        axes.plot([row.accelerators for row in ordered], [value(row, name) for row in ordered], linewidth=0.7, alpha=0.6,
-                  color=colors[accelerator_kind(ordered[0].accelerator)], zorder=2)  # fmt: skip
+    found: dict[tuple[object, ...], list[tuple[float, float]]] = {}
+    kinds: dict[tuple[object, ...], str] = {}
+    for row, x, y in located(rows, "accelerators", name):
+        key = family(entries[row.application, row.entry])
+        found.setdefault(key, []).append((x, y))
+        kinds[key] = accelerator_kind(row.accelerator)
+    for key, places in found.items():
+        ordered = sorted(places)
+        axes.plot([x for x, _ in ordered], [y for _, y in ordered], linewidth=0.7, alpha=0.6, color=colors[kinds[key]],
+                  zorder=2)  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbench.analysis.entry_runs import NOT_VERIFIED, EntryRuns
-from hpcbench.analysis.machine_names import MachineOf
+from hpcbench.analysis.machine_names import MachineOf, device_of
 from hpcbench.analysis.published_sets import set_of
 from hpcbench.analysis.sheets import column, text
 from hpcbench.mlperf.run_record import RunRecord
@@ -83,7 +83,7 @@ def compute_row(entry: EntryRuns, base: EntryRuns, machines: MachineOf) -> Compu
     alone = base is entry
     return ComputeRow(
         run.application or "-", entry.name, entry.key[1], None if machine is None else machine.title,
-        (machine.accelerator if machine is not None else None) or run.accelerator, run.accelerators,
+        device_of(entry, machine), run.accelerators,
         run.global_batch_size / run.accelerators if run.global_batch_size and run.accelerators else None,
         entry.samples_per_s, rate, None if alone else base.name,
         None if alone else rate / (base.samples_per_s_per_accelerator or rate), tflop_s, peak,

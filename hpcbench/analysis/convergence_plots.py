@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
@@ -12,12 +13,18 @@ from hpcbench.analysis.convergence_rows import ConvergenceRow, ReferenceRow
 from hpcbench.analysis.entry_runs import EntryRuns
 from hpcbench.analysis.machine_names import Labels
 from hpcbench.analysis.plot_parts import (
-    APPLICATION_COLORS, OWN_COLOR, ROUND_COLORS, log_axis, note_own, powers_of_two, round_color,
+    APPLICATION_COLORS,
+    OWN_COLOR,
+    ROUND_COLORS,
+    log_axis,
+    note_own,
+    powers_of_two,
+    round_color,
     round_name,
 )  # fmt: skip
 from hpcbench.analysis.variation_rows import VariationRow
 from hpcbench.results import style, units
-from hpcbench.results.plots import Figure
+from hpcbench.results.plots import Figure, spread
 
 MOST_PANELS = 3
 FAR = 1.35
@@ -39,18 +46,19 @@ def convergence(
         points = [point for point in references if point.application == application]
         members = [row for row in rows if row.application == application and row.batch]
         draw_points(axes, points)
-        draw_entries(axes, members, entries, labels)
+        far = draw_entries(axes, members, entries)
         powers_of_two(axes, [row.batch or 1 for row in members] + [point.batch for point in points], "global batch", 7)
         log_axis(axes, "y", "epochs to the target")
         axes.margins(0.09)
         axes.set_title(application_name(application))
+        name_far(axes, far, labels)
     rounds = list(dict.fromkeys(round_name(entry) for entry in entries.values()))
     figure.legend(handles=legend(sorted(rounds)), loc="outside upper left", ncols=6)
     note_own(figure, list(entries.values()))
     caption = (
         "Entries by round: the mean over runs of distinct trajectory, with the fewest and the most epochs of a run. "
-        "Black: reference convergence points of rules 3.0.0 (v1.0 and later), hollow where the checker drops them because "
-        "they converge more slowly than the line between their neighbours, or are of a smaller batch than the fastest. "
+        "Black: reference convergence points of rules 3.0.0 (v1.0 and later), hollow where the checker drops them "
+        "because they converge more slowly than the line between their neighbours, or are of a smaller batch than the fastest. "
         f"Named: entries that need {FAR} times the epochs of their point or more."
     )
     return Figure("convergence", "Epochs against batch", caption, figure)
@@ -70,18 +78,31 @@ def draw_points(axes: Axes, points: Sequence[ReferenceRow]) -> None:
 
 
 def draw_entries(
-    axes: Axes, rows: Sequence[ConvergenceRow], entries: Mapping[tuple[str, str], EntryRuns], labels: Labels
-) -> None:
-    """Entries a little beside their batch, so that rounds do not hide one another."""
+    axes: Axes, rows: Sequence[ConvergenceRow], entries: Mapping[tuple[str, str], EntryRuns]
+) -> list[tuple[ConvergenceRow, float]]:
+    """Entries a little beside their batch, so that rounds do not hide one another; returns those far above."""
     colors = [round_color(entries[row.application, row.entry]) for row in rows]
     order = {color: place for place, color in enumerate(sorted(set(colors)))}
     at = [(row.batch or 1) * 1.09 ** (order[color] + 1) for row, color in zip(rows, colors, strict=True)]
     axes.vlines(at, [row.least for row in rows], [row.most for row in rows], colors=colors, linewidth=0.9, alpha=0.6)
     axes.scatter(at, [row.epochs for row in rows], c=colors, s=24, zorder=5, linewidths=0.5, edgecolors="white")
-    for row, x in zip(rows, at, strict=True):
-        if row.over_reference is not None and row.over_reference >= FAR:
-            axes.annotate(f"{labels[row.application, row.entry]}: {units.significant(row.epochs)}", (x, row.epochs), (-5, 6),
-                          textcoords="offset points", fontsize=7, color=style.MUTED, ha="right")  # fmt: skip
+    return [(row, x) for row, x in zip(rows, at, strict=True) if (row.over_reference or 0) >= FAR]
+
+
+def name_far(axes: Axes, far: Sequence[tuple[ConvergenceRow, float]], labels: Labels) -> None:
+    """The names of entries far above their reference, at the edge of the panel, with a thin line to each."""
+    if not far:
+        return
+    heights = [math.log10(row.epochs) for row, _ in far]
+    low, high = (math.log10(end) for end in axes.get_ylim())
+    places = spread([(height - low) / (high - low) for height in heights], 0.055, 0.02, 0.98)
+    for (row, x), place in zip(far, places, strict=True):
+        label = labels[row.application, row.entry]
+        axes.annotate(
+            f"{label}: {units.significant(row.epochs)}", (x, row.epochs), (1.0, place), xycoords="data",
+            textcoords=axes.transAxes, fontsize=7, color=style.MUTED, ha="right", va="center", zorder=6,
+            arrowprops={"arrowstyle": "-", "color": style.FAINT, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 2},
+        )  # fmt: skip
 
 
 def legend(rounds: Sequence[str]) -> list[Line2D]:
@@ -126,7 +147,7 @@ def variation(rows: Sequence[VariationRow], entries: Sequence[EntryRuns]) -> Fig
     figure.legend(handles=handles, loc="outside upper left", ncols=4)
     note_own(figure, entries)
     caption = (
-        "A dot is an entry of three runs or more. Left: what varies between its runs. Right: the square of the correlation "
-        "of ln(time) and ln(epochs); dashed, its median."
+        "A dot is an entry of three runs or more. Left: what varies between its runs. Right: the square of the "
+        "correlation of ln(time) and ln(epochs); dashed, its median."
     )
     return Figure("variation", "Why runs of one entry differ", caption, figure)

@@ -23,7 +23,8 @@ RECIPE = (
     "scheduler_lr_warmup_factor", "batchnorm_group_size", "gradient_accumulation_frequency",
 )  # fmt: skip
 SHORT = {
-    "opt_name": "", "opt_base_learning_rate": "rate", "opt_lr": "rate", "opt_weight_decay": "decay", "dropout": "dropout",
+    "opt_name": "", "opt_base_learning_rate": "rate", "opt_lr": "rate", "opt_weight_decay": "decay",
+    "dropout": "dropout",
     "opt_learning_rate_warmup_epochs": "warm-up epochs", "opt_learning_rate_warmup_factor": "warm-up factor",
     "opt_learning_rate_decay_boundary_epochs": "steps down at", "opt_learning_rate_decay_factor": "by",
     "opt_learning_rate_warmup_steps": "warm-up steps", "opt_learning_rate_decay_boundary_steps": "steps down at",

@@ -49,8 +49,9 @@ def decomposition(ranking: Ranking, labels: Labels) -> Figure | None:
     axes.plot(totals, rows, "D", color=style.INK, markersize=4, markeredgecolor="white", markeredgewidth=0.6, zorder=5)
     axes.axvline(0, color=style.INK, linewidth=0.8)
     factor_axis(axes)
-    axes.set_xlabel(f"factor of the {'time per model' if ranking.mode == 'throughput' else 'time to train'} of "
-                    f"{labels[ranking.base.identity]} ({units.significant((ranking.base.score_s or 0) / MINUTE_S)} min)")  # fmt: skip
+    what = "time per model" if ranking.mode == "throughput" else "time to train"
+    minutes = units.significant((ranking.base.score_s or 0.0) / MINUTE_S)
+    axes.set_xlabel(f"factor of the {what} of {labels[ranking.base.identity]} ({minutes} min)")
     axes.set_yticks(rows, [labels[pair.a.identity] for pair in pairs])
     for tick, pair in zip(axes.get_yticklabels(), pairs, strict=True):
         tick.set_color(style.FAINT if why_not_comparable(pair.a, pair.b) else style.INK)

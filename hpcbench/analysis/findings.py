@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import exp
+from statistics import median
 
 from hpcbench.analysis.application_names import application_name
 from hpcbench.analysis.comparable import why_not_comparable
@@ -44,8 +45,8 @@ def ranking_sentences(ranking: Ranking, labels: Labels, pairs: Sequence[Decompos
     )  # fmt: skip
     what = "The best" if base is ranking.entries[0] else "The base"
     name = f"{application_name(ranking.application)}, {ranking.mode}"
-    return [f"{name}: {what.lower()} of {len(ranking.entries)} entries is {labels[base.identity]} with {score}.",
-            *(pair_sentence(pair, labels) for pair in pairs)]  # fmt: skip
+    head = f"{name}: {what.lower()} of {len(ranking.entries)} entries is {labels[base.identity]} with {score}."
+    return [head, *(pair_sentence(pair, labels) for pair in pairs)]
 
 
 def staging_sentences(rows: Sequence[StagingRow]) -> list[str]:
@@ -60,7 +61,8 @@ def staging_sentences(rows: Sequence[StagingRow]) -> list[str]:
 
 
 def variation_sentences(rows: Sequence[VariationRow]) -> list[str]:
-    """Medians over entries."""
+    """Medians over entries, those of the same runs once."""
+    rows = [row for row in rows if not row.same_as]
     time, epochs, each = (middle(rows, name) for name in ("time_sd", "epochs_sd", "epoch_s_sd"))
     share = middle(rows, "explained")
     if time is None or epochs is None or each is None or share is None:
@@ -68,31 +70,47 @@ def variation_sentences(rows: Sequence[VariationRow]) -> list[str]:
     return [
         f"Between the runs of an entry ln(time) has a standard deviation of {time:.3f}, ln(epochs) of {epochs:.3f} and "
         f"ln(seconds per epoch) of {each:.3f} (medians over {len(rows)} entries); epochs explain "
-        f"{units.whole_percent(share)} of the variance of the time in the median entry."
+        f"{units.whole_percent(share)} of the variance of the time in the median entry whose epochs vary."
     ]
+
+
+def closing_sentences(entries: Sequence[EntryRuns]) -> list[str]:
+    """How much of a run no phase of its log tells."""
+    shares = [
+        abs(run.rest_s) / run.time_to_train_s for entry in entries for run in entry.kept
+        if run.rest_s is not None and run.time_to_train_s
+    ]  # fmt: skip
+    if not shares:
+        return []
+    return [f"What no phase of a log tells, the rest, is {100 * median(shares):.2f} % of the time in the median run."]
 
 
 def comparison_notes(rankings: Sequence[Ranking]) -> list[str]:
     """What may not be compared, a line for each application and reason."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, int] = {}
     for ranking in rankings:
         for entry in ranking.entries:
-            for reason in why_not_comparable(entry, ranking.base) if entry is not ranking.base else []:
-                names = found.setdefault(f"{application_name(ranking.application)}, {ranking.mode}: {reason}", [])
-                names.append(entry.name)
-    return [
-        f"{reason} ({units.counted(len(names), 'entry', 'entries')} against the base)."
-        for reason, names in found.items()
-    ]
+            for reason in why_not_comparable(entry, ranking.base):
+                words = f"{application_name(ranking.application)}, {ranking.mode}: {reason.words}"
+                found[words] = found.get(words, 0) + 1
+    return [f"{words} ({units.counted(count, 'entry', 'entries')} against the base)." for words, count in found.items()]
 
 
-def repeated_notes(entries: Sequence[EntryRuns]) -> list[str]:
-    """Entries that were made of the same runs."""
+def repeated(entries: Sequence[EntryRuns]) -> dict[tuple[str, str], EntryRuns]:
+    """Entries that were made of the same runs as an earlier one: that one, by their identity."""
     seen: dict[tuple[object, ...], EntryRuns] = {}
-    notes = []
+    found = {}
     for entry in entries:
         starts = tuple(sorted(run.start_unix_s for run in entry.runs if run.start_unix_s is not None))
         other = seen.setdefault((entry.key[0], starts), entry) if starts else entry
         if other is not entry:
-            notes.append(f"{entry.name} ({application_name(entry.key[0])}) has the same runs as {other.name}.")
-    return notes
+            found[entry.identity] = other
+    return found
+
+
+def repeated_notes(entries: Sequence[EntryRuns]) -> list[str]:
+    """The same in words."""
+    return [
+        f"{name} ({application_name(application)}) has the same runs as {other.name}."
+        for (application, name), other in repeated(entries).items()
+    ]

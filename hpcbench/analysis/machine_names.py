@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
@@ -13,6 +14,9 @@ MachineOf = Callable[[EntryRuns], Machine | None]
 Labels = Mapping[tuple[str, str], str]
 """By ``EntryRuns.identity``."""
 LONGEST_SYSTEM = 16
+NONE = (None, "", "N/A", "None", "-")
+"""Accelerators of nodes that have none, as system descriptions tell them."""
+KIND = re.compile(r"GH200|[AHVPBL]\d{2,3}(?!\d)|A64FX|MI\d{2,3}\w?|RTX|Phi|Max", re.IGNORECASE)
 
 
 def machine_of(machines: Sequence[Machine], own: Machine | None = None) -> MachineOf:
@@ -30,9 +34,32 @@ def machine_of(machines: Sequence[Machine], own: Machine | None = None) -> Machi
     return look_up
 
 
+def accelerator_kind(accelerator: str | None) -> str:
+    """The kind of an accelerator, whose names differ in rounds: ``A100`` of ``NVIDIA A100-SXM4-40GB (400W)``."""
+    if accelerator in NONE:
+        return "unknown"
+    found = KIND.search(accelerator or "")
+    if found is None:
+        return (accelerator or "")[:16]
+    return {"phi": "Xeon Phi", "rtx": "Quadro RTX", "max": "Data Center GPU Max"}.get(
+        found[0].casefold(), found[0].upper()
+    )
+
+
 def short_title(machine: Machine) -> str:
     """The name of a machine without kind of nodes and site: ``Perlmutter`` of ``Perlmutter, GPU nodes (NERSC)``."""
-    return machine.title.split(" (")[0].split(",")[0]
+    return short_name(machine.title)
+
+
+def short_name(title: str) -> str:
+    """The same of a title."""
+    return title.split(" (", maxsplit=1)[0].split(",", maxsplit=1)[0]
+
+
+def device_of(entry: EntryRuns, machine: Machine | None) -> str | None:
+    """What trains: the accelerator of the machine's file or of the system description, else the processor."""
+    told = None if machine is None else machine.accelerator or machine.processor
+    return told or (None if entry.first.accelerator in NONE else entry.first.accelerator)
 
 
 def label_of(entry: EntryRuns, machines: MachineOf) -> str:
@@ -40,9 +67,12 @@ def label_of(entry: EntryRuns, machines: MachineOf) -> str:
     run, machine = entry.first, machines(entry)
     system = (run.system or "system").split("_")[0][:LONGEST_SYSTEM]
     who = short_title(machine) if machine is not None else (system if entry.own else f"{run.organization} {system}")
-    size = "" if run.accelerators is None else f", {units.integer(run.accelerators)}"
-    kind = "own" if entry.own else f"{run.round or ''}{' open' if run.division == 'open' else ''}"
-    return f"{who}{size}, {kind}"
+    kind = accelerator_kind(device_of(entry, machine))
+    size = (
+        "" if run.accelerators is None else f", {units.integer(run.accelerators)} {'' if kind == 'unknown' else kind}"
+    )
+    source = "own" if entry.own else f"{run.round or ''}{' open' if run.division == 'open' else ''}"
+    return f"{who}{size}, {source}"
 
 
 def unique_labels(entries: Sequence[EntryRuns], machines: MachineOf) -> Labels:

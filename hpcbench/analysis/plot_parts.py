@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
@@ -26,9 +25,6 @@ APPLICATION_COLORS = {
     "oc20": style.GREEN,
     "openfold": style.PURPLE,
 }
-NONE = (None, "", "N/A", "None", "-")
-"""Accelerators of nodes that have none, as system descriptions tell them."""
-KIND = re.compile(r"GH200|[AHVPBL]\d{2,3}(?!\d)|A64FX|MI\d{2,3}\w?|RTX|Phi|Max", re.IGNORECASE)
 
 
 def round_color(entry: EntryRuns) -> str:
@@ -39,18 +35,6 @@ def round_color(entry: EntryRuns) -> str:
 def round_name(entry: EntryRuns) -> str:
     """The round in a legend."""
     return "own" if entry.own else entry.first.round or "no round"
-
-
-def accelerator_kind(accelerator: str | None) -> str:
-    """The kind of an accelerator, whose names differ in rounds: ``A100`` of ``NVIDIA A100-SXM4-40GB (400W)``."""
-    if accelerator in NONE:
-        return "unknown"
-    found = KIND.search(accelerator or "")
-    if found is None:
-        return (accelerator or "")[:16]
-    return {"phi": "Xeon Phi", "rtx": "Quadro RTX", "max": "Data Center GPU Max"}.get(
-        found[0].casefold(), found[0].upper()
-    )
 
 
 def log_axis(axes: Axes, which: str, label: str) -> None:

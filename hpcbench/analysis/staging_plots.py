@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from matplotlib.lines import Line2D
 
 from hpcbench.analysis.application_names import application_name
-from hpcbench.analysis.entry_runs import EntryRuns
+from hpcbench.analysis.entry_runs import THROUGHPUT, EntryRuns
 from hpcbench.analysis.plot_parts import APPLICATION_COLORS, log_axis, note_own, powers_of_two
 from hpcbench.analysis.staging_rows import StagingRow
 from hpcbench.results import style
@@ -50,8 +50,8 @@ def staging(rows: Sequence[StagingRow], entries: Sequence[EntryRuns]) -> Figure 
     figure.legend(handles=handles(rows), loc="outside upper left", ncols=5)
     note_own(figure, entries)
     caption = (
-        "Left: bytes of the stored set over nodes and seconds of staging, what each node at least took in. Middle: staging "
-        "within the clock. Right: a first epoch that takes longer than the others reads data that were not staged, or "
+        "Left: bytes of the stored set over nodes and seconds of staging, what each node at least took in. Middle: "
+        "staging within the clock. Right: a first epoch that takes longer than the others reads data that were not staged, or "
         "stages them unseen; it also holds what warms up once."
     )
     return Figure("staging", "Staging against nodes", caption, figure)
@@ -76,6 +76,6 @@ def handles(rows: Sequence[StagingRow]) -> list[Line2D]:
         Line2D([], [], linestyle="none", marker="*" if own else marker(mode), markersize=8 if own else 5,
                color=APPLICATION_COLORS.get(application, style.MUTED),
                markerfacecolor=None if mode == "time to train" or own else "white",
-               label=f"{application_name(application)}{', own' if own else ''}{'' if mode == 'time to train' else ', throughput'}")
+               label=f"{application_name(application)}{', own' * own}{', throughput' * (mode == THROUGHPUT)}")
         for application, own, mode in sorted(grouped(rows))
     ]  # fmt: skip

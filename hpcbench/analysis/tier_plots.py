@@ -10,6 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from hpcbench.analysis.application_names import application_name
+from hpcbench.analysis.machine_names import short_name
 from hpcbench.analysis.plot_parts import powers_of_two
 from hpcbench.analysis.tier_rows import TierRow
 from hpcbench.results import style
@@ -42,16 +43,16 @@ def tier_map(rows: Sequence[TierRow], ran: Ran, own: str | None = None) -> Figur
         axes.set_xlim(0.8, most)
         axes.grid(visible=False, axis="y")
         axes.tick_params(axis="y", length=0)
-    panels[0].set_yticks(range(len(machines)), [title.split(" (")[0] for title in machines], color=style.INK)
+    panels[0].set_yticks(range(len(machines)), [short_name(title) for title in machines], color=style.INK)
     for tick, title in zip(panels[0].get_yticklabels(), machines, strict=True):
         tick.set_fontweight("bold" if title == own else "normal")
     panels[0].set_ylim(len(machines) - 0.4, -0.6)
     figure.legend(handles=legend(), loc="outside upper left", ncols=4, handlelength=1.2, handleheight=1, fontsize=8)
     caption = (
-        "Where each node keeps its part of the set, the fastest tier of a node that holds it, against the nodes of an "
-        "instance. Orange is where storage in the nodes decides: without it, training reads from the shared file system, "
-        "as it does where the bar is pale. Dots: entries. Hatched: more nodes than the largest reference batch occupies at "
-        "one sample per accelerator. What training itself takes of a memory comes off."
+        "The fastest tier of a node that holds its part of the set, against the nodes of an instance, each of which "
+        "keeps a part. Orange is where storage in the nodes decides: without it, training reads from the shared file "
+        "system, as it does where a bar is rose. Dots: entries. Hatched: more nodes than the largest reference batch "
+        "occupies at one sample per accelerator. What training itself takes of a memory comes off."
     )
     return Figure("tiers", "Which memory tier holds the set?", caption, figure)
 
@@ -67,7 +68,8 @@ def draw_rows(axes: Axes, rows: Sequence[TierRow], most: int) -> None:
                   left=[start for _, start, _ in found], edgecolor="white", linewidth=0.4)  # fmt: skip
     limited = [(place, row.batch_nodes) for place, row in enumerate(rows) if row.batch_nodes]
     axes.barh([place for place, _ in limited], [most - nodes for _, nodes in limited], height=0.74, hatch="/////",
-              left=[nodes for _, nodes in limited], facecolor="#ffffffb0", edgecolor=style.FAINT, linewidth=0)  # fmt: skip
+              left=[nodes for _, nodes in limited], facecolor="#ffffffb0",
+              edgecolor=style.FAINT, linewidth=0)  # fmt: skip
 
 
 def tiers_of(row: TierRow, most: int) -> list[tuple[str, float, float]]:

@@ -46,7 +46,7 @@ class TierRow:
     )
     demand_gb_s: float | None = column(
         "reads (GB/s)",
-        "bytes/s of a node at the best rate per accelerator of this machine's entries: rate x accelerators x stored bytes of a sample",
+        "bytes/s of a node at the best rate of this machine's entries: rate x accelerators x bytes of a sample",
     )
     filesystem_nodes: int | None = column(
         "file system to",
@@ -78,8 +78,11 @@ def tier_row(problem: PublishedSet, machine: Machine, entries: Sequence[EntryRun
     demand = rate * devices * sample / GB if rate else None
     carried = machine.filesystem_read_gb_s
     return TierRow(
-        problem.name, machine.title, problem.stored_bytes / GB, accelerator, memory, storage, *fits, batch_nodes,
-        demand, int(carried / demand) if carried and demand else None, decides(fits[1], fits[2], storage, batch_nodes),
+        application=problem.name, machine=machine.title, set_gb=problem.stored_bytes / GB, accelerator_gb=accelerator,
+        memory_gb=memory, storage_gb=storage, accelerator_nodes=fits[0], memory_nodes=fits[1], storage_nodes=fits[2],
+        batch_nodes=batch_nodes, demand_gb_s=demand,
+        filesystem_nodes=int(carried / demand) if carried and demand else None,
+        decides=decides(fits[1], fits[2], storage, batch_nodes),
     )  # fmt: skip
 
 

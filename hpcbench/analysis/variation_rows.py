@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median, stdev
+from statistics import correlation, median, stdev
 
 from hpcbench.analysis.entry_runs import NOT_VERIFIED, EntryRuns, distinct
 from hpcbench.analysis.run_seconds import seconds_of
@@ -38,33 +38,35 @@ class VariationRow:
     )
     explained: float | None = column(
         "by epochs",
-        "square of the correlation of ln(time) and ln(epochs): the share of the variance that epochs explain",
+        "square of the correlation of ln(time) and ln(epochs); absent where epochs do not vary",
         units.percent,
     )
     score_sd: float = column("of a score", "time_sd over the root of the runs: the noise of a mean", units.percent)
+    same_as: str = column("same runs as", "an entry that was made of the same runs", text)
     verified: str = column("verified", "of own ones: not verified", text, page=False)
 
 
-def variation_rows(entries: Sequence[EntryRuns]) -> list[VariationRow]:
-    """A row for each entry with three runs of distinct trajectory, or three alike, which tell of seconds alone."""
-    return [row for entry in entries if (row := variation_row(entry)) is not None]
+def variation_rows(entries: Sequence[EntryRuns], same: Mapping[tuple[str, str], EntryRuns]) -> list[VariationRow]:
+    """A row for each entry of three runs that converged. ``same`` has those made of the runs of another."""
+    return [row for entry in entries if (row := variation_row(entry, same.get(entry.identity))) is not None]
 
 
-def variation_row(entry: EntryRuns) -> VariationRow | None:
-    """The spread of an entry; ``None`` for fewer than three runs."""
+def variation_row(entry: EntryRuns, same: EntryRuns | None = None) -> VariationRow | None:
+    """The spread of an entry; ``None`` for fewer than three runs. Where fewer trajectories differ, seconds alone."""
     good = [run for run in entry.runs if run.status == "success" and run.epochs and seconds_of(run) is not None]
     if len(good) < FEWEST:
         return None
     told = distinct(good)
-    known = told if len(told) >= FEWEST else good
+    enough = len(told) >= FEWEST
+    known = told if enough else good
     times = [math.log(run.time_to_train_s or 1.0) for run in known]
     epochs = [math.log(run.epochs or 1.0) for run in known]
     spread = stdev(times)
     return VariationRow(
-        entry.first.application or "-", entry.name, len(good), len(told), spread,
-        stdev(epochs) if known is told else None, stdev([epoch_log(run) for run in good]),
-        explained(times, epochs) if known is told else None, spread / math.sqrt(len(known)),
-        NOT_VERIFIED if entry.own else "",
+        application=entry.first.application or "-", entry=entry.name, runs=len(good), trajectories=len(told),
+        time_sd=spread, epochs_sd=stdev(epochs) if enough else None, epoch_s_sd=stdev([epoch_log(run) for run in good]),
+        explained=explained(times, epochs) if enough else None, score_sd=spread / math.sqrt(len(known)),
+        same_as="" if same is None else same.name, verified=NOT_VERIFIED if entry.own else "",
     )  # fmt: skip
 
 
@@ -73,12 +75,11 @@ def epoch_log(run: RunRecord) -> float:
     return math.log((sum(run.epochs_s) + sum(run.evaluations_s)) / (run.epochs or 1.0))
 
 
-def explained(times: Sequence[float], epochs: Sequence[float]) -> float:
-    """The share of the variance of times that a line in epochs explains; 0 where epochs or times do not vary."""
-    n = len(times)
-    a, b = [value - math.fsum(times) / n for value in times], [value - math.fsum(epochs) / n for value in epochs]
-    both, first, second = (math.fsum(x * y for x, y in zip(*pair, strict=True)) for pair in ((a, b), (a, a), (b, b)))
-    return 0.0 if first < 1e-20 or second < 1e-20 else both * both / (first * second)
+def explained(times: Sequence[float], epochs: Sequence[float]) -> float | None:
+    """The share of the variance of times that a line in epochs explains; ``None`` where one does not vary."""
+    if min(stdev(times), stdev(epochs)) < 1e-10:
+        return None
+    return correlation(times, epochs) ** 2
 
 
 def middle(rows: Sequence[VariationRow], name: str) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
@@ -105,9 +104,29 @@ def all_sheets(analysis: Analysis) -> dict[str, Sheet]:
 
 def summary(analysis: Analysis) -> list[str]:
     """The findings as sentences."""
-    told = [sentence for ranking in analysis.rankings if len(ranking.entries) > 1
-            for sentence in findings.ranking_sentences(ranking, analysis.labels, told_pairs(analysis, ranking))]  # fmt: skip
-    return [*told, *findings.staging_sentences(analysis.staging), *findings.variation_sentences(analysis.variation)]
+    told = [sentences[0] for sentences in ranking_findings(analysis).values()]
+    return [
+        *told, *findings.staging_sentences(analysis.staging), *findings.variation_sentences(analysis.variation),
+        *findings.closing_sentences(analysis.entries),
+    ]  # fmt: skip
+
+
+def ranking_findings(analysis: Analysis) -> dict[str, list[str]]:
+    """The findings of each ranking by its part of file names, the base's first."""
+    return {
+        ranking.slug: findings.ranking_sentences(ranking, analysis.labels, told_pairs(analysis, ranking))
+        for ranking in analysis.rankings if len(ranking.entries) > 1
+    }  # fmt: skip
+
+
+def entry_notes(analysis: Analysis) -> list[str]:
+    """What is odd about entries."""
+    told = [
+        f"{entry.name} ({application_name(entry.key[0])}): {note}."
+        for entry in analysis.entries
+        for note in entry.notes
+    ]
+    return [*told, *findings.repeated_notes(analysis.entries)]
 
 
 def page_of(analysis: Analysis, drawn: dict[str, Drawn], sheets: dict[str, Sheet]) -> str:
@@ -133,12 +152,7 @@ def page_of(analysis: Analysis, drawn: dict[str, Drawn], sheets: dict[str, Sheet
         sheets=sheets,
         terms=TERMS,
         without=[(entry, entry.why_not) for entry in analysis.entries if entry.score_s is None],
-        notes=[*[f"{entry.name} ({application_name(entry.key[0])}): {note}." for entry in analysis.entries for note in entry.notes],
-               *findings.repeated_notes(analysis.entries)],
+        told=ranking_findings(analysis),
+        notes=entry_notes(analysis),
         plots=PLOTS, tables=TABLES,
     )  # fmt: skip
-
-
-def sentences(analysis: Analysis) -> Sequence[str]:
-    """What a terminal shows below the rankings."""
-    return summary(analysis)

@@ -45,7 +45,7 @@ class Storage:
     @property
     def fact(self) -> str:
         """Its name among the facts of a machine."""
-        return f"storage.{self.path or '?'}"
+        return "storage" if self.path is None else f"storage.{self.path}"
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Source:
     read: str
     """YYYY-MM-DD."""
     facts: tuple[str, ...]
-    """Names of fields of ``Machine``; of storage ``storage.PATH``, or ``storage.?`` where it has none."""
+    """Names of fields of ``Machine``; of storage ``storage.PATH``, or ``storage`` where no page tells its path."""
 
 
 @dataclass(frozen=True)

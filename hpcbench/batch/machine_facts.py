@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hpcbench.batch.machine import Machine, Storage
-from hpcbench.results.tables import table
+from hpcbench.batch.machine import Machine, Source, Storage
+from hpcbench.results.tables import WIDTH, table
 
 FACTS = {
     "organization": ("run by", ""), "nodes": ("nodes", ""), "processor": ("processors of a node", ""),
@@ -34,9 +34,15 @@ def facts_page(machine: Machine) -> str:
     rows = [[words, value, f"[{numbers[name]}]" if name in numbers else ""] for words, (name, value) in values.items()]
     width = max(min(len(value), 40) for _, value, _ in rows)
     lines = [f"{words:26} {value:{width}} {source}".rstrip() for words, value, source in rows]
-    sources = [f"[{number}] {source.url}, read {source.read}" for number, source in enumerate(machine.sources, 1)]
+    sources = [line for number, source in enumerate(machine.sources, 1) for line in source_lines(number, source)]
     head = f"{machine.title}: facts of the machine, and the pages that they are from"
     return "\n".join(f"# {line}" for line in [head, *lines, *sources])
+
+
+def source_lines(number: int, source: Source) -> list[str]:
+    """Address and date of a source, on two lines where one would be too wide. An address is not broken."""
+    line = f"[{number}] {source.url}, read {source.read}"
+    return [line] if len(line) <= WIDTH - 2 else [f"[{number}] read {source.read}:", source.url]
 
 
 def fact_words(machine: Machine, name: str, unit: str) -> str:
@@ -69,16 +75,25 @@ def machines_table(machines: Sequence[Machine]) -> str:
     """What a node of each machine has, under a line that says of what each column is; ``?`` where it is unknown."""
     rows = [
         [each.name, number(each.nodes), accelerator_words(each), number(each.peak_16bit_tflop_s),
-         number(each.accelerator_memory_gb_s), number(each.network_gb_s), number(each.local_disk_gb),
+         number(each.accelerator_memory_gb_s), number(each.network_gb_s), room_words(each),
          "yes" if each.published_as else ""]
         for each in machines
     ]  # fmt: skip
-    head = ("machine", "nodes", "of a node", "TFLOP/s", "GB/s", "network", "disk GB", "rounds")
+    head = ("machine", "nodes", "of a node", "TFLOP/s", "GB/s", "network", "storage", "rounds")
     said = (
-        "TFLOP/s (peak in 16 bits) and GB/s (memory) are of an accelerator, network (GB/s) and disk of a\n"
-        "node; rounds: whether it has published results of MLPerf HPC. Where nothing is known, ?."
+        "TFLOP/s (peak in 16 bits) and GB/s (memory) are of an accelerator, network (GB/s) and storage of\n"
+        "a node; rounds: whether it has published results of MLPerf HPC. Where nothing is known, ?."
     )
-    return f"{said}\n\n{table(head, rows, head[1:2] + head[3:7])}"
+    return f"{said}\n\n{table(head, rows, head[1:2] + head[3:6])}"
+
+
+def room_words(machine: Machine) -> str:
+    """The largest room of a node that jobs may write to, and whether it is memory."""
+    best = max(machine.storage, key=lambda each: (each.in_memory is False, each.gb or 0), default=None)
+    if best is None:
+        return "none" if machine.local_disk is False else "?"
+    room = "?" if best.gb is None else f"{best.gb:g} GB"
+    return f"{room}, memory" if best.in_memory else room
 
 
 def number(value: float | None) -> str:

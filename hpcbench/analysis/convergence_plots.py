@@ -58,8 +58,8 @@ def convergence(
     caption = (
         "Entries by round: the mean over runs of distinct trajectory, with the fewest and the most epochs of a run. "
         "Black: reference convergence points of rules 3.0.0 (v1.0 and later), hollow where the checker drops them "
-        "because they converge more slowly than the line between their neighbours, or are of a smaller batch than the fastest. "
-        f"Named: entries that need {FAR} times the epochs of their point or more."
+        "because they converge more slowly than the line between their neighbours, or are of a smaller batch than "
+        f"the fastest. Named: entries that need {FAR} times the epochs of their point or more."
     )
     return Figure("convergence", "Epochs against batch", caption, figure)
 

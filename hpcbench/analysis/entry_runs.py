@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
-from hpcbench.analysis.run_seconds import RunSeconds, mean_seconds, seconds_of
+from hpcbench.analysis.run_seconds import RunSeconds, lacks_epochs, mean_seconds, seconds_of
 from hpcbench.mlperf.run_record import FEWEST_ALIKE, RunRecord
 from hpcbench.results.units import counted
 
@@ -129,6 +129,10 @@ def entry_of(records: Sequence[RunRecord]) -> EntryRuns:
     alike = len(runs) - len(distinct(runs))
     if alike:
         notes.append(f"{alike + 1} of {len(runs)} runs have the trajectory of another")
+    if lacks_epochs(first):
+        notes.append(
+            "the shipped records have no seconds of its epochs; all but staging and evaluation counts as training"
+        )
     made = EntryRuns(name_of(first), tuple(runs), notes=tuple(notes))
     good = [run for run in runs if run.status == "success" and run.epochs and seconds_of(run) is not None]
     lost = len(runs) - len(good)

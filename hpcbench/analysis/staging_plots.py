@@ -51,8 +51,8 @@ def staging(rows: Sequence[StagingRow], entries: Sequence[EntryRuns]) -> Figure 
     note_own(figure, entries)
     caption = (
         "Left: bytes of the stored set over nodes and seconds of staging, what each node at least took in. Middle: "
-        "staging within the clock. Right: a first epoch that takes longer than the others reads data that were not staged, or "
-        "stages them unseen; it also holds what warms up once."
+        "staging within the clock. Right: a first epoch that takes longer than the others reads data that were not "
+        "staged, or stages them unseen; it also holds what warms up once."
     )
     return Figure("staging", "Staging against nodes", caption, figure)
 

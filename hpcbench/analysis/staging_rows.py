@@ -9,7 +9,7 @@ from statistics import fmean, median
 
 from hpcbench.analysis.entry_runs import NOT_VERIFIED, EntryRuns
 from hpcbench.analysis.published_sets import set_of
-from hpcbench.analysis.run_seconds import first_over_others
+from hpcbench.analysis.run_seconds import epochs_of
 from hpcbench.analysis.sheets import column, text
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.results import units
@@ -51,8 +51,9 @@ def staging_row(entry: EntryRuns) -> StagingRow:
     size = set_bytes(run)
     seconds = staging or before
     rate = size / seconds / GB if size and seconds else None
-    firsts = [ratio for each in entry.kept if (ratio := first_over_others(each.epochs_s)) is not None]
-    hidden = [each.epochs_s[0] - median(each.epochs_s[1:]) for each in entry.kept if first_over_others(each.epochs_s)]
+    epochs = [told for each in entry.kept if (told := epochs_of(each)) is not None]
+    firsts = [ratio for told in epochs if (ratio := told.first_over_others) is not None]
+    hidden = [told.beyond for told in epochs if told.first_over_others is not None]
     total = entry.seconds.total if entry.seconds is not None else None
     return StagingRow(
         run.application or "-", entry.name, entry.key[1], run.nodes, staging, before,

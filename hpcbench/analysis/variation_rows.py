@@ -72,7 +72,8 @@ def variation_row(entry: EntryRuns, same: EntryRuns | None = None) -> VariationR
 
 def epoch_log(run: RunRecord) -> float:
     """The logarithm of the seconds of training and evaluation per epoch, the first as it was."""
-    return math.log((sum(run.epochs_s) + sum(run.evaluations_s)) / (run.epochs or 1.0))
+    parts = seconds_of(run)
+    return math.log((parts.epochs_total + parts.first) / (run.epochs or 1.0)) if parts is not None else math.nan
 
 
 def explained(times: Sequence[float], epochs: Sequence[float]) -> float | None:

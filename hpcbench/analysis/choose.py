@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hpcbench.analysis.application_names import application_name
 from hpcbench.analysis.entry_runs import EntryRuns
-from hpcbench.analysis.machine_names import MachineOf
+from hpcbench.analysis.machine_names import MachineOf, short_title
 from hpcbench.suggest import suggest
 from staging.errors import InputError
 
@@ -32,26 +32,28 @@ def of_application(entries: Sequence[EntryRuns], application: str | None) -> lis
 
 
 def find_entry(option: str, name: str, entries: Sequence[EntryRuns], machines: MachineOf) -> list[EntryRuns]:
-    """The entries that ``name`` may mean, at most one for each application and mode.
+    """The entry that ``name`` means in each application and mode; of several that it may mean, the best.
 
     A name is that of an entry or a part of it, or of the title of its machine; case does not matter. Raises
-    ``InputError`` for a name that none has, or more than one of an application and mode.
+    ``InputError`` for a name that none has.
     """
     scored = [entry for entry in entries if entry.score_s is not None]
     exact = [entry for entry in scored if entry.name.casefold() == name.casefold()]
     found = exact or [entry for entry in scored if name.casefold() in searched(entry, machines)]
     if not found:
-        known = list(dict.fromkeys(part for entry in scored for part in (entry.name, entry.first.system or "") if part))
+        known = list(dict.fromkeys(part for entry in scored for part in names_of(entry, machines)))
         raise InputError(f"{option} {name}: no entry has this name; {suggest(name, known)}")
-    for key in dict.fromkeys(entry.key for entry in found):
-        names = [entry.name for entry in found if entry.key == key]
-        if len(names) > 1:
-            more = "" if len(names) < 4 else f" and {len(names) - 3} more"
-            raise InputError(
-                f"{option} {name} may be {', '.join(repr(each) for each in names[:3])}{more} "
-                f"({application_name(key[0])}, {key[1]}); give more of the name"
-            )
-    return found
+    best: dict[tuple[str, str], EntryRuns] = {}
+    for entry in sorted(found, key=lambda entry: entry.score_s or 0.0):
+        best.setdefault(entry.key, entry)
+    return list(best.values())
+
+
+def names_of(entry: EntryRuns, machines: MachineOf) -> list[str]:
+    """What an entry is called."""
+    machine = machines(entry)
+    names = [entry.name, entry.first.system, None if machine is None else short_title(machine)]
+    return [name for name in names if name]
 
 
 def searched(entry: EntryRuns, machines: MachineOf) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hpcbench.analysis.entry_runs import EntryRuns
+from hpcbench.analysis.published_sets import same_samples
 
 SHARED = {("deepcam", "v0.7"): "v0.7 and v1.0", ("deepcam", "v1.0"): "v0.7 and v1.0"}
 LAST_IN_TABLE = "v2.0"
@@ -44,7 +45,7 @@ def why_not_comparable(one: EntryRuns, other: EntryRuns) -> list[Difference]:
         found.append(Difference("rounds", f"rounds {rounds} share no cell of {table}"))
     if (first is None) != (second is None):
         found.append(Difference("own", "one is of no published round"))
-    if a.train_samples and b.train_samples and a.train_samples != b.train_samples:
+    if a.train_samples and b.train_samples and not same_samples(a.train_samples, b.train_samples):
         samples = " and ".join(f"{count:,}" for count in sorted((a.train_samples, b.train_samples)))
         found.append(Difference("samples", f"{samples} training samples"))
     if a.division and b.division and a.division != b.division:

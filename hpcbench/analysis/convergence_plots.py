@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
@@ -24,7 +23,7 @@ from hpcbench.analysis.plot_parts import (
 )  # fmt: skip
 from hpcbench.analysis.variation_rows import VariationRow
 from hpcbench.results import style, units
-from hpcbench.results.plots import Figure, spread
+from hpcbench.results.plots import Figure
 
 MOST_PANELS = 3
 FAR = 1.35
@@ -90,18 +89,17 @@ def draw_entries(
 
 
 def name_far(axes: Axes, far: Sequence[tuple[ConvergenceRow, float]], labels: Labels) -> None:
-    """The names of entries far above their reference, at the edge of the panel, with a thin line to each."""
-    if not far:
-        return
-    heights = [math.log10(row.epochs) for row, _ in far]
-    low, high = (math.log10(end) for end in axes.get_ylim())
-    places = spread([(height - low) / (high - low) for height in heights], 0.055, 0.02, 0.98)
-    for (row, x), place in zip(far, places, strict=True):
-        label = labels[row.application, row.entry]
+    """The names of entries far above their reference, in the upper left, with a thin line to each."""
+    ordered = sorted(far, key=lambda found: (-found[0].epochs, found[1]))
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high * (high / low) ** (0.05 * len(ordered)))
+    for place, (row, x) in enumerate(ordered):
         axes.annotate(
-            f"{label}: {units.significant(row.epochs)}", (x, row.epochs), (1.0, place), xycoords="data",
-            textcoords=axes.transAxes, fontsize=7, color=style.MUTED, ha="right", va="center", zorder=6,
-            arrowprops={"arrowstyle": "-", "color": style.FAINT, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 2},
+            f"{labels[row.application, row.entry]}: {units.significant(row.epochs)}", (x, row.epochs),
+            (0.02, 0.975 - 0.05 * place), xycoords="data", textcoords=axes.transAxes, fontsize=7, color=style.MUTED,
+            va="center", zorder=6,
+            arrowprops={"arrowstyle": "-", "color": style.FAINT, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 2,
+                        "relpos": (1, 0.5)},
         )  # fmt: skip
 
 

@@ -148,11 +148,11 @@ def draw_waterfall(axes: Axes, pair: Decomposition, terms: Sequence[Term], label
                       fontsize=8.5, fontweight="bold")  # fmt: skip
     for row, (term, before, after) in enumerate(zip(terms, times, times[1:], strict=False), 1):
         axes.barh(row, after - before, left=before, height=0.66, color=TERM_COLORS[term.name])
-        axes.annotate(f"×{after / before:.3g}", (max(before, after), row), (4, 0), textcoords="offset points",
-                      va="center", fontsize=8.5)  # fmt: skip
+        axes.annotate(f"×{units.significant(after / before)}", (max(before, after), row), (4, 0), va="center",
+                      textcoords="offset points", fontsize=8.5)  # fmt: skip
         axes.plot([after, after], [row, row + 1], color=style.FAINT, linewidth=0.6, zorder=0.9)
     axes.set_xlim(low, max(*times, end) * (max(*times, end) / low) ** 0.16)
-    log_axis(axes, "x", "minutes")
+    log_axis(axes, "x", "minutes per model" if pair.a.throughput else "minutes")
     axes.set_title(f"{labels[pair.b.identity]}\nto {labels[pair.a.identity]}", fontsize=9)
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")

@@ -130,9 +130,7 @@ def entry_of(records: Sequence[RunRecord]) -> EntryRuns:
     if alike:
         notes.append(f"{alike + 1} of {len(runs)} runs have the trajectory of another")
     if lacks_epochs(first):
-        notes.append(
-            "the shipped records have no seconds of its epochs; all but staging and evaluation counts as training"
-        )
+        notes.append("no seconds of epochs in the shipped records; all but staging and evaluation counts as training")
     made = EntryRuns(name_of(first), tuple(runs), notes=tuple(notes))
     good = [run for run in runs if run.status == "success" and run.epochs and seconds_of(run) is not None]
     lost = len(runs) - len(good)

@@ -49,14 +49,16 @@ def ranking_sentences(ranking: Ranking, labels: Labels, pairs: Sequence[Decompos
     return [head, *(pair_sentence(pair, labels) for pair in pairs)]
 
 
-def staging_sentences(rows: Sequence[StagingRow]) -> list[str]:
+def staging_sentences(rows: Sequence[StagingRow], labels: Labels) -> list[str]:
     """Where staging is a large part of a run."""
     large = sorted((row for row in rows if (row.share or 0) > 0.1), key=lambda row: -(row.share or 0))
     if not large:
         return []
+    most = large[0]
     return [
         f"Staging takes more than a tenth of the time in {len(large)} of {len(rows)} entries, at most "
-        f"{units.whole_percent(large[0].share or 0)} ({large[0].entry}, {application_name(large[0].application)})."
+        f"{units.whole_percent(most.share or 0)} ({application_name(most.application)}, "
+        f"{labels[most.application, most.entry]})."
     ]
 
 
@@ -85,15 +87,25 @@ def closing_sentences(entries: Sequence[EntryRuns]) -> list[str]:
     return [f"What no phase of a log tells, the rest, is {100 * median(shares):.2f} % of the time in the median run."]
 
 
+OTHERS = {
+    "rounds": "of rounds that share no cell of the compatibility table with the base's", "own": "of no published round",
+    "samples": "with other training samples", "divisions": "of the other division",
+}  # fmt: skip
+
+
 def comparison_notes(rankings: Sequence[Ranking]) -> list[str]:
-    """What may not be compared, a line for each application and reason."""
-    found: dict[str, int] = {}
+    """How many entries of each ranking are of the base's benchmark, and why the others are not."""
+    notes = []
     for ranking in rankings:
-        for entry in ranking.entries:
-            for reason in why_not_comparable(entry, ranking.base):
-                words = f"{application_name(ranking.application)}, {ranking.mode}: {reason.words}"
-                found[words] = found.get(words, 0) + 1
-    return [f"{words} ({units.counted(count, 'entry', 'entries')} against the base)." for words, count in found.items()]
+        others = [why_not_comparable(entry, ranking.base) for entry in ranking.entries if entry is not ranking.base]
+        if not others:
+            continue
+        words = [reason.word for reasons in others for reason in reasons]
+        counts = [f"{words.count(word)} {told}" for word, told in OTHERS.items() if word in words]
+        same = f"{sum(not reasons for reasons in others)} of {units.counted(len(others), 'entry', 'entries')}"
+        name = f"{application_name(ranking.application)}, {ranking.mode}"
+        notes.append(f"{name}: {same} compare with the base{'; ' if counts else ''}{', '.join(counts)}.")
+    return notes
 
 
 def repeated(entries: Sequence[EntryRuns]) -> dict[tuple[str, str], EntryRuns]:

@@ -16,7 +16,7 @@ Labels = Mapping[tuple[str, str], str]
 LONGEST_SYSTEM = 16
 NONE = (None, "", "N/A", "None", "-")
 """Accelerators of nodes that have none, as system descriptions tell them."""
-KIND = re.compile(r"GH200|[AHVPBL]\d{2,3}(?!\d)|A64FX|MI\d{2,3}\w?|RTX|Phi|Max", re.IGNORECASE)
+KIND = re.compile(r"GH200|A64FX|[AHVPBL]\d{2,3}(?!\d)|MI\d{2,3}\w?|RTX|Phi|Max", re.IGNORECASE)
 
 
 def machine_of(machines: Sequence[Machine], own: Machine | None = None) -> MachineOf:
@@ -49,6 +49,12 @@ def accelerator_kind(accelerator: str | None) -> str:
 def short_title(machine: Machine) -> str:
     """The name of a machine without kind of nodes and site: ``Perlmutter`` of ``Perlmutter, GPU nodes (NERSC)``."""
     return short_name(machine.title)
+
+
+def short_names(titles: Sequence[str]) -> list[str]:
+    """The same of titles that differ, with the kind of nodes where they would not."""
+    names = [short_name(title) for title in titles]
+    return [title.split(" (")[0] if names.count(name) > 1 else name for title, name in zip(titles, names, strict=True)]
 
 
 def short_name(title: str) -> str:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from hpcbench.mlperf.run_record import RunRecord
 
-MIB = 2**20
+SAME_SAMPLES = 1e-3
+"""Some logs have the samples that their loader takes, which are up to so much fewer than those of the set."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,10 @@ SETS = (
 
 def set_of(record: RunRecord) -> PublishedSet | None:
     """The published set of a run; ``None`` where it trains on other samples."""
-    return next(
-        (each for each in SETS
-         if (each.application, each.train_samples) == (record.application, record.train_samples)), None
-    )  # fmt: skip
+    found = (each for each in SETS if each.application == record.application)
+    return next((each for each in found if same_samples(each.train_samples, record.train_samples)), None)
+
+
+def same_samples(one: int | None, other: int | None) -> bool:
+    """Whether two numbers of training samples are of one set."""
+    return one is not None and other is not None and abs(one - other) <= SAME_SAMPLES * max(one, other)

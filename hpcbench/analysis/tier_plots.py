@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from hpcbench.analysis.application_names import application_name
-from hpcbench.analysis.machine_names import short_name
+from hpcbench.analysis.machine_names import short_names
 from hpcbench.analysis.plot_parts import powers_of_two
 from hpcbench.analysis.tier_rows import TierRow
 from hpcbench.results import style
@@ -31,7 +31,9 @@ def tier_map(rows: Sequence[TierRow], ran: Ran, own: str | None = None) -> Figur
     machines.sort(key=lambda title: (title != own, title.casefold()))
     figure = style.canvas(1.5 + 0.235 * len(machines))
     panels = figure.subplots(1, len(sets), sharey=True, squeeze=False)[0]
-    most = 2 * max([row.batch_nodes or 1 for row in rows] + [nodes for _, _, nodes in ran], default=1)
+    most = 2 * max(
+        [row.batch_nodes or 1 for row in rows] + [nodes for name, _, nodes in ran if name in sets], default=1
+    )
     for axes, name in zip(panels, sets, strict=True):
         members = {row.machine: row for row in rows if row.application == name}
         draw_rows(axes, [members[title] for title in machines], most)
@@ -39,11 +41,11 @@ def tier_map(rows: Sequence[TierRow], ran: Ran, own: str | None = None) -> Figur
         axes.plot([x for x, _ in at], [y for _, y in at], "o", color=style.INK, markersize=3.6, markeredgecolor="white",
                   markeredgewidth=0.6, zorder=5)  # fmt: skip
         axes.set_title(f"{application_name(name)}, {members[machines[0]].set_gb / 1e3:.2f} TB")
-        powers_of_two(axes, [1, most], "nodes of an instance", 7)
+        powers_of_two(axes, [1, most], "nodes of an instance", 6)
         axes.set_xlim(0.8, most)
         axes.grid(visible=False, axis="y")
         axes.tick_params(axis="y", length=0)
-    panels[0].set_yticks(range(len(machines)), [short_name(title) for title in machines], color=style.INK)
+    panels[0].set_yticks(range(len(machines)), short_names(machines), color=style.INK)
     for tick, title in zip(panels[0].get_yticklabels(), machines, strict=True):
         tick.set_fontweight("bold" if title == own else "normal")
     panels[0].set_ylim(len(machines) - 0.4, -0.6)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hpcbench.analysis.convergence_rows import points
 from hpcbench.analysis.entry_runs import EntryRuns
 from hpcbench.analysis.machine_names import MachineOf
-from hpcbench.analysis.published_sets import SETS, PublishedSet
+from hpcbench.analysis.published_sets import SETS, PublishedSet, set_of
 from hpcbench.analysis.sheets import column, text
 from hpcbench.batch.machine import Machine
 from hpcbench.mlperf.convergence_check import RULESETS
@@ -103,8 +103,7 @@ def best_rate(
     """The highest rate per accelerator of entries of this machine and set, samples/s."""
     rates = [
         entry.samples_per_s_per_accelerator or 0.0 for entry in entries
-        if entry.first.application == problem.application and entry.first.train_samples == problem.train_samples
-        and machine_of(entry) is machine
+        if set_of(entry.first) is problem and machine_of(entry) is machine
     ]  # fmt: skip
     return max(rates, default=0.0) or None
 

@@ -102,12 +102,13 @@ def all_sheets(analysis: Analysis) -> dict[str, Sheet]:
     return {sheet.name: sheet for sheet in sheets if sheet.rows}
 
 
-def summary(analysis: Analysis) -> list[str]:
-    """The findings as sentences."""
-    told = [sentences[0] for sentences in ranking_findings(analysis).values()]
+def summary(analysis: Analysis, pairs: bool = False) -> list[str]:
+    """The findings as sentences; with ``pairs`` those of the pairs that are drawn, too."""
+    each = ranking_findings(analysis).values()
+    told = [sentence for sentences in each for sentence in (sentences if pairs else sentences[:1])]
     return [
-        *told, *findings.staging_sentences(analysis.staging), *findings.variation_sentences(analysis.variation),
-        *findings.closing_sentences(analysis.entries),
+        *told, *findings.staging_sentences(analysis.staging, analysis.labels),
+        *findings.variation_sentences(analysis.variation), *findings.closing_sentences(analysis.entries),
     ]  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from hpcbench.cli.run_folders import is_of_a_report
 
 if TYPE_CHECKING:
     from hpcbench.analysis.analysis import Analysis
+    from hpcbench.analysis.ranking import Ranking
     from hpcbench.batch.machine import Machine
     from hpcbench.mlperf.run_record import RunRecord
 
@@ -93,27 +94,31 @@ def show(analysis: Analysis) -> None:
     """Print the rankings and the findings."""
     from hpcbench.analysis.application_names import application_name
     from hpcbench.analysis.entry_runs import NOT_VERIFIED
-    from hpcbench.analysis.ranking import ranking_rows
     from hpcbench.analysis.write_analysis import summary
-    from hpcbench.results import units
-    from hpcbench.results.tables import table
 
-    headers = ["", "entry", "acc.", "batch", "minutes", "models/min", "epochs", "s/epoch", "staging", "rounds"]
     for ranking in analysis.rankings:
-        print(f"{application_name(ranking.application)}, {ranking.mode}")
-        rows = ranking_rows(ranking)
-        cells = [
-            [str(row.place), row.entry, units.integer(row.accelerators), units.integer(row.batch),
-             units.significant(row.minutes), units.significant(row.models_per_min), units.significant(row.epochs),
-             units.significant(row.epoch_s), units.percent(row.staging_share),
-             row.compares if row.compares in ("base", "yes") else "differ"]
-            for row in rows[:MOST_LINES]
-        ]  # fmt: skip
-        print(table(headers, cells, right=[head for head in headers if head not in ("entry", "rounds")]))
-        if len(rows) > MOST_LINES:
-            print(f"and {len(rows) - MOST_LINES} more, in the page")
-        print()
-    for sentence in summary(analysis):
+        print(f"{application_name(ranking.application)}, {ranking.mode}\n{ranking_table(analysis, ranking)}\n")
+    for sentence in summary(analysis, pairs=True):
         print(textwrap.fill(sentence, 98, subsequent_indent="  "))
     if analysis.own:
         print(f"\nOwn: {NOT_VERIFIED}.")
+
+
+def ranking_table(analysis: Analysis, ranking: Ranking) -> str:
+    """The first lines of a ranking as plain text."""
+    from hpcbench.analysis.ranking import ranking_rows
+    from hpcbench.results import units
+    from hpcbench.results.tables import table
+
+    rows = ranking_rows(ranking)
+    score = "models/min" if ranking.mode == "throughput" else "minutes"
+    headers = ["", "entry", "batch", score, "epochs", "s/epoch", "samples/s/acc.", "staging", "compares"]
+    cells = [
+        [str(row.place), analysis.labels[ranking.application, row.entry], units.integer(row.batch),
+         units.significant(row.models_per_min if ranking.mode == "throughput" else row.minutes),
+         units.significant(row.epochs), units.significant(row.epoch_s), units.significant(row.rate),
+         units.percent(row.staging_share), row.compares.split(":")[0]]
+        for row in rows[:MOST_LINES]
+    ]  # fmt: skip
+    more = f"\nand {len(rows) - MOST_LINES} more, in the page" if len(rows) > MOST_LINES else ""
+    return table(headers, cells, right=[head for head in headers if head not in ("entry", "compares")]) + more

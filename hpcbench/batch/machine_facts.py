@@ -29,7 +29,7 @@ def facts_page(machine: Machine) -> str:
     if not storage:
         storage = {"node-local storage": ("", "none" if machine.local_disk is False else "unknown")}
     names = ", ".join(sorted({f"{each.organization}/{each.system}" for each in machine.published_as}))
-    values |= storage | {"in published rounds as": ("published_as", names or "unknown")}
+    values |= storage | {"in published rounds as": ("published_as", names or "none known")}
     numbers = {name: number for number, source in enumerate(machine.sources, 1) for name in source.facts}
     rows = [[words, value, f"[{numbers[name]}]" if name in numbers else ""] for words, (name, value) in values.items()]
     width = max(min(len(value), 40) for _, value, _ in rows)

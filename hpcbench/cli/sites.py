@@ -35,24 +35,37 @@ def run(args: argparse.Namespace) -> int:
     """Print the list, or one profile as it lies there with the facts of its machine."""
     from hpcbench.batch.machine import find_machine, known_machines
     from hpcbench.batch.machine_facts import facts_page, machines_table
-    from hpcbench.batch.site import find_site, known_sites, machine_folders
+    from hpcbench.batch.site import known_sites, machine_folders
+    from hpcbench.suggest import suggest
     from staging.errors import InputError
 
     if args.machines and args.name is not None:
         raise InputError(f"give --machines or a name ({args.name}), not both")
+    sites, folders = known_sites(), machine_folders()
+    machines = sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
     if args.machines:
-        print(machines_table(known_machines(machine_folders())))
+        print(machines_table(known_machines(folders)))
     elif args.name is None:
         print(sites_table())
-    elif args.name not in known_sites() and any(each.name == args.name for each in known_machines(machine_folders())):
-        print(facts_page(find_machine(args.name, machine_folders())))
+    elif args.name in sites or args.name.endswith((".yaml", ".yml")):
+        print(profile_page(args.name))
+    elif args.name in machines:
+        print(facts_page(find_machine(args.name, folders)))
     else:
-        found = find_site(args.name)
-        path = known_sites().get(args.name, args.name)
-        print(f"# {path}\n{Path(path).read_text(encoding='utf-8').rstrip()}")
-        if found.machine is not None:
-            print(f"\n{facts_page(found.machine)}")
+        hint = suggest(args.name, sorted({*sites, *machines}), "'hpcbench sites' and its --machines list them")
+        raise InputError(f"unknown site or machine '{args.name}'; {hint}")
     return 0
+
+
+def profile_page(name: str) -> str:
+    """A profile as it lies there, and the facts of its machine."""
+    from hpcbench.batch.machine_facts import facts_page
+    from hpcbench.batch.site import find_site, known_sites
+
+    found = find_site(name)
+    path = known_sites().get(name, name)
+    text = f"# {path}\n{Path(path).read_text(encoding='utf-8').rstrip()}"
+    return text if found.machine is None else f"{text}\n\n{facts_page(found.machine)}"
 
 
 def sites_table() -> str:

@@ -231,3 +231,18 @@ def test_machines_are_listed_and_shown_without_a_profile(capsys: pytest.CaptureF
 def test_machines_with_a_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sites", "fugaku", "--machines"]) == 2
     assert "give --machines or a name (fugaku), not both" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("fugak", "unknown site or machine 'fugak'; did you mean 'fugaku'?"),
+        ("perlmutter", "unknown site or machine 'perlmutter'; did you mean 'perlmutter-gpu'?"),
+        ("qqqqq", "is like it; 'hpcbench sites' and its --machines list them"),
+    ],
+)
+def test_an_unknown_name_is_told_what_is_near_among_sites_and_machines(
+    name: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sites", name]) == 2
+    assert words in capsys.readouterr().err

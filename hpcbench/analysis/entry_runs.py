@@ -45,7 +45,7 @@ class EntryRuns:
 
     @property
     def own(self) -> bool:
-        """Whether it is not of a published round."""
+        """Whether it is of no published round: run folders, and logs by themselves."""
         return self.first.origin != "published"
 
     @property
@@ -65,10 +65,10 @@ class EntryRuns:
 
     @property
     def source(self) -> str:
-        """Round, division and submitter of a published one, else that it is one's own."""
+        """Round, division and submitter of a published one; ``own`` of a run folder, ``log`` of a log by itself."""
         first = self.first
         if self.own:
-            return "own"
+            return first.origin
         return " ".join(part for part in (first.round, first.division, first.organization) if part)
 
     @property
@@ -179,7 +179,7 @@ def name_of(run: RunRecord) -> str:
         return " ".join(part for part in (run.round, run.organization, run.system) if part) + division + mode
     nodes = "" if run.nodes is None else f" {counted(run.nodes, 'node')}"
     batch = "" if run.global_batch_size is None else f" batch {run.global_batch_size}"
-    return f"own {run.system or 'system'}{nodes}{batch}"
+    return f"{run.origin} {run.system or 'system'}{nodes}{batch}"
 
 
 def unique_names(entries: Sequence[EntryRuns]) -> list[EntryRuns]:

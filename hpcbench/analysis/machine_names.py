@@ -74,11 +74,10 @@ def label_of(entry: EntryRuns, machines: MachineOf) -> str:
     system = (run.system or "system").split("_")[0][:LONGEST_SYSTEM]
     who = short_title(machine) if machine is not None else (system if entry.own else f"{run.organization} {system}")
     kind = accelerator_kind(device_of(entry, machine))
-    size = (
-        "" if run.accelerators is None else f", {units.integer(run.accelerators)} {'' if kind == 'unknown' else kind}"
-    )
-    source = "own" if entry.own else f"{run.round or ''}{' open' if run.division == 'open' else ''}"
-    return f"{who}{size}, {source}"
+    count = "" if run.accelerators is None else f", {units.integer(run.accelerators)}"
+    size = f"{count} {kind}" if count and kind != "unknown" else count
+    division = " open" if run.division == "open" and not entry.own else ""
+    return f"{who}{size}, {run.origin if entry.own else run.round or 'no round'}{division}"
 
 
 def unique_labels(entries: Sequence[EntryRuns], machines: MachineOf) -> Labels:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
-from hpcbench.analysis.comparable import comparison_words
+from hpcbench.analysis.comparable import comparison_words, why_not_comparable
 from hpcbench.analysis.decomposition import TERMS, Decomposition, decompose
 from hpcbench.analysis.entry_runs import NOT_VERIFIED, EntryRuns
 from hpcbench.analysis.sheets import column, text
@@ -90,7 +90,7 @@ def ranking_row(place: int, entry: EntryRuns, base: EntryRuns) -> RankingRow:
         entry.samples_per_s_per_accelerator,
         seconds.staging / seconds.total if any(each.staging_s is not None for each in entry.kept) else None,
         "base" if entry is base else comparison_words(entry, base, short=True),
-        "" if entry is base else comparison_words(entry, base), NOT_VERIFIED if entry.own else "",
+        "; ".join(each.words for each in why_not_comparable(entry, base)), NOT_VERIFIED if entry.own else "",
     )  # fmt: skip
 
 

@@ -101,7 +101,7 @@ def show(analysis: Analysis) -> None:
     for sentence in summary(analysis, pairs=True):
         print(textwrap.fill(sentence, 98, subsequent_indent="  "))
     if analysis.own:
-        print(f"\nOwn: {NOT_VERIFIED}.")
+        print(f"\nEntries of no round: {NOT_VERIFIED}.")
 
 
 def ranking_table(analysis: Analysis, ranking: Ranking) -> str:

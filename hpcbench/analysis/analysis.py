@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpcbench.analysis.choose import find_entry, find_pair, of_application
+from hpcbench.analysis.choose import find_entry, find_pairs, of_application
 from hpcbench.analysis.compute_rows import ComputeRow, compute_rows
 from hpcbench.analysis.convergence_rows import ConvergenceRow, ReferenceRow, convergence_rows, reference_rows
 from hpcbench.analysis.entry_runs import EntryRuns, entries_of_runs
@@ -40,7 +40,8 @@ class Analysis:
     entries: tuple[EntryRuns, ...]
     rankings: tuple[Ranking, ...]
     labels: Labels
-    against: EntryRuns | None
+    against: tuple[EntryRuns, ...]
+    """Whose way from the base is drawn, where a user asks for it: one of a ranking at most."""
     staging: list[StagingRow]
     convergence: list[ConvergenceRow]
     references: list[ReferenceRow]
@@ -72,7 +73,7 @@ def analyze(records: Sequence[RunRecord], machines: Sequence[Machine], question:
     shown = [question.machine, *shown] if question.machine is not None else shown
     tiers = tier_rows(shown, entries, where)
     return Analysis(
-        entries=tuple(entries), rankings=tuple(rankings), labels=unique_labels(entries, where), against=against,
+        entries=tuple(entries), rankings=tuple(rankings), labels=unique_labels(entries, where), against=tuple(against),
         staging=staging_rows(entries), convergence=convergence_rows(entries), references=reference_rows(applications),
         variation=variation_rows(entries, repeated(entries)), compute=compute_rows(entries, where),
         tiers=[row for row in tiers if row.application.casefold() in applications],
@@ -82,13 +83,12 @@ def analyze(records: Sequence[RunRecord], machines: Sequence[Machine], question:
 
 def rank_all(
     entries: Sequence[EntryRuns], where: MachineOf, question: Question
-) -> tuple[list[Ranking], EntryRuns | None]:
+) -> tuple[list[Ranking], list[EntryRuns]]:
     """A ranking for each application and mode, with the bases that were asked for."""
     bases = find_entry("--base", question.base, entries, where) if question.base is not None else []
-    against = None
+    against: list[EntryRuns] = []
     if question.against is not None:
-        base, against = find_pair(question.base, question.against, entries, where)
-        bases = [base] if base is not None else bases
+        bases, against = find_pairs(question.base, question.against, entries, where)
     chosen = {base.key: base for base in bases}
     keys = sorted({entry.key for entry in entries}, key=lambda key: (key[0], key[1] == "throughput"))
     found = [rank(*key, [entry for entry in entries if entry.key == key], chosen.get(key)) for key in keys]

@@ -34,12 +34,13 @@ def of_application(entries: Sequence[EntryRuns], application: str | None) -> lis
 def find_entry(option: str, name: str, entries: Sequence[EntryRuns], machines: MachineOf) -> list[EntryRuns]:
     """The entry that ``name`` means in each application and mode; of several that it may mean, the best.
 
-    A name is that of an entry or a part of it, or of the title of its machine; case does not matter. Raises
-    ``InputError`` for a name that none has.
+    A name is that of an entry, or words that are all in it or in the title of its machine; case does not matter.
+    Raises ``InputError`` for a name that none has.
     """
     scored = [entry for entry in entries if entry.score_s is not None]
     exact = [entry for entry in scored if entry.name.casefold() == name.casefold()]
-    found = exact or [entry for entry in scored if name.casefold() in searched(entry, machines)]
+    words = name.casefold().split()
+    found = exact or [entry for entry in scored if words and all(word in searched(entry, machines) for word in words)]
     if not found:
         known = list(dict.fromkeys(part for entry in scored for part in names_of(entry, machines)))
         raise InputError(f"{option} {name}: no entry has this name; {suggest(name, known)}")
@@ -57,18 +58,21 @@ def names_of(entry: EntryRuns, machines: MachineOf) -> list[str]:
 
 
 def searched(entry: EntryRuns, machines: MachineOf) -> str:
-    """What a part of a name is looked for in."""
+    """What the words of a name are looked for in."""
     machine = machines(entry)
     return f"{entry.name} {'' if machine is None else f'{machine.name} {machine.title}'}".casefold()
 
 
-def find_pair(
+def find_pairs(
     base: str | None, against: str, entries: Sequence[EntryRuns], machines: MachineOf
-) -> tuple[EntryRuns | None, EntryRuns]:
-    """The base, where one is given, and the entry to show against it. Raises ``InputError`` for two of no one key."""
+) -> tuple[list[EntryRuns], list[EntryRuns]]:
+    """The bases, where one is named, and the entries to show against them, one for each application and mode.
+
+    Raises ``InputError`` for names of entries that have no application and mode in common, or of one entry.
+    """
     others = find_entry("--against", against, entries, machines)
     if base is None:
-        return None, others[0]
+        return [], others
     bases = find_entry("--base", base, entries, machines)
     both = [(one, other) for one in bases for other in others if one.key == other.key]
     if not both:
@@ -76,6 +80,6 @@ def find_pair(
             f"{bases[0].name} is {application_name(bases[0].key[0])}, {bases[0].key[1]}, and {others[0].name} is "
             f"{application_name(others[0].key[0])}, {others[0].key[1]}; a pair needs one benchmark and mode"
         )
-    if both[0][0] is both[0][1]:
+    if all(one is other for one, other in both):
         raise InputError(f"--base and --against are both {both[0][0].name}; give two entries")
-    return both[0]
+    return bases, [other for one, other in both if one is not other]

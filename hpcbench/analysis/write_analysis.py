@@ -73,8 +73,7 @@ def figures(analysis: Analysis) -> list[Figure]:
 
 def against_in(analysis: Analysis, ranking: Ranking) -> str | None:
     """The entry whose way from the base is drawn, where one was asked for and is in this ranking."""
-    other = analysis.against
-    return other.name if other is not None and other in ranking.entries else None
+    return next((entry.name for entry in analysis.against if entry.key == ranking.base.key), None)
 
 
 def told_pairs(analysis: Analysis, ranking: Ranking) -> list[Decomposition]:

@@ -20,15 +20,16 @@ DESCRIPTION = """\
 Compare systems by their runs, one's own and published, and write a page that tells why one is
 faster: epochs, rate per accelerator, number of accelerators, evaluation, staging.
 
-  hpcbench analyze --published                              the published rounds, from shipped records
-  hpcbench analyze runs/* --published --machine my-cluster  one's own runs beside them
-  hpcbench analyze hpc_results_v1.0 hpc_results_v2.0        official logs of rounds
-  hpcbench analyze --published --base selene --application deepcam
-  hpcbench analyze --published --base dgxa100_n64_pytorch --against horeka --application cosmoflow
+  hpcbench analyze --published
+  hpcbench analyze runs/* --published --machine perlmutter-gpu --out mine
+  hpcbench analyze hpc_results_v1.0 hpc_results_v2.0 --out rounds
+  hpcbench analyze --published --application deepcam --base "selene v1.0" --out selene
 
 The ratio of two times splits into factors exactly. Entries are ranked by application and
-mode; each is compared with the best, or with `--base`. A name is that of an entry or a part
-of it, or of its machine. Pages of reports among the paths are left out.
+mode; each is compared with the best, or with `--base`, which is the name of an entry, or
+words of it or of its machine; of several that it may mean, the best is taken. Logs by
+themselves and run folders are entries of no round. `hpcbench sites --machines` lists
+machines. Pages of reports among the paths are left out.
 
 In the folder of `--out`: analysis.html, the plots as PNG and SVG in figures, and all numbers
 as CSV in tables. Exit code 0: done. 2: bad input.

@@ -20,6 +20,7 @@ NOT_RUN = {
     "hpcbench study execute ": "in jobs alone; tests/slurm/test_convergence.py",
     "hpcbench check results/": "a folder of others' logs; tests/hpcbench/cli/test_check.py",
     "hpcbench results hpc_results": "the logs of others; tests/hpcbench/cli/test_results.py",
+    "hpcbench analyze hpc_results": "the logs of others; tests/hpcbench/cli/test_analyze.py",
     "hpcbench doctor --job ": "in jobs alone; tests/hpcbench/measure/test_job_check.py",
 }
 """Beginnings of commands that are not run here, and why."""
@@ -44,7 +45,7 @@ ON_A_CLUSTER = (
 )  # fmt: skip
 """Sources whose commands are typed where there is a scheduler; of all others only those that submit jobs."""
 BEFORE = {"jobs --help": "submit --help", "report --help": "train --help", "check --help": "train --help",
-          "results --help": "train --help"}  # fmt: skip
+          "results --help": "train --help", "analyze --help": "train --help"}  # fmt: skip
 """Sources that begin where another one ends: its first command is typed before."""
 LEAVES = {
     "README.md": ["runs/*/report.html", "runs/*/summary.json", "runs/*/mllog.txt", "runs/*/steps.csv",
@@ -59,6 +60,9 @@ LEAVES = {
                        + ["docs/studies/deepcam-strong/study.json"],
     "docs/running-on-a-supercomputer.md": ["runs/*/job.sh", "runs/*/job.json", "runs/*/job-*.log", "runs/*/report.html",
                                            "studies/cosmoflow/scaling.html"],
+    "docs/analysis.md": [f"why-selene/{name}" for name in (
+                         "analysis.html", "figures/deepcam-time-to-train-waterfall.svg", "figures/tiers.png",
+                         "tables/pairs.csv", "tables/deepcam-time-to-train-factors.csv")],
     "report --help": ["comparison.html", "runs/*/figures/*.png"],
 }  # fmt: skip
 """Files that a page says its commands leave."""

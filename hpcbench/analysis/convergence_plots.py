@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -58,7 +59,7 @@ def convergence(
         "Entries by round: the mean over runs of distinct trajectory, with the fewest and the most epochs of a run. "
         "Black: reference convergence points of rules 3.0.0 (v1.0 and later), hollow where the checker drops them "
         "because they converge more slowly than the line between their neighbours, or are of a smaller batch than "
-        f"the fastest. Named: entries that need {FAR} times the epochs of their point or more."
+        f"the fastest. Numbered: entries that need {FAR} times the epochs of their point or more."
     )
     return Figure("convergence", "Epochs against batch", caption, figure)
 
@@ -89,18 +90,16 @@ def draw_entries(
 
 
 def name_far(axes: Axes, far: Sequence[tuple[ConvergenceRow, float]], labels: Labels) -> None:
-    """The names of entries far above their reference, in the upper left, with a thin line to each."""
+    """Numbers beside entries far above their reference, and their names in the upper left."""
     ordered = sorted(far, key=lambda found: (-found[0].epochs, found[1]))
     low, high = axes.get_ylim()
     axes.set_ylim(low, high * (high / low) ** (0.05 * len(ordered)))
-    for place, (row, x) in enumerate(ordered):
-        axes.annotate(
-            f"{labels[row.application, row.entry]}: {units.significant(row.epochs)}", (x, row.epochs),
-            (0.02, 0.975 - 0.05 * place), xycoords="data", textcoords=axes.transAxes, fontsize=7, color=style.MUTED,
-            va="center", zorder=6,
-            arrowprops={"arrowstyle": "-", "color": style.FAINT, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 2,
-                        "relpos": (1, 0.5)},
-        )  # fmt: skip
+    for number, (row, x) in enumerate(ordered, 1):
+        name = f"{number}  {labels[row.application, row.entry]}: {units.significant(row.epochs)}"
+        axes.annotate(name, (0.02, 1.025 - 0.05 * number), xycoords="axes fraction", fontsize=7, color=style.MUTED,
+                      va="center")  # fmt: skip
+        axes.annotate(str(number), (x, row.epochs), (5, -2.5), textcoords="offset points", fontsize=7,
+                      fontweight="bold", color=style.INK)  # fmt: skip
 
 
 def legend(rounds: Sequence[str]) -> list[Line2D]:
@@ -117,7 +116,7 @@ def legend(rounds: Sequence[str]) -> list[Line2D]:
 @style.styled
 def variation(rows: Sequence[VariationRow], entries: Sequence[EntryRuns]) -> Figure | None:
     """Spread of epochs against that of seconds per epoch; beside it, the share that epochs explain."""
-    known = [row for row in rows if row.epochs_sd is not None and row.explained is not None]
+    known = [row for row in rows if row.epochs_sd is not None and row.explained is not None and not row.same_as]
     if not known:
         return None
     figure = style.canvas(3.2)
@@ -135,7 +134,7 @@ def variation(rows: Sequence[VariationRow], entries: Sequence[EntryRuns]) -> Fig
     right.scatter(
         range(1, len(shares) + 1), [share for share, _ in shares], c=[color for _, color in shares], s=18, zorder=3
     )
-    right.axhline(shares[len(shares) // 2][0], color=style.MUTED, linewidth=0.8, linestyle="--")
+    right.axhline(median(share for share, _ in shares), color=style.MUTED, linewidth=0.8, linestyle="--")
     right.set_xlabel("entries, in order")
     right.set_ylabel("variance of ln(time) by epochs (%)")
     right.set_ylim(-3, 103)

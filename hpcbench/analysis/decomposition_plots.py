@@ -65,7 +65,8 @@ def decomposition(ranking: Ranking, labels: Labels) -> Figure | None:
     faint = any(why_not_comparable(pair.a, pair.b) for pair in pairs)
     caption = (
         "Logarithms of the factors, which add up to that of the ratio exactly: to the right what makes an entry slower "
-        "than the base, to the left what makes it faster; the diamond is the ratio itself."
+        "than the base, to the left what makes it faster; the diamond is the ratio itself. "
+        "Published entries are of the closed division unless they are named open."
         + (" Names in grey: no results of one benchmark, see the table." if faint else "")
     )
     return Figure(f"{ranking.slug}-decomposition", f"{title_of(ranking)}: why slower", caption, figure)

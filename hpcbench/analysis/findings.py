@@ -28,7 +28,7 @@ def pair_sentence(pair: Decomposition, labels: Labels) -> str:
         ((term, sign * pair.terms[term.name]) for term in TERMS if abs(pair.terms.get(term.name, 0.0)) > TOLD),
         key=lambda found: -abs(found[1]),
     )  # fmt: skip
-    reasons = ", ".join(f"{term.label} ×{exp(value):.2f}" for term, value in told[:MOST_TOLD])
+    reasons = ", ".join(f"{term.label} ×{units.significant(exp(value))}" for term, value in told[:MOST_TOLD])
     return (
         f"{labels[slow.identity]} takes {exp(abs(pair.total)):.2f} times as long as {labels[fast.identity]}"
         + (f": {reasons}" if reasons else "") + "."

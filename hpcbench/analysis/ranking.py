@@ -54,7 +54,8 @@ class RankingRow:
 
     place: int = column("", "by time to train; of throughput by models per minute", units.integer)
     entry: str = column("entry", "round, submitter and system; own: system, nodes and batch", text)
-    source: str = column("round and division", "of a published one; else own", text, page=False)
+    source: str = column("of", "round, division and submitter; own or log where it is of no round", text, page=False)
+    division: str | None = column("division", "closed or open", text)
     accelerators: int | None = column(
         "acc.", "accelerators of an instance; a node without any counts as one", units.integer
     )
@@ -83,14 +84,16 @@ def ranking_row(place: int, entry: EntryRuns, base: EntryRuns) -> RankingRow:
     """The line of an entry that has a score."""
     seconds, run = entry.seconds, entry.first
     assert seconds is not None
+    staged = any(each.staging_s is not None for each in entry.kept)
     return RankingRow(
-        place, entry.name, entry.source, run.accelerators, run.global_batch_size, len(entry.runs), len(entry.kept),
-        seconds.total / MINUTE_S, MINUTE_S / entry.score_s if entry.throughput and entry.score_s else None,
-        entry.epochs, seconds.epochs_total / entry.epochs if entry.epochs else None,
-        entry.samples_per_s_per_accelerator,
-        seconds.staging / seconds.total if any(each.staging_s is not None for each in entry.kept) else None,
-        "base" if entry is base else comparison_words(entry, base, short=True),
-        "; ".join(each.words for each in why_not_comparable(entry, base)), NOT_VERIFIED if entry.own else "",
+        place=place, entry=entry.name, source=entry.source, division=run.division, accelerators=run.accelerators,
+        batch=run.global_batch_size, runs=len(entry.runs), kept=len(entry.kept), minutes=seconds.total / MINUTE_S,
+        models_per_min=MINUTE_S / entry.score_s if entry.throughput and entry.score_s else None, epochs=entry.epochs,
+        epoch_s=seconds.epochs_total / entry.epochs if entry.epochs else None, rate=entry.samples_per_s_per_accelerator,
+        staging_share=seconds.staging / seconds.total if staged else None,
+        compares="base" if entry is base else comparison_words(entry, base, short=True),
+        differences="; ".join(each.words for each in why_not_comparable(entry, base)),
+        verified=NOT_VERIFIED if entry.own else "",
     )  # fmt: skip
 
 

@@ -53,7 +53,7 @@ class TierRow:
         "nodes whose reads the shared file system carries: its bandwidth over that demand",
         units.integer,
     )
-    decides: str = column("node storage decides", "where node storage holds the set and node memory does not", text)
+    decides: str = column("node storage decides", "where node storage holds the set and memory does not yet", text)
 
 
 def tier_rows(machines: Sequence[Machine], entries: Sequence[EntryRuns], machine_of: MachineOf) -> list[TierRow]:
@@ -82,7 +82,7 @@ def tier_row(problem: PublishedSet, machine: Machine, entries: Sequence[EntryRun
         memory_gb=memory, storage_gb=storage, accelerator_nodes=fits[0], memory_nodes=fits[1], storage_nodes=fits[2],
         batch_nodes=batch_nodes, demand_gb_s=demand,
         filesystem_nodes=int(carried / demand) if carried and demand else None,
-        decides=decides(fits[1], fits[2], storage, batch_nodes),
+        decides=decides(least(fits[:2]), fits[2], storage, batch_nodes),
     )  # fmt: skip
 
 
@@ -106,6 +106,11 @@ def best_rate(
         if set_of(entry.first) is problem and machine_of(entry) is machine
     ]  # fmt: skip
     return max(rates, default=0.0) or None
+
+
+def least(nodes: Sequence[int | None]) -> int | None:
+    """The fewest nodes of those known."""
+    return min((count for count in nodes if count is not None), default=None)
 
 
 def decides(memory: int | None, storage: int | None, storage_gb: float | None, most: int | None) -> str:

@@ -20,7 +20,7 @@ def analysis() -> Analysis:
 
 
 def test_the_output_is_what_the_command_prints(analysis: Analysis) -> None:
-    shown = [block["text"] for block in BLOCK.finditer(PAGE) if block["language"] == "text"][0]
+    shown = next(block["text"] for block in BLOCK.finditer(PAGE) if block["language"] == "text")
     assert " ".join(summary(analysis, pairs=True)).startswith(" ".join(shown.split()))
 
 

@@ -147,7 +147,7 @@ def test_tiers_of_a_machine() -> None:
         ({"storage": (Storage("/local", 500.0, False, False),)}, "no: memory holds the set as early"),
         ({"memory_gib": 10_000}, "no: memory holds the set as early"),
         ({"memory_gib": 10_000, "local_disk": False, "storage": ()}, "none there, none needed"),
-        ({"memory_gib": 4}, "6 to 512 nodes"),
+        ({"memory_gib": 4}, "6 to 50 nodes"),
     ],
 )
 def test_where_node_storage_decides(facts: dict[str, Any], words: str) -> None:

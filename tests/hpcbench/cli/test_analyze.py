@@ -14,10 +14,10 @@ from hpcbench.cli.main import main
 from tests.hpcbench.mlperf.test_read_log import COSMOFLOW, DEEPCAM, WITHIN_EPOCHS, in_round
 
 GOLDEN = """\
-place,entry,source,accelerators,batch,runs,kept,minutes,models_per_min,epochs,epoch_s,rate,staging_share,compares,\
-differences,verified
-1,v1.0 ORG nvidia,v1.0 closed ORG,2048,2048,1,1,1.6363,,23,3.3004,18.444,,base,,
-2,v0.7 Fujitsu abci,v0.7 closed Fujitsu,1024,2048,1,1,11.901,,24,23.067,5.3757,0.20558,yes,,
+place,entry,source,division,accelerators,batch,runs,kept,minutes,models_per_min,epochs,epoch_s,rate,staging_share,\
+compares,differences,verified
+1,v1.0 ORG nvidia,v1.0 closed ORG,closed,2048,2048,1,1,1.6363,,23,3.3004,18.444,,base,,
+2,v0.7 Fujitsu abci,v0.7 closed Fujitsu,closed,1024,2048,1,1,11.901,,24,23.067,5.3757,0.20558,yes,,
 """
 """Of one log each, to five digits. By their lines run_start and run_stop the runs took 98.181 and 714.052 s."""
 

@@ -128,7 +128,9 @@ def entry_of(records: Sequence[RunRecord]) -> EntryRuns:
     notes = [f"{counted(len(records) - len(runs), 'log')} given twice"] if len(runs) < len(records) else []
     alike = len(runs) - len(distinct(runs))
     if alike:
-        notes.append(f"{alike + 1} of {len(runs)} runs have the trajectory of another")
+        notes.append(f"{alike} of {len(runs)} runs trained exactly as another")
+    if first.origin != "published":
+        notes += dict.fromkeys(note for run in runs for note in run.notes)
     if lacks_epochs(first):
         notes.append("no seconds of epochs in the shipped records; all but staging and evaluation counts as training")
     made = EntryRuns(name_of(first), tuple(runs), notes=tuple(notes))

@@ -57,7 +57,7 @@ def test_runs_of_one_trajectory_are_one() -> None:
     assert len(distinct([*same, run(3, qualities=[0.1, 0.2, 0.8100001])])) == 2
     assert len(distinct([run(0, quality=0.82), run(1, quality=0.82), run(2, quality=0.82, epochs=5.0)])) == 2
     assert len(distinct([run(0, quality=None), run(1, quality=None)])) == 2
-    assert any("3 of 3 runs" in note for note in entry(*same).notes)
+    assert "2 of 3 runs trained exactly as another" in entry(*same).notes
 
 
 def test_throughput_is_models_over_the_span_of_all_instances() -> None:
@@ -83,6 +83,11 @@ def test_own_runs_of_one_setup_are_an_entry_and_others_are_not() -> None:
     assert [len(each.runs) for each in found] == [3, 1]
     assert all(each.own for each in found)
     assert found[0].name == "own box 2 nodes batch 16"
+
+
+def test_notes_on_own_runs_are_told_once() -> None:
+    own = [replace(run(number), origin="own", notes=["4 ranks were simulated"]) for number in range(2)]
+    assert entry(*own).notes == ("4 ranks were simulated",)
 
 
 def test_names_differ_within_an_application() -> None:

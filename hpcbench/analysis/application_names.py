@@ -6,5 +6,5 @@ NAMES = {"cosmoflow": "CosmoFlow", "deepcam": "DeepCAM", "oc20": "OpenCatalyst",
 
 
 def application_name(application: str) -> str:
-    """The name as papers write it; that of the log where it is another."""
-    return NAMES.get(application, application)
+    """The name as papers write it; that of the log, without what plots read as mathematics, where it is another."""
+    return NAMES.get(application, application.replace("$", ""))

@@ -35,24 +35,13 @@ def decomposition(ranking: Ranking, labels: Labels) -> Figure | None:
     terms = drawn_terms(pairs)
     figure = style.canvas(1.35 + 0.225 * len(pairs) + 0.2 * -(-len(terms) // 4))
     axes = figure.subplots()
-    rows = np.arange(len(pairs))
-    for negative in (True, False):
-        start = np.zeros(len(pairs))
-        for term in terms:
-            values = np.array([pair.terms.get(term.name, 0.0) for pair in pairs])
-            values = np.minimum(values, 0) if negative else np.maximum(values, 0)
-            axes.barh(
-                rows, values, left=start, height=0.72, color=TERM_COLORS[term.name], edgecolor="white", linewidth=0.4
-            )
-            start += values
-    totals = [pair.total for pair in pairs]
-    axes.plot(totals, rows, "D", color=style.INK, markersize=4, markeredgecolor="white", markeredgewidth=0.6, zorder=5)
+    draw_terms(axes, pairs, terms)
     axes.axvline(0, color=style.INK, linewidth=0.8)
     factor_axis(axes)
     what = "time per model" if ranking.mode == "throughput" else "time to train"
     minutes = units.significant((ranking.base.score_s or 0.0) / MINUTE_S)
     axes.set_xlabel(f"factor of the {what} of {labels[ranking.base.identity]} ({minutes} min)")
-    axes.set_yticks(rows, [labels[pair.a.identity] for pair in pairs])
+    axes.set_yticks(range(len(pairs)), [labels[pair.a.identity] for pair in pairs])
     for tick, pair in zip(axes.get_yticklabels(), pairs, strict=True):
         tick.set_color(style.FAINT if why_not_comparable(pair.a, pair.b) else style.INK)
     axes.tick_params(axis="y", length=0)
@@ -70,6 +59,22 @@ def decomposition(ranking: Ranking, labels: Labels) -> Figure | None:
         + (" Names in grey: no results of one benchmark, see the table." if faint else "")
     )
     return Figure(f"{ranking.slug}-decomposition", f"{title_of(ranking)}: why slower", caption, figure)
+
+
+def draw_terms(axes: Axes, pairs: Sequence[Decomposition], terms: Sequence[Term]) -> None:
+    """The bars of all pairs, one call for each term and side, and the diamonds."""
+    rows = np.arange(len(pairs))
+    for negative in (True, False):
+        start = np.zeros(len(pairs))
+        for term in terms:
+            values = np.array([pair.terms.get(term.name, 0.0) for pair in pairs])
+            values = np.minimum(values, 0) if negative else np.maximum(values, 0)
+            axes.barh(
+                rows, values, left=start, height=0.72, color=TERM_COLORS[term.name], edgecolor="white", linewidth=0.4
+            )
+            start += values
+    totals = [pair.total for pair in pairs]
+    axes.plot(totals, rows, "D", color=style.INK, markersize=4, markeredgecolor="white", markeredgewidth=0.6, zorder=5)
 
 
 def title_of(ranking: Ranking) -> str:

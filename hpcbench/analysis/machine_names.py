@@ -68,16 +68,25 @@ def device_of(entry: EntryRuns, machine: Machine | None) -> str | None:
     return told or (None if entry.first.accelerator in NONE else entry.first.accelerator)
 
 
+def plain(name: str) -> str:
+    """A name from a log as a plot may have it, where dollars would be mathematics."""
+    return name.replace("$", "")
+
+
 def label_of(entry: EntryRuns, machines: MachineOf) -> str:
     """A short label: machine, accelerators, round; of an open entry its division, of one's own that it is."""
     run, machine = entry.first, machines(entry)
     system = (run.system or "system").split("_")[0][:LONGEST_SYSTEM]
-    who = short_title(machine) if machine is not None else (system if entry.own else f"{run.organization} {system}")
+    who = (
+        short_title(machine)
+        if machine is not None
+        else (system if entry.own else f"{run.organization or ''} {system}".strip())
+    )
     kind = accelerator_kind(device_of(entry, machine))
     count = "" if run.accelerators is None else f", {units.integer(run.accelerators)}"
     size = f"{count} {kind}" if count and kind != "unknown" else count
     division = " open" if run.division == "open" and not entry.own else ""
-    return f"{who}{size}, {run.origin if entry.own else run.round or 'no round'}{division}"
+    return f"{plain(who)}{size}, {run.origin if entry.own else run.round or 'no round'}{division}"
 
 
 def unique_labels(entries: Sequence[EntryRuns], machines: MachineOf) -> Labels:
@@ -105,4 +114,4 @@ def batch_words(entry: EntryRuns) -> str:
 
 def name_words(entry: EntryRuns) -> str:
     """What tells an entry from all others, for a label."""
-    return f" ({entry.name if entry.own else entry.first.system})"
+    return plain(f" ({entry.name if entry.own else entry.first.system})")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
@@ -32,8 +33,8 @@ class Ranking:
 
     @property
     def slug(self) -> str:
-        """Its part of names of files."""
-        return f"{self.application}-{self.mode.replace(' ', '-')}"
+        """Its part of names of files, whatever a log calls its application."""
+        return re.sub(r"[^A-Za-z0-9]+", "-", f"{self.application} {self.mode}").strip("-")
 
 
 def rank(application: str, mode: str, entries: Sequence[EntryRuns], base: EntryRuns | None = None) -> Ranking | None:

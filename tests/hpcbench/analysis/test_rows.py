@@ -11,8 +11,9 @@ from scipy.stats import linregress
 
 from hpcbench.analysis.compute_rows import compute_rows
 from hpcbench.analysis.convergence_rows import alike, convergence_row, points, recipe_words
-from hpcbench.analysis.machine_names import accelerator_kind, machine_of, short_names
+from hpcbench.analysis.machine_names import accelerator_kind, machine_of, short_names, unique_labels
 from hpcbench.analysis.published_sets import SETS
+from hpcbench.analysis.ranking import rank
 from hpcbench.analysis.staging_rows import staging_row
 from hpcbench.analysis.tier_rows import tier_row
 from hpcbench.analysis.variation_rows import variation_row
@@ -181,3 +182,20 @@ def test_short_names_differ() -> None:
     assert short_names(["Cori, GPU nodes (NERSC)", "Cori, KNL nodes (NERSC)", "Eos (NVIDIA)"]) == [
         "Cori, GPU nodes", "Cori, KNL nodes", "Eos"
     ]  # fmt: skip
+
+
+def test_labels_differ_and_hold_no_mathematics() -> None:
+    """Of one machine, size and round: by batch, then by system."""
+    made = [entry(run(system="box_$a")), entry(run(system="box_b")), entry(run(system="box_c", global_batch_size=32))]
+    labels = unique_labels(made, machine_of([]))
+    assert list(labels.values()) == [
+        "ORG box, 8 A100, v1.0, batch 16 (box_a)", "ORG box, 8 A100, v1.0, batch 16 (box_b)",
+        "ORG box, 8 A100, v1.0, batch 32",
+    ]  # fmt: skip
+    assert list(unique_labels(made[:1], machine_of([machine()])).values()) == ["Box, 8 A100, v1.0"]
+
+
+def test_an_application_of_any_name_makes_names_of_files() -> None:
+    found = rank("../../x $y$", "time to train", [entry(run()), entry(run(system="b"))])
+    assert found is not None
+    assert found.slug == "x-y-time-to-train"

@@ -13,8 +13,8 @@ from hpcbench.analysis.application_names import application_name
 from hpcbench.analysis.decomposition import TERMS, Decomposition
 from hpcbench.analysis.entry_runs import NOT_VERIFIED
 from hpcbench.analysis.ranking import Ranking, every_pair, pair_row, ranking_rows
+from hpcbench.analysis.save_figures import save_figures
 from hpcbench.analysis.sheets import Sheet
-from hpcbench.results import style
 from hpcbench.results.plots import Figure
 from hpcbench.results.report import Drawn, write_page
 from hpcbench.results.run_folder import write_atomic
@@ -22,7 +22,6 @@ from hpcbench.results.units import counted
 from staging.errors import InputError
 
 PAGE, PLOTS, TABLES = "analysis.html", "figures", "tables"
-XML = '<?xml version="1.0" encoding="utf-8" standalone="no"?>\n'
 
 
 def check_out(out: Path) -> None:
@@ -40,11 +39,7 @@ def write_analysis(analysis: Analysis, out: Path) -> Path:
     try:
         for name in (PLOTS, TABLES):
             (out / name).mkdir(parents=True, exist_ok=True)
-        shown = {}
-        for figure in drawn:
-            shown[figure.name] = Drawn.of(figure)
-            write_atomic(out / PLOTS / f"{figure.name}.svg", f"{XML}{shown[figure.name].svg}\n")
-            style.save(figure.figure, out / PLOTS / f"{figure.name}.png")
+        shown = save_figures(drawn, out / PLOTS)
         for sheet in sheets.values():
             write_atomic(out / TABLES / f"{sheet.name}.csv", sheet.as_csv)
     except OSError as error:

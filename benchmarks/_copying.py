@@ -17,7 +17,7 @@ from _ranks import Ranks
 
 from staging.formats import tfrecord
 from staging.formats.example import encode_example
-from staging.ledger.batch import sync_filesystem
+from staging.ledger.durable_batch import sync_filesystem
 
 Way = Callable[[Path], float]
 """Fills a new folder and returns the seconds that count."""

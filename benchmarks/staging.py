@@ -28,7 +28,7 @@ from _common import Paired, compared, write_results
 from _copying import BLOCK, by_command, by_dd, by_ranks, in_turns, make_files, make_samples, same_as
 from _ranks import Ranks, serve
 
-from staging.ledger.batch import sync_filesystem
+from staging.ledger.durable_batch import sync_filesystem
 from staging.options import StageOptions
 from staging.probing.probe import probe
 from staging.ranks.world import Alone

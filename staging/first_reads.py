@@ -20,7 +20,7 @@ from staging.errors import DataError
 from staging.formats.reading import Feed, observed
 from staging.formats.regular import opened
 from staging.ledger.checksum_table import ChecksumTable, FileChecksums
-from staging.ledger.lines import read_header
+from staging.ledger.jsonl import read_header
 from staging.ledger.manifest import identity_of, load_records, manifest_path, staged_destination
 
 

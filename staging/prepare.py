@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from staging.counters import Counters
 from staging.errors import DataError, InputError
-from staging.landing.plain import ExceptPlain, landed_names, matcher
 from staging.landing.sinks import SinkMaker
+from staging.landing.transform_exclusions import WithExclusions, landed_names, matcher
 from staging.landing.transforms import holds_files, sink_maker
-from staging.ledger.claim import refuse_nesting, refuse_strangers
+from staging.ledger.destination_lock import refuse_nesting, refuse_strangers
 from staging.ledger.verify import BadFile
 from staging.open_source import open_source
 from staging.options import StageOptions
@@ -203,7 +203,7 @@ def sinks_of(options: StageOptions) -> SinkMaker:
     checksum = options.verify != "none"
     make_sink = sink_maker(options.transform, checksum)
     if options.transform and options.plain:
-        return ExceptPlain(make_sink, sink_maker("", checksum), options.plain, options.transform)
+        return WithExclusions(make_sink, sink_maker("", checksum), options.plain, options.transform)
     return make_sink
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from staging.errors import DataError
 from staging.landing.sinks import Landed
-from staging.ledger.batch import sync_filesystem
+from staging.ledger.durable_batch import sync_filesystem
 from staging.ledger.manifest import Manifest, has_manifest, is_inside, load_records
 from staging.ledger.records import Records, is_as_landed
 from staging.options import StageOptions

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from staging.counters import Counters
-from staging.probing.bounds import BUSY_WORDS, Share, busy_shares, probed_shares
+from staging.probing.bottleneck import BUSY_WORDS, Share, busy_shares, probed_shares
 from staging.probing.ceilings import WORDS, Ceilings, rate_text
 from staging.units import human
 

@@ -30,10 +30,10 @@ from staging.counters import Counters
 from staging.errors import DataError
 from staging.landing.file_sink import FileSinkMaker
 from staging.landing.sinks import Landed, kept
-from staging.ledger.batch import sync_filesystem
-from staging.ledger.claim import claim
+from staging.ledger.destination_lock import lock_destination
+from staging.ledger.durable_batch import sync_filesystem
 from staging.ledger.journal import Journal
-from staging.ledger.lines import read_header
+from staging.ledger.jsonl import read_header
 from staging.ledger.manifest import Manifest, identity_of, is_inside, load_records, manifest_path
 from staging.moving.exchange import Lane, move_by_exchange
 from staging.moving.writing import PieceWriter
@@ -107,7 +107,7 @@ def reshuffle(options: StageOptions, shuffle: int, world: World) -> ReshuffleRep
     start = time.perf_counter()
     destination = together(world, lambda: own_destination(replace(options, path="exchange"), world))
     job = world.broadcast(secrets.token_hex(4))
-    with together(world, lambda: claim(destination, options.source, world.place, job)):
+    with together(world, lambda: lock_destination(destination, options.source, world.place, job)):
         moves = draw(options, shuffle, world, destination)
         together(world, lambda: make_ready(destination, moves, world))
         journal = Journal(destination)

@@ -18,9 +18,9 @@ from staging.counters import Counters
 from staging.errors import DataError
 from staging.landing.shared_files import SharedFiles
 from staging.landing.sinks import Landed
-from staging.ledger.batch import Batch, sync_filesystem
-from staging.ledger.claim import claim
 from staging.ledger.clean import remove_unfinished
+from staging.ledger.destination_lock import lock_destination
+from staging.ledger.durable_batch import DurableBatch, sync_filesystem
 from staging.ledger.journal import KILLED, Journal, Start
 from staging.ledger.manifest import Manifest
 from staging.moving.direct import move_directly
@@ -87,7 +87,7 @@ def carry_out(
         for line in (prepared.source.skipped, *bad_table(prepared.bad)):
             print_line(line)
     job = world.broadcast(secrets.token_hex(4))
-    with together(world, lambda: claim(prepared.destination, prepared.options.source, world.place, job)):
+    with together(world, lambda: lock_destination(prepared.destination, prepared.options.source, world.place, job)):
         manifest = together(world, lambda: Manifest.open(prepared.destination, identity(prepared)))
         journal = Journal(prepared.destination)
         together(world, lambda: clear_up(journal, prepared.destination, world.place, quiet))
@@ -168,7 +168,7 @@ class Staging:
         self.job = job
         self.way = way
         self.manifest = manifest
-        self.batch = Batch(manifest, prepared.destination)
+        self.batch = DurableBatch(manifest, prepared.destination)
 
     def run(self) -> StagingReport:
         """Move, make durable, verify; then gather the report."""

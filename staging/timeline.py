@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 
 from staging.landing.sinks import Landed
-from staging.ledger.batch import Batch
+from staging.ledger.durable_batch import DurableBatch
 from staging.progress import Progress
 
 TIMELINE_POINTS = 400
@@ -18,7 +18,7 @@ TIMELINE_POINTS = 400
 class Landings:
     """Counts what lands on this rank, for the progress and the timeline, and passes it on to be made durable."""
 
-    batch: Batch
+    batch: DurableBatch
     progress: Progress
     start: float = field(default_factory=time.perf_counter)
     bytes: int = 0

@@ -9,12 +9,10 @@ from statistics import fmean
 
 from hpcbench.analysis.entry_runs import NOT_VERIFIED, EntryRuns, distinct
 from hpcbench.analysis.sheets import column, text
-from hpcbench.mlperf.convergence_check import RULESETS, checker, has_points, olympic
+from hpcbench.mlperf.convergence_check import checker, has_points, olympic
+from hpcbench.mlperf.rulesets import NEWEST, ruleset_of_round
 from hpcbench.results import units
 
-RULES_OF_ROUND = {"v1.0": "1.0.0", "v2.0": "2.0.0", "v3.0": "3.0.0"}
-NO_EPOCHS_ROUND = "v0.7"
-"""Its CosmoFlow network and data are others, and no reference points exist of it."""
 RECIPE = (
     "opt_name", "opt_base_learning_rate", "opt_lr", "opt_weight_decay", "dropout", "opt_learning_rate_warmup_epochs",
     "opt_learning_rate_warmup_factor", "opt_learning_rate_decay_boundary_epochs", "opt_learning_rate_decay_factor",
@@ -104,7 +102,7 @@ def hyperparameters(application: str, ruleset: str, batch: int) -> Mapping[str, 
 
 def reference_rows(applications: Sequence[str]) -> list[ReferenceRow]:
     """The points of the newest rules."""
-    return [row for application in applications for row in points(application, RULESETS[-1]).values()]
+    return [row for application in applications for row in points(application, NEWEST).values()]
 
 
 def convergence_rows(entries: Sequence[EntryRuns]) -> list[ConvergenceRow]:
@@ -121,7 +119,7 @@ def convergence_row(entry: EntryRuns) -> ConvergenceRow | None:
     epochs = [run.epochs or 0.0 for run in told]
     run, mean = entry.first, fmean(epochs)
     application, batch = run.application or "-", run.global_batch_size
-    ruleset = RULESETS[-1] if entry.own else RULES_OF_ROUND.get(run.round or "", "")
+    ruleset = NEWEST if entry.own else ruleset_of_round(run.round)
     point = points(application, ruleset).get(batch or 0) if ruleset else None
     settings = hyperparameters(application, ruleset, batch) if point is not None and batch else None
     return ConvergenceRow(

@@ -16,7 +16,7 @@ from hpcbench.analysis.machine_names import MachineOf
 from hpcbench.analysis.published_sets import SETS, PublishedSet, set_of
 from hpcbench.analysis.sheets import column, text
 from hpcbench.batch.machine import Machine
-from hpcbench.mlperf.convergence_check import RULESETS
+from hpcbench.mlperf.rulesets import NEWEST
 from hpcbench.results import units
 
 GB, GIB = 1e9, 2**30
@@ -93,7 +93,7 @@ def nodes_for(set_gb: float, tier_gb: float | None) -> int | None:
 
 def largest_batch(application: str) -> int | None:
     """The largest global batch of the reference points that the newest rules keep."""
-    kept = [batch for batch, row in points(application, RULESETS[-1]).items() if row.kept == "yes"]
+    kept = [batch for batch, row in points(application, NEWEST).items() if row.kept == "yes"]
     return max(kept, default=None)
 
 

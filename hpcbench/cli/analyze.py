@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--against", metavar="ENTRY", help="draw the way from the base to this entry")
     parser.add_argument("--application", metavar="APP", help="only this one: cosmoflow, deepcam, ...")
     parser.add_argument("--machine", metavar="NAME", help="the machine of one's own runs: hpcbench sites --machines")
+    parser.add_argument("--no-cache", action="store_true", help="read each log anew, and keep nothing")
     parser.add_argument("--out", type=Path, default=Path("analysis"), metavar="FOLDER", help="a new folder (analysis)")
 
 
@@ -63,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     check_out(args.out)
     machines = known_machines(machine_folders())
     question = Question(args.base, args.against, args.application, named_machine(args.machine))
-    analysis = analyze(read(args.paths, args.published), machines, question)
+    analysis = analyze(read(args.paths, args.published, not args.no_cache), machines, question)
     page = write_analysis(analysis, args.out)
     show(analysis)
     print(f"\nanalysis: {page}")
@@ -78,12 +80,15 @@ def named_machine(name: str | None) -> Machine | None:
     return None if name is None else find_machine(name, machine_folders())
 
 
-def read(paths: list[Path], published: bool) -> list[RunRecord]:
+def read(paths: list[Path], published: bool, cached: bool) -> list[RunRecord]:
     """The records of paths, and the shipped ones."""
     from hpcbench.mlperf.find_logs import find_runs
-    from hpcbench.mlperf.runs_table import read_runs
+    from hpcbench.mlperf.log_cache import LogCache, cache_file
+    from hpcbench.mlperf.read_runs import read_runs
 
-    records = read_runs(find_runs([path for path in paths if not is_of_a_report(path)] or paths)) if paths else []
+    places = find_runs([path for path in paths if not is_of_a_report(path)] or paths) if paths else []
+    cache = LogCache(cache_file()) if cached else None
+    records = read_runs(places, processes=len(os.sched_getaffinity(0)), cache=cache, quiet=False) if places else []
     if not published:
         return records
     from hpcbench.mlperf.published import published_runs

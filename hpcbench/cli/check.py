@@ -1,4 +1,4 @@
-"""``hpcbench check``: the official compliance checker, and rules that it does not look at."""
+"""``hpcbench check``: the verdicts of the official checkers, and notes on what they do not look at."""
 
 from __future__ import annotations
 
@@ -11,109 +11,104 @@ from hpcbench.cli.run_folders import ended_runs
 from staging.errors import InputError
 
 if TYPE_CHECKING:
-    from hpcbench.measure.compliance import CheckResult
+    from hpcbench.measure.verdicts import Verdict
+    from hpcbench.mlperf.check_targets import Target
 
-HELP = "check official logs against the MLPerf HPC rules"
+HELP = "check official logs and whole submissions against the MLPerf HPC rules"
 DESCRIPTION = """\
-Check the official logs (`:::MLLOG` lines) of runs, the suite's own or published ones.
+Check official logs (`:::MLLOG` lines) and submissions, the suite's own or published ones.
 
   hpcbench check runs/cosmoflow-laptop-20260101-120000
   hpcbench check runs/* --ruleset 2.0.0
   hpcbench check results/my_system/strong/deepcam --division closed
+  hpcbench check hpc_results_v2.0/MyCentre
+  hpcbench check hpc_results_v1.0 hpc_results_v2.0
 
-Each log is read by the checker of the `mlperf_logging` package, then by further rules
-that it does not look at: run_stop with success, epochs numbered from 1, times that never
-go back, caches cleared before the clock, seeds, values that are not a number.
+The verdict is that of the official tools, `mlperf_logging`:
+  a log, a run folder    its compliance checker
+  a folder of runs       its package checker: how many runs, at most one bad log, and in the
+  (result_*.txt)         closed division seeds and epochs against the reference points
+  an organization        its package checker for the whole tree, systems/ and results/
+  a round, or several    the same for each organization
 
-The column `official` says what the official checker found:
-  pass           it accepts the log
-  own target     it does, but for the published quality: this run, smaller than the
-                 published problem and in the open division, reached its own target
-  common rules   it does not know this application; the rules common to all hold
-  fail           it rejects the log; the lines below the table say why
+  pass          accepted
+  FAIL          rejected, or the official tool crashes; the lines below the table say why
+  own target    a run of the open division that reached its own target, not the published
+                quality, and that the official checker rejects for nothing else
+  common rules  an application that the official checker does not know keeps its rules for all
+  no rules      of round v0.7, for which there are no official HPC rules; --ruleset names some
 
-Pages of reports and runs that have not ended are left out.
-Under 1.0.0 and 2.0.0, staging must lie inside the clock; 3.0.0 lets it come before.
-Exit code 0: all logs pass. 1: a log fails. 2: bad input.
+What breaks rules that no official tool checks is a note, and never changes the verdict:
+run_stop without success, epochs not numbered from 1, times that go back, throughput without
+a time to train, instances of several sizes, and more.
+
+The ruleset is --ruleset, else that of the round's folder (v1.0 or hpc_results_v1.0), else
+what the run's summary says, else 3.0.0. Under 1.0.0 and 2.0.0, staging must lie inside the
+clock. Pages of reports and runs that have not ended are left out. Nothing is written.
+Exit code 0: all pass, or keep the common rules. 1: something does not, which own targets
+are too. 2: bad input.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument(
-        "paths", nargs="+", type=Path, metavar="RUN_DIR", help="run folder, log file, or folder of result_*.txt"
+        "paths", nargs="+", type=Path, metavar="PATH", help="run folder, log, folder of result_*.txt, or submission"
     )
-    parser.add_argument("--division", help="open or closed (default: what the log names)")
-    parser.add_argument("--ruleset", help="1.0.0, 2.0.0 or 3.0.0 (default: the run's own, else 3.0.0)")
+    parser.add_argument("--division", help="open or closed, for logs and folders of runs (default: what they name)")
+    parser.add_argument("--ruleset", help="1.0.0, 2.0.0 or 3.0.0 (default: that of the round, or the run's own)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check every log and print a table; exit code 1 when one fails."""
-    from hpcbench.measure.compliance import check_log
+    """Check all that the paths name and print tables; exit code 1 where something does not pass."""
+    from hpcbench.measure.compliance import DIVISIONS
+    from hpcbench.measure.verdicts import verdicts_on
+    from hpcbench.mlperf.check_targets import targets_of
+    from hpcbench.mlperf.rulesets import check_ruleset
 
-    logs = [log for path in ended_runs(args.paths) for log in find_logs(path)]
-    results = [check_log(log, args.division, args.ruleset or own_ruleset(log)) for log in logs]
-    show(results)
-    return 0 if all(result.ok for result in results) else 1
-
-
-def find_logs(path: Path) -> list[Path]:
-    """The logs that ``path`` names. Raises ``InputError`` when there is none."""
-    if path.is_file():
-        return [path]
-    if not path.exists():
-        raise InputError(f"{path} does not exist; give a run folder or a log file")
-    if (path / "mllog.txt").is_file():
-        return [path / "mllog.txt"]
-    if published := sorted(path.glob("result_*.txt")):
-        return published
-    raise InputError(f"{path} holds no mllog.txt and no result_*.txt; give a run folder or a log file")
+    if args.ruleset is not None:
+        check_ruleset(args.ruleset)
+    if args.division not in (None, *DIVISIONS):
+        raise InputError(f"division '{args.division}' is neither open nor closed")
+    targets = [target for path in ended_runs(args.paths) for target in targets_of(path)]
+    if args.division is not None and any(target.kind == "organization" for target in targets):
+        raise InputError("--division is for logs and folders of runs; a submission's is in its system descriptions")
+    if len(targets) == 1:
+        refuse_other_files(targets[0])
+    verdicts = [found for target in targets for found in verdicts_on(target, args.ruleset, args.division)]
+    show(verdicts)
+    return 0 if all(verdict.passed for verdict in verdicts) else 1
 
 
-def own_ruleset(log: Path) -> str:
-    """The ruleset that the run of ``log`` followed, as its summary says; 3.0.0 where there is no summary."""
-    from hpcbench.results.run_folder import RunFolder
+def refuse_other_files(target: Target) -> None:
+    """Raise ``DataError`` for the only thing to check where it is a file without a line of a log."""
+    from hpcbench.results.mllog_reader import MARK
+    from staging.errors import DataError
+    from staging.formats.regular import read_text
 
-    folder = RunFolder(log.parent)
-    return folder.read_summary().ruleset if log == folder.mllog and folder.summary.exists() else "3.0.0"
+    if target.kind == "log" and MARK not in read_text(target.path, encoding="latin-1"):
+        raise DataError(target.path, f"holds no line of an official log ({MARK.strip()})", "give logs of MLPerf HPC")
 
 
-def show(results: list[CheckResult]) -> None:
-    """Print the table, and below it the faults and notes; logs with the same ones stand together."""
+def show(verdicts: list[Verdict]) -> None:
+    """Print a table of each kind, and below it what is to be said; rows with the same lines stand together."""
+    from hpcbench.measure.verdicts import COLUMNS
     from hpcbench.results.tables import table
 
-    headers = ["log", "benchmark", "division", "ruleset", "official", "beyond it", "result"]
-    print(table(headers, [row(result) for result in results]))
+    tables = []
+    for kind, columns in COLUMNS.items():
+        rows = [verdict.cells for verdict in verdicts if verdict.kind == kind]
+        if rows:
+            tables.append(table(columns, rows, right=("notes", "logs", "bad", "folders", "failed")))
+    print("\n\n".join(tables))
     alike: dict[tuple[str, ...], list[str]] = {}
-    for result in results:
-        alike.setdefault(details(result), []).append(label(result.path))
+    for verdict in verdicts:
+        alike.setdefault(verdict.details, []).append(verdict.name)
     for lines, names in alike.items():
         if lines:
             others = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            print(f"\n{names[0]}{others}")
+            print("\n" + textwrap.fill(f"{names[0]}{others}", 100))
             for line in lines:
                 print(textwrap.fill(line, 100, initial_indent="  ", subsequent_indent="    "))
-
-
-def row(result: CheckResult) -> list[str]:
-    """One log's line of the table."""
-    faults = len(result.beyond_messages)
-    beyond = f"{faults} fault{'s' if faults > 1 else ''}" if faults else "pass"
-    names = [result.benchmark or "-", result.division or "-", result.ruleset]
-    return [label(result.path), *names, result.official, beyond, "pass" if result.ok else "FAIL"]
-
-
-def details(result: CheckResult) -> tuple[str, ...]:
-    """Faults and notes of one log."""
-    notes = list(result.notes)
-    if result.official == "own target":
-        notes.append("the published quality is not reached, but the target that the log names is (open division)")
-    if result.official == "common rules":
-        notes.append("the official checker does not know this benchmark; only its common rules were applied")
-    return (*result.messages, *(f"note: {note}" for note in notes))
-
-
-def label(path: Path) -> str:
-    """The end of a log's path that tells it from others: the run folder, or the file in its folder."""
-    name = path.absolute().parent.name if path.name == "mllog.txt" else f"{path.absolute().parent.name}/{path.name}"
-    return name if len(name) <= 44 else "..." + name[-41:]
+    if any(verdict.assumed for verdict in verdicts):
+        print("\nRuleset 3.0.0, where neither a round's folder nor a run's summary names one; see --ruleset.")

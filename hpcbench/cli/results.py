@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcbench.cli.run_folders import is_of_a_report
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from hpcbench.mlperf.entries import Entry
     from hpcbench.mlperf.run_record import RunRecord
 
@@ -20,7 +24,7 @@ Read run folders, official logs and whole rounds of MLPerf HPC, and make one tab
 
   hpcbench results runs/*
   hpcbench results hpc_results_v1.0 hpc_results_v2.0 --out runs.csv
-  hpcbench results hpc_results_v1.0/NVIDIA runs/mine --out runs.json
+  hpcbench results hpc_results_v1.0/NVIDIA runs/mine --out runs.json --entries entries.csv
   hpcbench results --columns
 
 The table has a row for each run: application, system, nodes, batch, recipe, seed, epochs,
@@ -28,12 +32,16 @@ quality, and the seconds of each phase. `--columns` says from which lines of the
 column comes. What a log does not tell is absent, never zero; where it contradicts itself,
 the column `notes` says so. On the screen the runs of a folder are one line.
 
-Folders of a round are entries with a score. Time to train is the mean without the fastest
-and the slowest run; one run that failed counts as the slowest. Throughput counts from the
-first start to the last stop. In the closed division epochs are tested against the reference
-convergence points, and the score is normalised as the official checker does.
+Folders of a round are entries with two scores, in minutes. `score` is by the rules: time to
+train is the mean without the fastest and the slowest run, where one run that failed is the
+slowest; throughput counts from the first start to the last stop. In the closed division epochs
+are tested against the reference convergence points, and the score is normalised. `official` is
+what `mlperf_logging` gives to the folder as it lies there; a line says why it differs, or that
+the tool crashes. Rules that no official tool checks are checked too, each by its name; see
+docs/results.md.
 
-Pages of reports among the paths are left out.
+What was read of a log is kept in ~/.cache/hpcbench/logs.sqlite, and taken from there while the log
+has the same size and time of change. Pages of reports among the paths are left out.
 Exit code 0: done. 2: bad input.
 """
 MINUTE_S = 60.0
@@ -45,14 +53,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "paths", nargs="*", type=Path, metavar="PATH", help="run folder, log, or folder with some below"
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the table: .csv, .json, or .parquet")
+    parser.add_argument("--entries", type=Path, metavar="FILE", help="write the entries and their scores, likewise")
+    parser.add_argument("--no-cache", action="store_true", help="read each log anew, and keep nothing")
     parser.add_argument("--columns", action="store_true", help="list the columns with their sources and stop")
 
 
 def run(args: argparse.Namespace) -> int:
     """Read, write and show."""
     from hpcbench.mlperf.entries import entries_of
+    from hpcbench.mlperf.entries_table import entries_frame
     from hpcbench.mlperf.find_logs import find_runs
-    from hpcbench.mlperf.runs_table import read_runs, runs_frame, writer
+    from hpcbench.mlperf.log_cache import LogCache, cache_file
+    from hpcbench.mlperf.read_runs import read_runs
+    from hpcbench.mlperf.runs_table import runs_frame, writer
     from staging.errors import InputError
 
     if args.columns:
@@ -61,14 +74,31 @@ def run(args: argparse.Namespace) -> int:
     if not args.paths:
         raise InputError("give run folders, logs, or folders of a round; hpcbench results --help shows examples")
     write = writer(args.out) if args.out is not None else None
+    write_entries = entries_writer(args.entries) if args.entries is not None else None
     paths = [path for path in args.paths if not is_of_a_report(path)] or args.paths
-    records = read_runs(find_runs(paths))
+    cache = None if args.no_cache else LogCache(cache_file())
+    records = read_runs(find_runs(paths), processes=len(os.sched_getaffinity(0)), cache=cache, quiet=False)
     show(records)
-    show_entries(entries_of(records))
+    entries = entries_of(records, cache=cache)
+    show_entries(entries)
     if write is not None:
         write(runs_frame(records))
         print(f"\n{len(records):,} runs: {args.out}")
+    if write_entries is not None:
+        write_entries(entries_frame(entries))
+        print(f"\n{len(entries):,} entries: {args.entries}")
     return 0
+
+
+def entries_writer(path: Path) -> Callable[[pd.DataFrame], None]:
+    """What writes the table of entries to ``path``. Raises ``InputError`` as ``writer`` does."""
+    from hpcbench.mlperf.runs_table import writer
+    from staging.errors import InputError
+
+    try:
+        return writer(path)
+    except InputError as error:
+        raise InputError(str(error).replace("--out", "--entries", 1)) from None
 
 
 def show_columns() -> None:
@@ -123,8 +153,8 @@ def show_entries(entries: list[Entry]) -> None:
 
     if not entries:
         return
-    headers = ["round", "system", "application", "mode", "minutes", "models/min", "rules"]
-    print(f"\n{table(headers, [entry_line(entry) for entry in entries], right=headers[4:6])}")
+    headers = ["round", "organization", "system", "application", "mode", "score", "official", "models/min", "rules"]
+    print(f"\n{table(headers, [entry_line(entry) for entry in entries], right=headers[5:8])}")
     for entry in entries:
         for text in [*entry.faults, *entry.notes]:
             print(textwrap.fill(f"{place(entry)}: {text}", 98, subsequent_indent="  "))
@@ -134,12 +164,24 @@ def show_entries(entries: list[Entry]) -> None:
 def entry_line(entry: Entry) -> list[str]:
     """The cells of an entry."""
     first = entry.first
-    minutes = "-" if entry.score_min is None else f"{entry.score_min:.3f}"
     models = "-" if entry.models_per_min is None else f"{entry.models_per_min:.4g}"
     return [
-        first.round or "-", first.system or "-", first.application or "-", first.mode or "-", minutes, models,
+        first.round or "-", first.organization or "-", first.system or "-", first.application or "-",
+        first.mode or "-", minutes(entry.score_min), official_cell(entry), models,
         "broken" if entry.faults else "kept",
     ]  # fmt: skip
+
+
+def minutes(value: float | None) -> str:
+    """Minutes, or a dash; to 1e-6, below which two scores are one."""
+    return "-" if value is None else f"{round(value, 6) + 1e-9:.3f}"
+
+
+def official_cell(entry: Entry) -> str:
+    """The official score, or the word ``crash``."""
+    if entry.official is None:
+        return "-"
+    return "crash" if entry.official.crash is not None else minutes(entry.official.minutes)
 
 
 def place(entry: Entry) -> str:

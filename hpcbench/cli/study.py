@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from hpcbench.application import installed
-from hpcbench.cli import study_convergence, study_scaling
+from hpcbench.cli import study_convergence, study_gains, study_scaling
 from hpcbench.cli.arguments import Parser, Subcommand, run_subcommand
 from staging.errors import InputError
 
@@ -14,7 +15,8 @@ HELP = "run a matrix of trainings: convergence against batch, speed against node
 DESCRIPTION = """\
 A study is a matrix of trainings in one folder, with tables, plots and a page. `convergence`
 measures how many epochs a model needs as the batch grows; `strong`, `weak` and `throughput`
-measure speed on more and more nodes, as batch jobs or simulated on this machine.
+measure speed on more and more nodes, as batch jobs or simulated on this machine; `gains` what
+optimisation brings on this one.
 
   hpcbench study strong cosmoflow --preset laptop --data.root data/cosmoflow --nodes 1,2 \\
       --steps 60 --study-dir studies/s
@@ -118,21 +120,21 @@ def add_published_arguments(parser: Parser) -> None:
 
 def status(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Show the status of the runs of a study."""
-    print((study_scaling if is_scaling(args) else study_convergence).status(args.folder))
+    print(kind_of(args).status(args.folder))
     return 0
 
 
 def resume(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Go on with a study."""
-    if is_scaling(args):
-        return study_scaling.resume(args.folder, args)
-    refuse_page_options(args)
-    return study_convergence.resume(args.folder, args)
+    kind = kind_of(args)
+    if kind is not study_scaling:
+        refuse_page_options(args, kind)
+    return int(kind.resume(args.folder, args))
 
 
 def cancel(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """End the jobs of a study."""
-    return study_scaling.cancel(args.folder) if is_scaling(args) else study_convergence.cancel(args.folder)
+    return int(kind_of(args).cancel(args.folder))
 
 
 def execute(args: argparse.Namespace, overrides: dict[str, str]) -> int:
@@ -144,26 +146,28 @@ def execute(args: argparse.Namespace, overrides: dict[str, str]) -> int:
 
 def report(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Write the page of a study again."""
-    if is_scaling(args):
+    kind = kind_of(args)
+    if kind is study_scaling:
         study_scaling.report(args.folder, args)
-        return 0
-    refuse_page_options(args)
-    study_convergence.report(args.folder)
+    else:
+        refuse_page_options(args, kind)
+        kind.report(args.folder)
     return 0
 
 
-def refuse_page_options(args: argparse.Namespace) -> None:
+def refuse_page_options(args: argparse.Namespace, kind: Any) -> None:
     """Refuse options of the page of a scaling study."""
+    word = "gains" if kind is study_gains else "convergence"
     for option in ("convergence", "runs", "contingency", "min_efficiency"):
         if getattr(args, option) is not None:
             raise InputError(
-                f"--{option.replace('_', '-')} is for scaling studies, and {args.folder} is a convergence study"
+                f"--{option.replace('_', '-')} is for scaling studies, and {args.folder} is a {word} study"
             )
 
 
 def collect(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Copy a study."""
-    runs = (study_scaling if is_scaling(args) else study_convergence).collect(args.folder, args.out)
+    runs = kind_of(args).collect(args.folder, args.out)
     print(f"{args.out}: {runs} runs")
     return 0
 
@@ -176,8 +180,8 @@ def published(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     return 0
 
 
-def is_scaling(args: argparse.Namespace) -> bool:
-    """Whether the folder holds a scaling study, or one of convergence. Raises ``InputError`` where there is none."""
+def kind_of(args: argparse.Namespace) -> Any:
+    """The module for the kind of study that the folder holds. Raises ``InputError`` where there is none."""
     from hpcbench.study.folder import StudyFolder
 
     path = args.folder
@@ -186,12 +190,14 @@ def is_scaling(args: argparse.Namespace) -> bool:
     found = StudyFolder(path).read()
     if found is None:
         raise InputError(f"{path} holds no study.json; give the --study-dir of a study")
-    return found.get("kind") in {each.name for each in study_scaling.SCALING}
+    kinds: dict[Any, Any] = {each.name: study_scaling for each in study_scaling.SCALING}
+    return (kinds | {study_gains.GAINS.name: study_gains}).get(found.get("kind"), study_convergence)
 
 
 SUBCOMMANDS = (
     study_convergence.CONVERGENCE,
     *study_scaling.SCALING,
+    study_gains.GAINS,
     Subcommand("status", "done, running, waiting, failed", STATUS, add_folder, status, takes_settings=False),
     Subcommand("resume", "start what is missing of a study, and again what failed", RESUME, add_resume_arguments,
                resume, takes_settings=False),

@@ -13,7 +13,7 @@ from staging.errors import InputError
 if TYPE_CHECKING:
     from hpcbench.config.schema import OptimConfig
 
-SHARED = ("name", "lr", "weight_decay", "scaling", "base_batch_size")
+SHARED = ("name", "lr", "weight_decay", "scaling", "base_batch_size", "fused")
 """Settings of ``optim`` that every optimizer has."""
 INFINITE = float("inf")
 

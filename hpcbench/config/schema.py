@@ -113,6 +113,8 @@ class OptimConfig:
     """Whether lamb adapts layers without weight decay, too."""
     max_grad_norm: float | None = field(default=None, metadata=within(0, 1e9))
     """Divide all gradients so that their global norm is at most this; 0 leaves them."""
+    fused: bool = True
+    """Torch's fused kernel of sgd, adam and adamw where it has one; off shows what that gains."""
     decay_exclude: list[Literal["biases", "norms"]] | None = None
     """Parameters without weight decay."""
     adapt_exclude: list[Literal["biases", "norms"]] | None = None
@@ -169,6 +171,8 @@ class TrainConfig:
     """Samples per rank in evaluation; unset uses ``local_batch_size``."""
     precision: Precision = "auto"
     """auto is bf16-mixed on an accelerator or a processor with AMX or AVX512-BF16, else 32-true."""
+    tf32: bool | None = None
+    """TF32 in float32 convolutions and matrix products of an NVIDIA GPU; unset, as torch has it: convolutions alone."""
     channels_last: bool = True
     """Memory layout of activations and kernels."""
     trust_ratios_every: int = field(default=0, metadata=within(0, MOST_STEPS))
@@ -215,6 +219,10 @@ class ParallelConfig:
     """auto uses the accelerator that torch finds, and the CPU where there is none."""
     bucket_bytes: int = field(default=25 * 2**20, metadata=within(1, 2**40))
     """Gradients are reduced in pieces of about this size while the backward pass goes on."""
+    bucket_order: Literal["backward", "forward"] = "backward"
+    """Of the layers in these pieces: as their gradients come, or as the model has them, to show what that costs."""
+    reduce_dtype: Literal["gradient", "bfloat16", "float16"] = "gradient"
+    """What gradients travel and are summed as: as they are, or rounded to half their bytes."""
     overlap: bool = True
     """Send gradients while the backward pass goes on; off shows what that hides."""
     timeout_s: int = field(default=1800, metadata=within(1, 30 * 24 * 3600))

@@ -32,6 +32,11 @@ def validate_run(config: RunConfig) -> None:
             "parallel.overlap false does not go with parallel.shard_states, where FSDP2 sends gradients as it needs; "
             "leave one of them"
         )
+    if config.parallel.reduce_dtype != "gradient" and config.parallel.shard_states:
+        raise InputError(
+            f"parallel.reduce_dtype {config.parallel.reduce_dtype} does not go with parallel.shard_states, where FSDP2 "
+            "sums gradients; leave one of them"
+        )
     validate_overlap(config)
     validate_slabs(config)
     validate_shards(config)

@@ -1,9 +1,8 @@
-"""Checks official logs: with ``mlperf_logging``'s own checker, and for what that checker lets pass."""
+"""Checks official logs: with ``mlperf_logging``'s own checker, whose verdict counts, and for what it lets pass."""
 
 from __future__ import annotations
 
 import json
-import logging
 import re
 import tempfile
 from collections.abc import Iterator
@@ -13,12 +12,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hpcbench.measure.log_rules import check_rules, own_target_reached
+from hpcbench.mlperf.official_checker import keys_of_rules, messages_of
+from hpcbench.mlperf.official_log import parse, words_of
+from hpcbench.mlperf.rulesets import check_ruleset
 from hpcbench.results.mllog_reader import MARK, Event, parse_events, read_events
 from staging.errors import InputError
 from staging.formats.regular import read_text
-
-RULESETS = ("1.0.0", "2.0.0", "3.0.0")
-"""Rulesets that ``mlperf_logging`` has for HPC; there is none for 0.7."""
 
 DIVISIONS = ("open", "closed")
 QUALITY = re.compile(r"Failed checks for (eval_error|eval_accuracy) :")
@@ -41,17 +40,17 @@ class CheckResult:
     know the benchmark, so only its rules common to all were applied (open division)."""
     official_messages: list[str] = field(default_factory=list)
     beyond_messages: list[str] = field(default_factory=list)
-    """Faults against the rules that the official checker does not look for."""
+    """What breaks rules that the official checker does not look for. No part of the verdict."""
     notes: list[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
-        """Whether the log passes all checks."""
-        return self.official != "fail" and not self.beyond_messages
+        """Whether the official checker accepts the log, or what it knows of its application."""
+        return self.official in ("pass", "common rules")
 
     @property
     def messages(self) -> list[str]:
-        """All faults, each saying which check found it."""
+        """All that was found, each saying which check found it."""
         official = [] if self.official == "own target" else self.official_messages
         return [f"official checker: {m}" for m in official] + [
             f"beyond the official checker: {m}" for m in self.beyond_messages
@@ -63,8 +62,7 @@ def check_log(path: str | Path, division: str | None = None, ruleset: str = "3.0
 
     Raises ``InputError`` for an unknown ruleset or division, and ``DataError`` for a file that cannot be read.
     """
-    if ruleset not in RULESETS:
-        raise InputError(f"ruleset {ruleset} is not one of {', '.join(RULESETS)}, for which official HPC rules exist")
+    check_ruleset(ruleset)
     if division not in (None, *DIVISIONS):
         raise InputError(f"division '{division}' is neither open nor closed")
     path = Path(path)
@@ -76,10 +74,12 @@ def check_log(path: str | Path, division: str | None = None, ruleset: str = "3.0
         ruleset=ruleset,
         official="fail",
     )
-    if problems or not events:
+    if not events:
         result.official_messages = problems or ["holds no :::MLLOG line"]
         return result
     _official(result, events, path)
+    if problems and result.official_messages:
+        result.official_messages = problems
     result.beyond_messages, result.notes = check_rules(events, result.benchmark, result.division, ruleset)
     return result
 
@@ -118,28 +118,18 @@ def run_official(path: Path, ruleset: str, common_only: bool = False) -> list[st
 
     Its crashes become messages. It leaves no file and no logging handler behind.
     """
-    from mlperf_logging.compliance_checker import mlp_compliance, mlp_parser
-
-    checker = mlp_compliance.make_checker("hpc", ruleset, quiet=True, werror=False)
-    mlp_compliance.enqueued_configs.clear()
-    try:
-        with _quiet_root_logger():
-            lines, errors = mlp_parser.parse_file(str(path), ruleset=ruleset)
-            for line, error in errors:
-                checker.put_message(f"line cannot be parsed ({error}): {line}")
-            common = f"hpc_{ruleset}/common.yaml"
-            if common_only:
-                folder = Path(mlp_compliance.__file__).parent
-                checker.configured_checks(lines, str(folder / common))
-            else:
-                checker.check_loglines(lines, common)
-    except Exception as error:
-        checker.put_message(f"the checker itself failed on this log ({type(error).__name__}: {error})")
-    finally:
-        mlp_compliance.enqueued_configs.clear()
-    events, _ = read_events(path)
-    numbers = [event.line for event in events]
-    return [_one_line(m, numbers) for m in (*checker.overwritable.values(), *checker.not_overwritable)]
+    text = read_text(path, encoding="latin-1")
+    lines, broken, crash = parse(text, keys_of_rules(ruleset))
+    messages: list[str] = []
+    if crash is None:
+        try:
+            messages = messages_of(lines, broken, ruleset, common_only)
+        except Exception as error:
+            crash = words_of(error)
+    if crash is not None:
+        messages.append(f"the checker itself failed on this log ({crash})")
+    numbers = [number for number, line in enumerate(text.split("\n"), 1) if MARK in line]
+    return [_one_line(m, numbers) for m in messages]
 
 
 def _one_line(message: str, numbers: list[int]) -> str:
@@ -169,17 +159,6 @@ def _as_division(path: Path, division: str) -> Iterator[Path]:
         copy = Path(folder) / path.name
         copy.write_text("\n".join(lines), encoding="latin-1")
         yield copy
-
-
-@contextmanager
-def _quiet_root_logger() -> Iterator[None]:
-    """Keep ``logging.info`` from adding a handler that prints to stderr for the rest of the process."""
-    root, handler = logging.getLogger(), logging.NullHandler()
-    root.addHandler(handler)
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)
 
 
 def _first(events: list[Event], key: str, default: Any) -> Any:

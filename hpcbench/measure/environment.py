@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hpcbench.measure.installation import installation
 from hpcbench.measure.system import operating_system, software
 from staging.cores import cores_allowed
 
@@ -39,6 +40,7 @@ def environment_record(argv: Sequence[str], environ: Mapping[str, str] | None = 
         "command": list(argv),
         "versions": software(),
         "source": source(),
+        "installation": installation(),
         "host": platform.node(),
         "platform": platform.platform(),
         "operating_system": operating_system(),

@@ -1,19 +1,25 @@
-"""Entries of a round: the runs of one folder, and their score by the rules, or why they have none."""
+"""Entries of a round: the runs of one folder with their scores, by the rules and by the official tool."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcbench.mlperf.convergence_check import RUNS, ConvergenceTest, check_convergence, has_points, olympic
+from hpcbench.mlperf.entry_rules import check_entry
+from hpcbench.mlperf.log_cache import LogCache
+from hpcbench.mlperf.official_folders import Folder, official_folders
+from hpcbench.mlperf.official_log import OfficialLog
+from hpcbench.mlperf.official_score import OfficialScore
+from hpcbench.mlperf.rulesets import NEWEST, WITHOUT, ruleset_of_round
 from hpcbench.mlperf.run_record import FEWEST_ALIKE, RunRecord
+from hpcbench.mlperf.run_window import median_window
 from hpcbench.results.units import counted
 
-RULESETS = {"v1.0": "1.0.0", "v2.0": "2.0.0", "v3.0": "3.0.0"}
-"""The rules of each round; v0.7 has none that the official checkers know."""
 MINUTE_S = 60.0
 
 
@@ -28,10 +34,14 @@ class Entry:
     """Time to train: olympic mean in minutes, normalised. Throughput: minutes from the first start to the last stop."""
     models_per_min: float | None = None
     """Of throughput alone: runs over these minutes."""
+    official: OfficialScore | None = None
+    """What ``mlperf_logging`` gives to the folder; none where the logs are not there, or no rules of the round."""
+    logs: dict[str, OfficialLog] = field(default_factory=dict)
+    """What the official tools see of each log, by the name of its file."""
     convergence: ConvergenceTest | None = None
     """Of the closed division, where the rules have reference points."""
     faults: list[str] = field(default_factory=list)
-    """Rules that the entry does not keep."""
+    """Rules that the entry does not keep, each with its name first."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -39,22 +49,45 @@ class Entry:
         """A run that could be read, for what all have in common."""
         return next((run for run in self.runs if run.start_unix_s is not None), self.runs[0])
 
+    @property
+    def ruleset(self) -> str | None:
+        """The rules of the round; the newest where the round is unknown, none for v0.7."""
+        return None if self.first.round == WITHOUT else ruleset_of_round(self.first.round) or NEWEST
 
-def entries_of(records: Iterable[RunRecord]) -> list[Entry]:
-    """The entries of published runs, a folder each, scored."""
+
+def entries_of(
+    records: Iterable[RunRecord], official: Mapping[Path, Folder] | None = None, cache: LogCache | None = None
+) -> list[Entry]:
+    """The entries of published runs, a folder each, scored; ``official`` is what the official tools say of them.
+
+    Without it, the logs are read once more for these tools, or taken from ``cache``.
+    """
     folders: dict[Path, list[RunRecord]] = {}
     for record in records:
         if record.origin == "published":
             folder = Path(record.path).parent
             folders.setdefault(folder.parent if record.pruned else folder, []).append(record)
-    made = []
-    for runs in folders.values():
-        kept = [run for run in runs if not run.pruned]
+    made: dict[Path, Entry] = {}
+    for folder, runs in folders.items():
+        kept = sorted((run for run in runs if not run.pruned), key=number_of)
         if kept:
-            entry = Entry(kept, len(runs) - len(kept))
-            score(entry)
-            made.append(entry)
-    return made
+            made[folder] = Entry(kept, len(runs) - len(kept))
+    if official is None:
+        ruled = {folder: entry.ruleset for folder, entry in made.items()}
+        known = {folder: ruleset for folder, ruleset in ruled.items() if ruleset is not None}
+        official = official_folders(known, cache)
+    for folder, entry in made.items():
+        if folder in official:
+            entry.official, entry.logs = official[folder]
+        score(entry)
+        explain(entry)
+    return list(made.values())
+
+
+def number_of(run: RunRecord) -> int:
+    """The number in the name of a log."""
+    digits = re.sub(r"\D", "", Path(run.path).name)[:18]
+    return int(digits) if digits else 0
 
 
 def score(entry: Entry) -> None:
@@ -62,26 +95,43 @@ def score(entry: Entry) -> None:
     read = [run for run in entry.runs if run.start_unix_s is not None] or entry.runs
     alike = {(run.application, run.global_batch_size, run.division) for run in read}
     if len(alike) > 1:
-        entry.faults.append("the runs differ in application, batch or division")
+        entry.faults.append("mixed: the runs differ in application, batch or division")
         return
     needed = RUNS.get(entry.first.application or "")
     if needed is not None:
         check_count(entry, needed)
     check_seeds(entry)
-    compare_convergence(entry)
     if entry.first.mode == "throughput":
+        compare_convergence(entry, entry.runs)
         score_throughput(entry)
     else:
-        score_time(entry)
+        counting = window(entry, needed)
+        compare_convergence(entry, counting)
+        score_time(entry, counting)
+    found = check_entry(entry.runs, entry.pruned)
+    entry.faults += found.faults
+    entry.notes += found.notes
+
+
+def window(entry: Entry, needed: int | None) -> list[RunRecord]:
+    """The runs that count: of more than the rules ask for, those of the window with the median score."""
+    if needed is None or len(entry.runs) <= needed:
+        return entry.runs
+    lost = failed(entry, entry.runs)
+    times = [math.inf if run in lost or run.time_to_train_s is None else run.time_to_train_s for run in entry.runs]
+    first = median_window(times, needed)
+    names = [Path(run.path).stem for run in entry.runs[first : first + needed]]
+    entry.notes.append(f"window: {names[0]} to {names[-1]} have the median of the scores of {needed} runs in a row")
+    return entry.runs[first : first + needed]
 
 
 def check_count(entry: Entry, needed: int) -> None:
     """So many runs make a time to train; throughput needs at least as many."""
     found = len(entry.runs)
     if entry.first.mode == "throughput" and found < needed:
-        entry.faults.append(f"{counted(found, 'instance')}, fewer than {needed}")
+        entry.faults.append(f"count: {counted(found, 'instance')}, fewer than {needed}")
     if entry.first.mode != "throughput" and found != needed:
-        entry.faults.append(f"{counted(found, 'run')} where the rules ask for {needed}")
+        entry.faults.append(f"count: {counted(found, 'run')} where the rules ask for {needed}")
 
 
 def check_seeds(entry: Entry) -> None:
@@ -89,61 +139,110 @@ def check_seeds(entry: Entry) -> None:
     seeds = Counter(run.seed for run in entry.runs if run.seed is not None)
     twice = sum(count - 1 for count in seeds.values())
     if twice and entry.first.mode == "throughput":
-        entry.faults.append(f"{counted(twice, 'instance')} with the seed of another, to be pruned")
+        entry.faults.append(f"seeds: {counted(twice, 'instance')} with the seed of another, to be pruned")
     elif twice and entry.first.division == "closed":
-        entry.faults.append(f"{counted(twice, 'run')} with the seed of another")
+        entry.faults.append(f"seeds: {counted(twice, 'run')} with the seed of another")
     trajectories = Counter(tuple(run.qualities) for run in entry.runs if len(run.qualities) >= FEWEST_ALIKE)
     same = max(trajectories.values(), default=1)
     if same > 1:
-        entry.notes.append(f"{same} of {len(entry.runs)} runs have one trajectory")
+        entry.notes.append(f"trajectory: {same} of {len(entry.runs)} runs have the same")
 
 
-def compare_convergence(entry: Entry) -> None:
+def compare_convergence(entry: Entry, counting: Sequence[RunRecord]) -> None:
     """The test against the reference convergence points, for the closed division."""
-    run, ruleset = entry.first, RULESETS.get(entry.first.round or "")
+    run, ruleset = entry.first, entry.ruleset
     if ruleset is None or run.application is None or not has_points(run.application, ruleset):
         return
-    if run.division != "closed" or run.global_batch_size is None or len(entry.runs) < 3:
+    if run.division != "closed" or run.global_batch_size is None or len(counting) < 3:
         return
-    epochs = [run.epochs if run.status == "success" else None for run in entry.runs]
+    epochs = [run.epochs if run.status == "success" else None for run in counting]
     entry.convergence = check_convergence(run.application, ruleset, run.global_batch_size, epochs)
     if not entry.convergence.passed:
         entry.faults.append(f"convergence: {entry.convergence.words}")
 
 
-def failed(runs: Sequence[RunRecord]) -> list[RunRecord]:
-    """Runs without a time that counts."""
-    return [run for run in runs if run.status != "success" or run.time_to_train_s is None]
+def failed(entry: Entry, runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """Runs without a time that counts: without success, or of which the official checker rejects the log."""
+    return [run for run in runs if run.status != "success" or run.time_to_train_s is None or not accepted(entry, run)]
 
 
-def score_time(entry: Entry) -> None:
+def accepted(entry: Entry, run: RunRecord) -> bool:
+    """Whether the official checker accepts the log of a run, as far as it was asked."""
+    log = entry.logs.get(Path(run.path).name)
+    return log is None or (log.accepted and log.crash is None)
+
+
+def score_time(entry: Entry, counting: Sequence[RunRecord]) -> None:
     """Time to train: the mean without the fastest and the slowest, which one run that failed may be."""
-    lost = failed(entry.runs)
-    if len(entry.runs) < 3:
-        entry.faults.append("too few runs for an olympic mean")
+    lost = failed(entry, counting)
+    if len(counting) < 3:
+        entry.faults.append("count: too few runs for an olympic mean")
         return
     if len(lost) > 1:
-        entry.faults.append(f"{len(lost)} runs did not converge; one may")
+        entry.faults.append(f"status: {len(lost)} runs did not converge; one may")
         return
-    times = [math.inf if run in lost or run.time_to_train_s is None else run.time_to_train_s for run in entry.runs]
+    times = [math.inf if run in lost or run.time_to_train_s is None else run.time_to_train_s for run in counting]
     factor = entry.convergence.factor if entry.convergence is not None and entry.convergence.passed else 1.0
     entry.score_min = olympic(times) * factor / MINUTE_S
     if lost:
-        entry.notes.append("one run did not converge and counts as the slowest")
+        entry.notes.append(f"status: {Path(lost[0].path).stem} did not converge and counts as the slowest")
     if factor > 1:
-        entry.notes.append(f"normalised by {factor:.4f}: epochs below the reference, within its limits")
+        entry.notes.append(f"convergence: normalised by {factor:.4f}: epochs below the reference, within its limits")
 
 
 def score_throughput(entry: Entry) -> None:
     """Throughput: all instances from the first start to the last stop."""
-    lost = failed(entry.runs)
+    lost = failed(entry, entry.runs)
     if lost:
-        entry.faults.append(f"{counted(len(lost), 'instance')} without convergence, to be pruned")
+        entry.faults.append(f"status: {counted(len(lost), 'instance')} without convergence, to be pruned")
         return
     starts = [run.start_unix_s for run in entry.runs if run.start_unix_s is not None]
     stops = [run.start_unix_s + run.time_to_train_s for run in entry.runs
              if run.start_unix_s is not None and run.time_to_train_s is not None]  # fmt: skip
     entry.score_min = (max(stops) - min(starts)) / MINUTE_S
     entry.models_per_min = len(entry.runs) / entry.score_min
-    if len({run.accelerators for run in entry.runs}) > 1:
-        entry.faults.append("instances of different sizes")
+
+
+def explain(entry: Entry) -> None:
+    """Say why the official tool gives no score, or another one than the rules."""
+    official = entry.official
+    if entry.ruleset is None:
+        entry.notes.append(f"official: {WITHOUT} has no official HPC ruleset")
+    if official is None:
+        return
+    if ruleset_of_round(entry.first.round) is None:
+        entry.notes.append(
+            f"ruleset: {entry.ruleset}, since no folder above the organization names a round that has one"
+        )
+    if official.crash is not None:
+        entry.notes.append(f"official: the tool crashes, with all of the organization: {official.crash}")
+    elif official.minutes is None:
+        entry.notes.append(f"official: no score: {official.why}")
+    elif entry.score_min is None or not math.isclose(official.minutes, entry.score_min, abs_tol=1e-6, rel_tol=1e-9):
+        entry.notes.append(f"official: {'; '.join(differences(entry, official)) or 'the rules give another score'}")
+
+
+def differences(entry: Entry, official: OfficialScore) -> list[str]:
+    """What sets an official score apart from that by the rules."""
+    found = []
+    needed = RUNS.get(entry.first.application or "")
+    throughput = entry.first.mode == "throughput"
+    if not throughput and needed is not None and len(entry.logs) > needed:
+        found.append(f"it counts all {len(entry.logs)} logs")
+    factor = entry.convergence.factor if entry.convergence is not None and entry.convergence.passed else 1.0
+    if not throughput and not math.isclose(official.factor, factor, rel_tol=1e-9):
+        there = f"multiplied by {official.factor:.6g} as scaling.json says" if official.factor != 1 else (
+            "not yet normalised, since the package checker has not written scaling.json"
+        )  # fmt: skip
+        found.append(f"{there}; the rules give {factor:.6g}")
+    lost = [run for run in failed(entry, entry.runs) if accepted(entry, run)]
+    if lost:
+        found.append(f"it counts {counted(len(lost), 'run')} whose run_stop is not a success")
+    rejected = sum(not log.accepted for log in entry.logs.values())
+    if throughput and rejected:
+        found.append(f"it leaves out {counted(rejected, 'log')} that it rejects, and the rules ask to prune them")
+    if {Path(run.path).name for run in entry.runs} != set(entry.logs):
+        found.append("it counts files whose names have no number")
+    if len({(run.application, run.global_batch_size, run.division) for run in entry.runs}) > 1:
+        found.append("it does not see that the runs differ")
+    return found

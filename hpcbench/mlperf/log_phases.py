@@ -64,11 +64,13 @@ def phases_of(events: Sequence[Event]) -> LogPhases:
     found.staging_before_s, found.staging_s = _length(before), _length(within)
     evaluated = _cut(_intervals(events, "eval_start", "eval_stop", found), start, stop)
     found.evaluations_s = [(end - begin) / 1e3 for begin, end in evaluated]
+    numbered = [event for event in events if event.key.startswith("eval_") or event.key == "epoch_stop"]
     for begin, end in _cut(_epochs(events, stop), start, stop):
-        inside = [each for each in evaluated if begin <= each[0] < end]
-        ends_before = len(inside) == 1 and not _trains_after(events, inside[0], end)
+        near = [each for each in evaluated if each[1] > begin and each[0] < end]
+        inside = [each for each in near if begin <= each[0]]
+        ends_before = len(inside) == 1 and not _trains_after(numbered, inside[0], end)
         trained = (begin, inside[0][0] if ends_before else end)
-        taken = _overlap(trained, evaluated) + _overlap(trained, within)
+        taken = _overlap(trained, near) + _overlap(trained, within)
         found.epochs_s.append((trained[1] - trained[0] - taken) / 1e3)
     return found
 
@@ -112,8 +114,9 @@ def _epochs(events: Sequence[Event], stop: float) -> list[Interval]:
 
 def _trains_after(events: Sequence[Event], evaluated: Interval, end: float) -> bool:
     """Whether steps of the epoch follow an evaluation, by the numbers of steps that its lines have."""
-    evaluations = [event for event in events if evaluated[0] <= event.time_ms <= end and event.key.startswith("eval_")]
-    stops = [event for event in events if evaluated[1] <= event.time_ms <= end and event.key == "epoch_stop"]
+    later = [event for event in events if evaluated[0] <= event.time_ms <= end]
+    evaluations = [event for event in later if event.key != "epoch_stop"]
+    stops = [event for event in later if event.key == "epoch_stop" and event.time_ms >= evaluated[1]]
     return bool(stops) and 0 < _steps(evaluations) < _steps(stops)
 
 

@@ -9,10 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcbench.mlperf.find_logs import LogPlace
-from hpcbench.mlperf.own_runs import read_own_run
-from hpcbench.mlperf.read_log import read_log
-from hpcbench.mlperf.run_record import FEWEST_ALIKE, RunRecord
+from hpcbench.mlperf.run_record import RunRecord
 from staging.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,39 +21,6 @@ PARTS: dict[str, tuple[str, str, str]] = {
     "evaluations_s": ("first_evaluation_s", "evaluation_median_s", "evaluation_s"),
 }
 """Lists of seconds and the columns that a table has of them: the first, the median of the later ones, the sum."""
-
-
-def read_runs(places: Sequence[LogPlace]) -> list[RunRecord]:
-    """A record of each; what cannot be read among others says so itself. Raises ``InputError`` for one alone."""
-    records = [read_run(place, alone=len(places) == 1) for place in places]
-    note_alike(records)
-    return records
-
-
-def read_run(place: LogPlace, alone: bool) -> RunRecord:
-    """The record of a run; where it cannot be read and is not alone, one with the reason."""
-    try:
-        return read_own_run(place) if place.origin == "own" else read_log(place)
-    except InputError as error:
-        if alone:
-            raise
-        return RunRecord(
-            path=str(place.path), origin=place.origin, round=place.round, organization=place.organization,
-            system=place.system, application=place.application, mode=place.mode, pruned=place.pruned,
-            reason=f"cannot be read: {error}",
-        )  # fmt: skip
-
-
-def note_alike(records: Sequence[RunRecord]) -> None:
-    """A note to runs of a folder that trained alike to the last digit."""
-    first: dict[tuple[object, ...], RunRecord] = {}
-    for record in records:
-        if len(record.qualities) < FEWEST_ALIKE:
-            continue
-        key = (str(Path(record.path).parent), *record.qualities)
-        other = first.setdefault(key, record)
-        if other is not record:
-            record.notes.append(f"evaluated exactly as {Path(other.path).name}: one trajectory")
 
 
 def row_of(record: RunRecord) -> dict[str, Any]:

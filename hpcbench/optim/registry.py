@@ -29,7 +29,8 @@ def create_optimizer(
     capturable: bool = False,
     kinds: dict[nn.Parameter, str] | None = None,
 ) -> Optimizer:
-    """Build the configured optimizer over ``groups``, in its fused form where torch has one on ``device``.
+    """Build the configured optimizer over ``groups``, in its fused form where torch has one on ``device``,
+    unless ``config.fused`` is off.
 
     ``capturable`` makes it fit for graph capture: the learning rate becomes a tensor on the device, to be set with
     ``set_learning_rate``. A group's own ``weight_decay`` goes before the configuration's. ``kinds`` tells which
@@ -47,7 +48,7 @@ def create_optimizer(
         del options["max_grad_norm"]  # the loop clips before the step
         if capturable and config.name != "sgd":
             options["capturable"] = True
-        options["fused"] = _fused_works(builder, options, groups, device)
+        options["fused"] = config.fused and _fused_works(builder, options, groups, device)
     return builder(parts, **options)
 
 

@@ -16,7 +16,7 @@ from hpcbench.parallel.fabric import (
     Precision,
     SingleDeviceStrategy,
 )
-from hpcbench.parallel.precision import PrecisionPolicy, resolve_precision
+from hpcbench.parallel.precision import PrecisionPolicy, resolve_precision, set_tf32
 from staging.errors import InputError
 from staging.ranks.launch import Launch
 
@@ -43,6 +43,8 @@ def choose_device(launch: Launch, accelerator: str) -> torch.device:
 def make_fabric(launch: Launch, config: RunConfig) -> tuple[Fabric, PrecisionPolicy]:
     """Fabric for the device and precision of this rank. Communication between ranks is not its business."""
     device = choose_device(launch, config.parallel.accelerator)
+    if config.train.tf32 is not None:
+        set_tf32(config.train.tf32)
     strategy = SingleDeviceStrategy(device=device, accelerator=TorchAccelerator())
     plugin = precision_plugin(resolve_precision(config.train.precision, device), device)
     fabric = Fabric(strategy=strategy, plugins=[LaunchEnvironment(launch), plugin])

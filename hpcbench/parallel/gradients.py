@@ -16,7 +16,9 @@ from hpcbench.parallel.group import Group, Work
 class GradientReducer:
     """All-reduces (SUM) the gradients of ``parameters`` over ``group`` in buckets of about ``bucket_bytes``.
 
-    Parameters are put into buckets in reverse order, since the last layers have their gradients first. While
+    Parameters are put into buckets in reverse order, since the last layers have their gradients first; ``backward``
+    off keeps their own order, in which the first bucket is the last to be complete. Gradients travel and are summed as
+    ``wire_dtype``, unset as they are. While
     ``enabled`` (to be set on the last micro-batch of a step alone) a bucket travels as soon as its last gradient is
     accumulated; buckets are always launched in the same order, so that ranks agree on it whatever their graphs.
     ``finish`` launches what is left (a parameter without a gradient counts as zero, so that a rank without samples and
@@ -29,8 +31,9 @@ class GradientReducer:
     """
 
     def __init__(
-        self, parameters: Iterable[nn.Parameter], group: Group, bucket_bytes: int, recorder: Recorder = UNRECORDED
-    ) -> None:
+        self, parameters: Iterable[nn.Parameter], group: Group, bucket_bytes: int, recorder: Recorder = UNRECORDED,
+        *, backward: bool = True, wire_dtype: torch.dtype | None = None,
+    ) -> None:  # fmt: skip
         self._group = group
         self._channel = recorder.channel("gradients", group.latest)
         self.enabled = False
@@ -41,8 +44,8 @@ class GradientReducer:
         if group.world_size == 1:
             return
         wanted = [p for p in dict.fromkeys(parameters) if p.requires_grad]
-        for members in _partition(wanted[::-1], bucket_bytes):
-            bucket = _Bucket(members)
+        for members in _partition(wanted[::-1] if backward else wanted, bucket_bytes):
+            bucket = _Bucket(members, wire_dtype)
             self._buckets.append(bucket)
             for parameter in members:
                 hook = self._hook(bucket)
@@ -83,12 +86,15 @@ class GradientReducer:
 class _Bucket:
     """Some parameters of one dtype and device, and the flat buffer in which their gradients travel."""
 
-    def __init__(self, parameters: list[nn.Parameter]) -> None:
+    def __init__(self, parameters: list[nn.Parameter], wire_dtype: torch.dtype | None = None) -> None:
         self.parameters = parameters
+        self.wire_dtype = wire_dtype or parameters[0].dtype
         self.pending = len(parameters)
         self.flat = torch.zeros(
             sum(p.numel() for p in parameters), dtype=parameters[0].dtype, device=parameters[0].device
         )
+        self.wire = self.flat
+        """What travels: the buffer itself, or a rounded copy of it."""
         self.views = _views(self.flat, parameters)
         self.work: Work | None = None
         self.message: AbstractContextManager[None] = nullcontext()
@@ -100,13 +106,16 @@ class _Bucket:
                 view.zero_()
             elif gradient.data_ptr() != view.data_ptr():
                 view.copy_(gradient)
+        self.wire = self.flat.to(self.wire_dtype)
         self.message = channel.message()
-        self.work = group.all_reduce_sum_async(self.flat)
+        self.work = group.all_reduce_sum_async(self.wire)
 
     def wait(self) -> None:
         if self.work is not None:
             with self.message:
                 self.work.wait()
+            if self.wire is not self.flat:
+                self.flat.copy_(self.wire)
         self.work = None
         self.pending = len(self.parameters)
         # The sum is handed out as a view, which spares a copy of all gradients.

@@ -25,6 +25,13 @@ def resolve_precision(precision: Precision, device: torch.device) -> Precision:
     return "bf16-mixed" if device.type != "cpu" or FAST_BFLOAT16 & processor_flags() else "32-true"
 
 
+def set_tf32(allowed: bool) -> None:
+    """Let float32 convolutions and matrix products of an NVIDIA GPU be computed in TF32, or not."""
+    # Not ``fp32_precision``, which torch 2.9 and later have beside these: torch.compile fails where that was set.
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    torch.backends.cudnn.allow_tf32 = allowed
+
+
 def processor_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
     """Instruction-set flags of the first processor, as Linux names them; empty where they cannot be read."""
     try:

@@ -9,7 +9,7 @@ from hpcbench.results import units
 from hpcbench.results.plots import words
 from hpcbench.results.records import Run, read_object
 from staging.errors import DataError
-from staging.probing.bounds import BUSY_WORDS
+from staging.probing.bottleneck import BUSY_WORDS
 from staging.probing.ceilings import WORDS
 
 

@@ -82,12 +82,17 @@ def compare(strata: Sequence[Stratum]) -> Comparison | None:
 
 
 def holm(found: Sequence[Comparison]) -> list[Comparison]:
-    """The same comparisons with p-values for all together (Holm, Scandinavian Journal of Statistics 6, 1979)."""
-    order = sorted(range(len(found)), key=lambda place: found[place].p)
+    """The same comparisons with p-values for all together."""
+    return [replace(each, p=p) for each, p in zip(found, holm_p([each.p for each in found]), strict=True)]
+
+
+def holm_p(found: Sequence[float]) -> list[float]:
+    """P-values for all together (Holm, Scandinavian Journal of Statistics 6, 1979), in their order."""
+    order = sorted(range(len(found)), key=lambda place: found[place])
     adjusted, largest = list(found), 0.0
     for rank, place in enumerate(order):
-        largest = max(largest, min(1.0, (len(found) - rank) * found[place].p))
-        adjusted[place] = replace(found[place], p=largest)
+        largest = max(largest, min(1.0, (len(found) - rank) * found[place]))
+        adjusted[place] = largest
     return adjusted
 
 

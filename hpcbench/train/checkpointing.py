@@ -102,12 +102,15 @@ class Checkpoints:
 
 def setup_of(run: RunContext, training_samples: int) -> dict[str, Any]:
     """What decides rounding and the sharing of data, and so must agree on resuming, by the names that an error uses."""
-    train = run.config.train
+    train, dtype = run.config.train, run.config.parallel.reduce_dtype
     return {
         "application": run.application.name,
         "seed": run.seed,
         "train.precision": run.precision.name,
+        "train.tf32": train.tf32,
         "train.channels_last": train.channels_last,
+        # Unset as in checkpoints that were made before there was a choice.
+        "parallel.reduce_dtype": None if dtype == "gradient" else dtype,
         "parallel.threads": run.threads,
         "world size": run.launch.world_size,
         "parallel.spatial": run.config.parallel.spatial,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import torch
 from torch import nn
 
 from hpcbench.application import Application
@@ -35,7 +36,7 @@ def distribute(
     if not (mesh.axes or parallel.shard_states or parallel.activation_checkpointing):
         if shared.processes > 1:
             share_batch_norm(model, group, shared.processes, parallel.timeout_s, recorder)
-        return model, GradientReducer(model.parameters(), group, parallel.bucket_bytes, recorder)
+        return model, reducer(model, ranks, config, recorder)
     whole = copy.deepcopy(model).to("meta")
     if mesh.axes:
         ranks.together(lambda: application.module("parallel").parallelize(model, config, mesh))
@@ -45,4 +46,14 @@ def distribute(
         checkpoint_activations(application.module("parallel").checkpointed_blocks(model))
     if parallel.shard_states:
         return whole, shard_model(model, group, mesh.shape, recorder=recorder)
-    return whole, GradientReducer(model.parameters(), group, parallel.bucket_bytes, recorder)
+    return whole, reducer(model, ranks, config, recorder)
+
+
+def reducer(model: nn.Module, ranks: Ranks, config: RunConfig, recorder: Recorder) -> GradientReducer:
+    """What adds the gradients of whole tensors, in the pieces, the order and the numbers that the run asks for."""
+    parallel = config.parallel
+    kept = parallel.reduce_dtype == "gradient"
+    return GradientReducer(
+        model.parameters(), ranks.group, parallel.bucket_bytes, recorder, backward=parallel.bucket_order == "backward",
+        wire_dtype=None if kept else getattr(torch, parallel.reduce_dtype),
+    )  # fmt: skip

@@ -14,9 +14,9 @@ from pathlib import Path
 from staging.atomic import is_temporary
 from staging.bookkeeping import ARRIVING, BOOKKEEPING
 from staging.errors import DataError
-from staging.ledger.batch import sync_filesystem
-from staging.ledger.claim import NAME as LOCK
-from staging.ledger.claim import lock
+from staging.ledger.destination_lock import NAME as LOCK
+from staging.ledger.destination_lock import lock
+from staging.ledger.durable_batch import sync_filesystem
 from staging.ledger.journal import NAME as JOURNAL
 from staging.ledger.manifest import NAME as MANIFEST
 from staging.ledger.manifest import has_manifest, is_inside, load_records

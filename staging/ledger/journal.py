@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from staging.bookkeeping import BOOKKEEPING
-from staging.ledger.lines import append_lines, read_lines, start_file
+from staging.ledger.jsonl import append_lines, read_lines, start_file
 from staging.one_line import one_line
 from staging.ranks.world import Place
 

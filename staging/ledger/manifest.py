@@ -19,7 +19,7 @@ from typing import Any
 from staging.bookkeeping import BOOKKEEPING
 from staging.errors import DataError
 from staging.landing.sinks import UNSET, Landed
-from staging.ledger.lines import append_lines, is_begun, read_header, start_file
+from staging.ledger.jsonl import append_lines, is_begun, read_header, start_file
 from staging.ledger.records import BLOCKS, DOUBTED, Records
 from staging.one_line import one_line
 from staging.storage.destination_folder import is_reachable

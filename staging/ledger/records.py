@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from staging.checksums import inner_blocks
 from staging.landing.sinks import Landed, kept
-from staging.ledger.lines import read_lines
+from staging.ledger.jsonl import read_lines
 from staging.source.listing import UNKNOWN, Listing
 from staging.storage.destination_folder import DestinationFolder, is_file_of
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from staging.bookkeeping import BOOKKEEPING
 from staging.errors import DataError, InputError
-from staging.ledger.claim import claim
+from staging.ledger.destination_lock import lock_destination
 from staging.open_source import refuse_absent
 from staging.options import StageOptions
 from staging.prepare import own_destination, settled
@@ -63,7 +63,7 @@ def probe(
     together(world, lambda: refuse_absent(options.source))
     sample = take_sample(options, world, source)
     job = world.broadcast(secrets.token_hex(4))
-    with together(world, lambda: claim(destination, options.source, world.place, job)):
+    with together(world, lambda: lock_destination(destination, options.source, world.place, job)):
         world.barrier()
         rates = Probe(options, world, destination, sample, budget_s, quiet).run(job)
         ceilings = Ceilings(

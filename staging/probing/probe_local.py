@@ -12,7 +12,7 @@ from staging.errors import DataError
 from staging.formats.compression import gunzip
 from staging.formats.regular import MOST_BYTES
 from staging.landing.file_sink import FileSinkMaker
-from staging.ledger.batch import sync_filesystem
+from staging.ledger.durable_batch import sync_filesystem
 from staging.options import StageOptions
 from staging.probing.probe_sample import Sample
 from staging.probing.probe_source import at_once

@@ -19,11 +19,17 @@ NOT_RUN = {
     "hpcbench study report studies/strong --convergence ": "tests/hpcbench/study/scaling/test_joined.py",
     "hpcbench study execute ": "in jobs alone; tests/slurm/test_convergence.py",
     "hpcbench check results/": "a folder of others' logs; tests/hpcbench/cli/test_check.py",
+    "hpcbench check hpc_results": "the logs of others; tests/hpcbench/cli/test_check.py",
     "hpcbench results hpc_results": "the logs of others; tests/hpcbench/cli/test_results.py",
     "hpcbench analyze hpc_results": "the logs of others; tests/hpcbench/cli/test_analyze.py",
+    "hpcbench campaign plan ": "for accelerators; tests/hpcbench/cli/test_campaign.py",
+    "hpcbench campaign run esif-hpc-4 ": "needs the published dataset; tests/hpcbench/campaign/test_rehearsal.py",
+    "hpcbench campaign show --rules ": "a file of the reader's; tests/hpcbench/campaign/test_read_rules.py",
     "hpcbench doctor --job ": "in jobs alone; tests/hpcbench/measure/test_job_check.py",
 }
 """Beginnings of commands that are not run here, and why."""
+ENDS = {"hpcbench check runs/": 1}
+"""Beginnings of commands that end with another code than 0: runs of small presets have targets of their own."""
 ONLY_NAMED = {
     "apps/cosmoflow/README.md": ["hpcbench train cosmoflow --preset laptop"],
     "apps/deepcam/README.md": ["hpcbench train deepcam --preset laptop"],
@@ -48,6 +54,7 @@ BEFORE = {"jobs --help": "submit --help", "report --help": "train --help", "chec
           "results --help": "train --help", "analyze --help": "train --help"}  # fmt: skip
 """Sources that begin where another one ends: its first command is typed before."""
 LEAVES = {
+    "docs/results.md": ["runs/mine/mllog.txt", "runs.csv"],
     "README.md": ["runs/*/report.html", "runs/*/summary.json", "runs/*/mllog.txt", "runs/*/steps.csv",
                   "runs/*/epochs.csv", "runs/*/config.yaml", "runs/*/system.json", "runs/*/environment.json",
                   "runs/comparison.html", "studies/strong/scaling.html", "mine/pyproject.toml"],
@@ -58,6 +65,8 @@ LEAVES = {
     "docs/scaling.md": [f"studies/{name}/{file}" for name in ("strong", "deepcam-strong") for file in (
                         "table.txt", "results.csv", "*.svg", "scaling.html", "proposal.*")]
                        + ["docs/studies/deepcam-strong/study.json"],
+    "docs/gains.md": [f"studies/gains/{file}" for file in ("study.json", "runs/*-r*", "table.txt", "results.csv",
+                                                           "gains.html")],
     "docs/running-on-a-supercomputer.md": ["runs/*/job.sh", "runs/*/job.json", "runs/*/job-*.log", "runs/*/report.html",
                                            "studies/cosmoflow/scaling.html"],
     "docs/analysis.md": [f"why-selene/{name}" for name in (

@@ -9,9 +9,9 @@ import pytest
 
 from staging.errors import DataError
 from staging.landing.sinks import Landed
-from staging.ledger.claim import lock
 from staging.ledger.clean import Cleaned, clean
-from staging.ledger.lines import append_lines
+from staging.ledger.destination_lock import lock
+from staging.ledger.jsonl import append_lines
 from staging.ledger.manifest import Manifest, is_inside
 from staging.present import drop
 from staging.storage.destination_folder import DestinationFolder

@@ -19,7 +19,7 @@ from unittest.mock import patch
 import pytest
 
 import staging.landing.file_sink
-import staging.ledger.lines
+import staging.ledger.jsonl
 import staging.ledger.manifest
 from tests.staging.crashes import judge, kills
 from tests.staging.crashes.calls import lacks_strace
@@ -119,7 +119,7 @@ def test_nothing_is_lost_by_kills_at_two_calls_of_each_kind(name: str, place: Pa
 @contextmanager
 def no_header_on_disk() -> Iterator[None]:
     """Nobody waits for the disk to have the header of a book."""
-    real = staging.ledger.lines.start_file
+    real = staging.ledger.jsonl.start_file
 
     def start(*words: Any) -> Any:
         with patch.object(os, "fsync", lambda descriptor: None):
@@ -132,7 +132,7 @@ def no_header_on_disk() -> Iterator[None]:
 @contextmanager
 def nobody_waits_for(what: str, module: str) -> Iterator[None]:
     """Nobody waits for the disk to have lines of the manifest, or of the journal, with a word."""
-    real = staging.ledger.lines.append_lines
+    real = staging.ledger.jsonl.append_lines
 
     def append(path: Path, lines: Iterable[str], durable: bool = False) -> None:
         texts = list(lines)
@@ -144,8 +144,8 @@ def nobody_waits_for(what: str, module: str) -> Iterator[None]:
 
 CRASHES: dict[str, tuple[str, Any, str]] = {
     "header": ("new", no_header_on_disk(), "wrong"),
-    "folder of the books": ("new", patch("staging.ledger.claim.sync_folder"), "wrong"),
-    "bytes": ("new", patch("staging.ledger.batch.sync_filesystem"), "lost"),
+    "folder of the books": ("new", patch("staging.ledger.destination_lock.sync_folder"), "wrong"),
+    "bytes": ("new", patch("staging.ledger.durable_batch.sync_filesystem"), "lost"),
     "names": ("new", nobody_waits_for("crc32c", "staging.ledger.manifest"), "lost"),
     "start": ("new", nobody_waits_for('"start"', "staging.ledger.journal"), "wrong"),
     "end": ("new", nobody_waits_for('"end"', "staging.ledger.journal"), "refused"),
@@ -209,6 +209,6 @@ def test_a_command_that_does_not_end_is_found(place: Path, monkeypatch: pytest.M
     scenario = prepared("new", place)
     recording = record(scenario, place)
     monkeypatch.setattr(judge, "HUNG_S", 0.2)
-    monkeypatch.setattr("staging.stage.claim", lambda *words: signal.pause())
+    monkeypatch.setattr("staging.stage.lock_destination", lambda *words: signal.pause())
     _, faults = next(stops(scenario, place, recording, 1, Random(0)))
     assert [fault.column for fault in faults] == ["hung"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from staging.errors import DataError, InputError
-from staging.ledger.claim import claim, lock, refuse_strangers
+from staging.ledger.destination_lock import lock, lock_destination, refuse_strangers
 from staging.ranks.world import Place
 from staging.storage.destination import Storage, expand, storage
 
@@ -103,7 +103,7 @@ def test_nvme_is_found_also_below_a_volume(
 
 def hold(destination: Path, source: Path, pipe: "multiprocessing.connection.Connection") -> None:
     try:
-        claim(destination, source, place("n1"), "job")
+        lock_destination(destination, source, place("n1"), "job")
         pipe.send("")
     except DataError as error:
         pipe.send(str(error))
@@ -125,7 +125,7 @@ def holder(tmp_path: Path) -> BaseProcess:  # type: ignore[misc]
 
 def test_a_second_staging_is_told_who_holds_the_destination(tmp_path: Path, holder: BaseProcess) -> None:
     with pytest.raises(DataError) as error:
-        claim(tmp_path / "dst", tmp_path / "src", place("n1"), "other job")
+        lock_destination(tmp_path / "dst", tmp_path / "src", place("n1"), "other job")
     assert str(error.value).startswith(f"{tmp_path}/dst: another staging holds it (pid {holder.pid} on node n1 since 2")
     assert str(error.value).endswith(" UTC); wait for it, or choose another destination")
     assert (tmp_path / "dst/.staging/lock").read_text()
@@ -133,17 +133,17 @@ def test_a_second_staging_is_told_who_holds_the_destination(tmp_path: Path, hold
 
 def test_two_nodes_of_a_job_may_not_share_a_destination(tmp_path: Path, holder: BaseProcess) -> None:
     with pytest.raises(DataError) as error:
-        claim(tmp_path / "dst", tmp_path / "src", place("n2"), "job")
+        lock_destination(tmp_path / "dst", tmp_path / "src", place("n2"), "job")
     assert str(error.value) == (f"{tmp_path}/dst: two nodes share this destination (n1, n2); put {{node}} into it")
 
 
 def test_two_nodes_are_told_also_where_locks_do_not_reach_across_nodes(
     tmp_path: Path, holder: BaseProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("staging.ledger.claim.fcntl.flock", lambda *_: None)
+    monkeypatch.setattr("staging.ledger.destination_lock.fcntl.flock", lambda *_: None)
     with pytest.raises(DataError, match=r"two nodes share this destination \(n1, n2\); put \{node\} into it"):
-        claim(tmp_path / "dst", tmp_path / "src", place("n2"), "job")
-    claim(tmp_path / "dst", tmp_path / "src", place("n2"), "another job").release()
+        lock_destination(tmp_path / "dst", tmp_path / "src", place("n2"), "job")
+    lock_destination(tmp_path / "dst", tmp_path / "src", place("n2"), "another job").release()
 
 
 HOLDERS = (
@@ -157,7 +157,7 @@ HOLDERS = (
 def test_a_lock_that_says_anything_is_told_in_one_line(
     tmp_path: Path, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("staging.ledger.claim.WRITTEN_S", 0.0)
+    monkeypatch.setattr("staging.ledger.destination_lock.WRITTEN_S", 0.0)
     (tmp_path / ".staging").mkdir()
     with (tmp_path / ".staging/lock").open("w+", encoding="latin-1") as held:
         held.write(said)
@@ -172,24 +172,24 @@ def test_a_lock_that_says_anything_is_told_in_one_line(
 def test_the_lock_dies_with_its_process(tmp_path: Path, holder: BaseProcess) -> None:
     holder.kill()
     holder.join()
-    claim(tmp_path / "dst", tmp_path / "src", place("n1"), "job").release()
+    lock_destination(tmp_path / "dst", tmp_path / "src", place("n1"), "job").release()
 
 
 def test_a_release_is_final_and_other_ranks_of_the_node_hold_nothing(tmp_path: Path) -> None:
-    with claim(tmp_path / "dst", tmp_path / "src", place("n1"), "a") as held:
-        claim(tmp_path / "dst", tmp_path / "src", place("n1", local_rank=1), "a").release()
+    with lock_destination(tmp_path / "dst", tmp_path / "src", place("n1"), "a") as held:
+        lock_destination(tmp_path / "dst", tmp_path / "src", place("n1", local_rank=1), "a").release()
         with pytest.raises(DataError, match=f"pid {os.getpid()} on node n1"):
-            claim(tmp_path / "dst", tmp_path / "src", place("n1"), "b")
+            lock_destination(tmp_path / "dst", tmp_path / "src", place("n1"), "b")
     held.release()
-    claim(tmp_path / "dst", tmp_path / "src", place("n1"), "b").release()
+    lock_destination(tmp_path / "dst", tmp_path / "src", place("n1"), "b").release()
 
 
 def test_a_child_that_inherited_the_lock_does_not_keep_it(tmp_path: Path) -> None:
-    held = claim(tmp_path / "dst", tmp_path / "src", place("n1"), "a")
+    held = lock_destination(tmp_path / "dst", tmp_path / "src", place("n1"), "a")
     child = FORK.Process(target=signal.pause)
     child.start()
     held.release()
-    claim(tmp_path / "dst", tmp_path / "src", place("n1"), "b").release()
+    lock_destination(tmp_path / "dst", tmp_path / "src", place("n1"), "b").release()
     child.kill()
     child.join()
 
@@ -202,7 +202,7 @@ def test_a_lock_that_was_removed_before_it_was_taken_is_none(tmp_path: Path, mon
         (tmp_path / ".staging/lock").unlink()
         flock(descriptor, kind)
 
-    monkeypatch.setattr("staging.ledger.claim.fcntl.flock", remove_and_lock)
+    monkeypatch.setattr("staging.ledger.destination_lock.fcntl.flock", remove_and_lock)
     with pytest.raises(DataError, match="another staging holds it"):
         lock(tmp_path, "n1", "a")
 
@@ -211,16 +211,16 @@ def test_a_filesystem_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def refuse(*_: object) -> None:
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr("staging.ledger.claim.fcntl.flock", refuse)
+    monkeypatch.setattr("staging.ledger.destination_lock.fcntl.flock", refuse)
     with pytest.raises(DataError, match=r"has no locks \(Function not implemented\); choose a destination on the node"):
-        claim(tmp_path / "dst", tmp_path / "src", place("n1"), "a")
+        lock_destination(tmp_path / "dst", tmp_path / "src", place("n1"), "a")
 
 
 def test_a_lock_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "dst/.staging").mkdir(parents=True)
     (tmp_path / "dst/.staging/lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(DataError, match=r"lock: cannot be written \(Too many levels of symbolic links\)"):
-        claim(tmp_path / "dst", tmp_path / "src", place("n1"), "a")
+        lock_destination(tmp_path / "dst", tmp_path / "src", place("n1"), "a")
     assert not (tmp_path / "elsewhere").exists()
 
 
@@ -237,7 +237,7 @@ def test_source_and_destination_lie_apart(tmp_path: Path, destination: str, said
     (tmp_path / "src").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "src")
     with pytest.raises(DataError) as error:
-        claim(tmp_path / destination, tmp_path / "src", place("n1"), "a")
+        lock_destination(tmp_path / destination, tmp_path / "src", place("n1"), "a")
     said = said.format(tmp_path)
     assert str(error.value) == f"{tmp_path / destination}: {said}; choose a destination outside the source"
     assert list((tmp_path / "src").iterdir()) == []
@@ -247,11 +247,11 @@ def test_a_folder_of_somebody_else_is_never_touched(tmp_path: Path) -> None:
     (tmp_path / "dst").mkdir()
     (tmp_path / "dst/thesis.tex").write_text("x")
     with pytest.raises(DataError, match="dst: is not empty and was not made by staging; empty it, or choose another"):
-        claim(tmp_path / "dst", tmp_path / "src", place("n1"), "a")
+        lock_destination(tmp_path / "dst", tmp_path / "src", place("n1"), "a")
     assert [item.name for item in (tmp_path / "dst").iterdir()] == ["thesis.tex"]
     (tmp_path / "dst/.staging").symlink_to(tmp_path)
     with pytest.raises(DataError, match="was not made by staging"):
-        claim(tmp_path / "dst", tmp_path / "src", place("n1"), "a")
+        lock_destination(tmp_path / "dst", tmp_path / "src", place("n1"), "a")
 
 
 def test_a_file_or_a_dead_link_in_place_of_the_destination(tmp_path: Path) -> None:
@@ -259,16 +259,16 @@ def test_a_file_or_a_dead_link_in_place_of_the_destination(tmp_path: Path) -> No
     (tmp_path / "dead").symlink_to(tmp_path / "nowhere")
     for name in ("file", "dead"):
         with pytest.raises(DataError, match=f"{name}: is not a folder; choose another destination"):
-            claim(tmp_path / name, tmp_path / "src", place("n1"), "a")
+            lock_destination(tmp_path / name, tmp_path / "src", place("n1"), "a")
     with pytest.raises(DataError, match=r"below: cannot be made \(Not a directory\); choose another destination"):
-        claim(tmp_path / "file/below", tmp_path / "src", place("n1"), "a")
+        lock_destination(tmp_path / "file/below", tmp_path / "src", place("n1"), "a")
 
 
 def test_a_destination_that_may_not_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("staging.ledger.claim.Path.iterdir", refuse)
+    monkeypatch.setattr("staging.ledger.destination_lock.Path.iterdir", refuse)
     with pytest.raises(DataError, match=r"cannot be looked at \(Permission denied\); choose another destination"):
         refuse_strangers(tmp_path)
 
@@ -276,5 +276,5 @@ def test_a_destination_that_may_not_be_looked_at(tmp_path: Path, monkeypatch: py
 def test_new_and_empty_and_own_folders_are_taken(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for name in ("new/deep", "empty", "empty"):
-        claim(tmp_path / name, tmp_path / "src", place("n1"), "a").release()
+        lock_destination(tmp_path / name, tmp_path / "src", place("n1"), "a").release()
         (tmp_path / name / "staged").touch()

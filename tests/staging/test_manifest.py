@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from staging.errors import DataError
 from staging.landing.sinks import Landed
-from staging.ledger.batch import Batch
-from staging.ledger.lines import append_lines, read_lines, start_file
+from staging.ledger.durable_batch import DurableBatch
+from staging.ledger.jsonl import append_lines, read_lines, start_file
 from staging.ledger.manifest import Manifest, has_manifest, load_records, manifest_path, staged_names
 from staging.ledger.records import Records
 from staging.source.listing import Listing, Names
@@ -218,7 +218,7 @@ def test_an_unreadable_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         patch.setattr("staging.ledger.manifest.Path.is_file", refuse)
         with pytest.raises(DataError, match=r"cannot be read \(Permission denied\); check its permissions"):
             staged_names(tmp_path)
-    monkeypatch.setattr("staging.ledger.lines._header", refuse)
+    monkeypatch.setattr("staging.ledger.jsonl._header", refuse)
     with pytest.raises(DataError, match=r"cannot be read \(Permission denied\); check its permissions"):
         load_records(tmp_path)
 
@@ -267,7 +267,7 @@ def test_openers_at_once_agree_on_one_header(tmp_path: Path) -> None:
 def test_killed_while_it_lands_files_it_never_names_one_that_is_not_whole(tmp_path: Path) -> None:
     def work() -> None:
         manifest = Manifest.open(tmp_path, IDENTITY)
-        batch = Batch(manifest, tmp_path, files=5)
+        batch = DurableBatch(manifest, tmp_path, files=5)
         while True:
             name = f"{random.randrange(400)}.npy"
             batch.add([land(tmp_path, name, name.encode() * 1000)])

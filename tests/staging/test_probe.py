@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import staging.ledger.batch
+import staging.ledger.durable_batch
 import staging.probing.probe_local
 import staging.storage.write_ways
 from staging.cli import run
@@ -22,7 +22,7 @@ from staging.cli_options import add_arguments
 from staging.counters import Counters
 from staging.errors import DataError, InputError
 from staging.options import StageOptions
-from staging.probing.bounds import probed_shares
+from staging.probing.bottleneck import probed_shares
 from staging.probing.ceilings import Ceilings, Rate, ceilings_for, read_ceilings, write_ceilings
 from staging.probing.probe import probe
 from staging.ranks.world import Alone, Place
@@ -52,7 +52,7 @@ def _little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging.probing.probe_local, "TRIAL", 1 << 20)
     monkeypatch.setattr(staging.probing.probe_local, "LARGEST", 4 << 20)
     monkeypatch.setattr(staging.probing.probe_local, "sync_filesystem", lambda _: None)
-    monkeypatch.setattr(staging.ledger.batch, "sync_filesystem", lambda _: None)
+    monkeypatch.setattr(staging.ledger.durable_batch, "sync_filesystem", lambda _: None)
 
 
 class SlowOs:

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import staging.ledger.batch
+import staging.ledger.durable_batch
 from staging.counters import Counters
 from staging.landing.file_sink import FileSinkMaker
 from staging.landing.sinks import Landed
 from staging.options import StageOptions
-from staging.probing.bounds import busy_shares, probed_shares
+from staging.probing.bottleneck import busy_shares, probed_shares
 from staging.probing.ceilings import Ceilings, Rate
 from staging.ranks.world import Alone
 from staging.report import RankReport, StagingReport
@@ -160,7 +160,7 @@ def test_the_slow_reader_is_named_however_few_files_there_are(
     (tmp_path / "source").mkdir()
     for number in range(files):
         (tmp_path / "source" / str(number)).write_bytes(bytes(2 << 20))
-    monkeypatch.setattr(staging.ledger.batch, "sync_filesystem", lambda _: None)
+    monkeypatch.setattr(staging.ledger.durable_batch, "sync_filesystem", lambda _: None)
     slow(monkeypatch, FileReader, "read_into", 0.15)
     found = stage(StageOptions(tmp_path / "source", str(tmp_path / "out"), piece_bytes=1 << 20), Alone(), quiet=True)
     assert found.bound().part == "read"
@@ -178,7 +178,7 @@ def test_one_nodes_slow_writer_is_named_and_not_the_exchange(tmp_path: Path, mon
         return real(self, destination, *words)
 
     monkeypatch.setattr(FileSinkMaker, "write_whole", write)
-    monkeypatch.setattr(staging.ledger.batch, "sync_filesystem", lambda _: None)
+    monkeypatch.setattr(staging.ledger.durable_batch, "sync_filesystem", lambda _: None)
     options = StageOptions(tmp_path / "source", str(tmp_path / "{node}"), path="exchange", piece_bytes=50_000)
 
     def one(world: ThreadWorld) -> StagingReport:

@@ -15,7 +15,7 @@ import pytest
 
 from staging.errors import DataError, InputError
 from staging.ledger.journal import Journal
-from staging.ledger.lines import read_lines
+from staging.ledger.jsonl import read_lines
 from staging.ledger.manifest import load_records
 from staging.options import StageOptions
 from staging.ranks.abort import AbortWatcher

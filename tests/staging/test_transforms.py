@@ -13,10 +13,10 @@ import pytest
 from crc32c import crc32c
 
 from staging.errors import DataError, InputError
-from staging.landing.plain import landed_names
 from staging.landing.sinks import Landed
 from staging.landing.transform import gunzip as gunzip_module
 from staging.landing.transform import whole
+from staging.landing.transform_exclusions import landed_names
 from staging.landing.transforms import find_transform, sink_maker
 from tests.staging.transforming import COUNTS, PLAIN, TIME, cosmoflow, files, land, problem
 

@@ -65,6 +65,8 @@ class ScalingRequest:
     stages: bool = True
     seed: int = 1
     command: str = ""
+    may_lack_target: bool = False
+    """Whether runs may train for ``train.max_epochs``, without a target and without ``steps``."""
 
 
 def define(application: Application, asked: ScalingRequest, settings: Mapping[str, str]) -> Scaling:
@@ -139,7 +141,7 @@ def check_options(asked: ScalingRequest, config: RunConfig) -> None:
             f"--steps ({asked.steps}) must be more than the {warm} steps of the warm-up (measure.warmup_steps), which "
             "no figure counts; raise it"
         )
-    if asked.steps is None and config.train.target is None:
+    if asked.steps is None and config.train.target is None and not asked.may_lack_target:
         raise InputError("train.target is unset and no --steps given, so that no run would know its end; give one")
     if asked.mode != "strong" and asked.global_batch_size is not None:
         raise InputError(f"--global-batch-size is for strong scaling; {asked.mode} keeps train.local_batch_size")

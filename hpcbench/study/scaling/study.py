@@ -223,7 +223,8 @@ def headline(study: Scaling, site: Site) -> str:
         "throughput": f"throughput (more instances of {study.instance_nodes} nodes)",
     }[study.mode]
     axes = "".join(f"; {name} {', '.join(value or 'unset' for value in values)}" for name, values in study.vary.items())
-    until = "to the target" if study.steps is None else f"{study.steps} steps"
+    whole = "for all epochs" if study.settings.get("train.target") == "null" else "to the target"
+    until = whole if study.steps is None else f"{study.steps} steps"
     size = f"{counted(study.repeats, 'repeat')} of {counted(len(points(study)), 'point')}"
     return f"{study.application}, preset {study.preset}, on {site.title}: {what}, {until}, {size}{axes}"
 

@@ -74,13 +74,15 @@ OF_CONVERGENCE = ("--batch-sizes 4", "--optimizers sgd", "--seeds 1", "--placeme
                   "--runs-per-job 2")  # fmt: skip
 OF_SPEED = ("--repeats 1", "--steps 9", "--vary tier=node", "--no-stage", "--seed 1", "--ranks-per-node 2")
 OTHERS = [
-    *((STRONG, option, "convergence") for option in OF_CONVERGENCE),
-    *((CONVERGENCE, option, "strong, weak, throughput") for option in OF_SPEED),
+    *((STRONG, option, "convergence") for option in OF_CONVERGENCE if option != "--keep"),
+    (STRONG, "--keep", "convergence, gains"), (STRONG, "--only bf16", "gains"), (STRONG, "--without bf16", "gains"),
+    *((CONVERGENCE, option, "strong, weak, throughput") for option in OF_SPEED[2:]),
+    *((CONVERGENCE, option, "strong, weak, throughput, gains") for option in OF_SPEED[:2]),
     *((CONVERGENCE, option, "strong, weak, throughput, resume, report") for option in ("--convergence d", "--runs 3")),
     (CONVERGENCE, "--global-batch-size 8", "strong"), (STRONG, "--instance-nodes 1", "throughput"),
     (["weak", *STRONG[1:]], "--global-batch-size=8", "strong"), (["status", "s"], "--out=x", "collect"),
-    (["report"], "--retry", "convergence, strong, weak, throughput"),
-    (["resume", "s"], "--retry", "convergence, strong, weak, throughput"),
+    (["report"], "--retry", "convergence, strong, weak, throughput, gains"),
+    (["resume", "s"], "--retry", "convergence, strong, weak, throughput, gains"),
 ]  # fmt: skip
 
 
@@ -97,11 +99,12 @@ def test_an_option_of_another_command_is_refused_with_its_name(
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("study", "hpcbench study needs a command: convergence, strong, weak, throughput, status, resume, cancel, "
-                  "report, collect, execute, published; see hpcbench study --help"),
+        ("study", "hpcbench study needs a command: convergence, strong, weak, throughput, gains, status, resume, "
+                  "cancel, report, collect, execute, published; see hpcbench study --help"),
         ("study stong cosmoflow", "hpcbench study: unknown command 'stong'; did you mean 'strong'?"),
         ("study cosmoflow --nodes 1", "hpcbench study: unknown command 'cosmoflow'; known: convergence, strong, weak, "
-                                      "throughput, status, resume, cancel, report, collect, execute, published"),
+                                      "throughput, gains, status, resume, cancel, report, collect, execute, "
+                                      "published"),
         ("study --preset smoke strong cosmoflow", "hpcbench study: name the command first: hpcbench study strong ..."),
         ("study cosmoflow weak --nodes 1", "hpcbench study: name the command first: hpcbench study weak ..."),
         ("study --preset smoke", "hpcbench study needs a command: convergence, "),

@@ -8,8 +8,9 @@ import shutil
 import pytest
 from mlperf_logging.compliance_checker import mlp_compliance
 
-from hpcbench.measure.compliance import RULESETS, check_log, run_official
+from hpcbench.measure.compliance import check_log, run_official
 from hpcbench.measure.mllog import RunLog
+from hpcbench.mlperf.rulesets import RULESETS
 from hpcbench.optim.recipes import RECIPES
 from tests.hpcbench.measure.driven_logs import COSMOFLOW, DEEPCAM, OLD, PUBLISHED, TO_TARGET, drive, lines_of
 
@@ -79,7 +80,7 @@ def test_an_open_run_that_reaches_its_own_target_is_told_apart(tmp_path):
     """The official open rules ask for the published quality too, which a small problem cannot be held to."""
     path = drive(tmp_path / "mllog.txt", "cosmoflow", "smoke", scores=(0.5, 0.3), target=0.35)
     result = check_log(path)
-    assert (result.official, result.ok, result.messages) == ("own target", True, [])
+    assert (result.official, result.ok, result.messages) == ("own target", False, [])
     assert result.official_messages == ["Failed checks for eval_error : v['value'] <= 0.124 and v['value'] > 0."]
 
 

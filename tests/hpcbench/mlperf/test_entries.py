@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -17,10 +19,21 @@ RUN = RunRecord(
 MINUTES = (1.0, 2.0, 3.0, 4.0, 50.0)
 
 
+@pytest.fixture(autouse=True)
+def organization(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tree around the runs: a description of their system, and a time to train beside their throughput."""
+    monkeypatch.chdir(tmp_path)
+    described = {"division": "closed", "number_of_nodes": "256", "accelerators_per_node": "8"}
+    Path("ORG/systems").mkdir(parents=True)
+    Path("ORG/systems/box.json").write_text(json.dumps(described))
+    Path("ORG/results/other/strong/deepcam").mkdir(parents=True)
+    Path("ORG/results/other/strong/deepcam/result_0.txt").write_text("")
+
+
 def runs(minutes: tuple[float, ...] = MINUTES, **more: object) -> list[RunRecord]:
     return [
-        replace(RUN, path=f"r/box/strong/deepcam/result_{number}.txt", seed=number, time_to_train_s=60 * each, notes=[],
-                **more)  # type: ignore[arg-type]
+        replace(RUN, path=f"ORG/results/box/strong/deepcam/result_{number}.txt", seed=number, time_to_train_s=60 * each,
+                notes=[], **more)  # type: ignore[arg-type]
         for number, each in enumerate(minutes)
     ]  # fmt: skip
 
@@ -44,11 +57,11 @@ def test_one_run_that_failed_is_the_slowest() -> None:
     made[0].status = "aborted"
     entry = entry_of(made)
     assert entry.score_min == pytest.approx((3 + 4 + 50) / 3)
-    assert entry.notes == ["one run did not converge and counts as the slowest"]
+    assert entry.notes == ["status: result_0 did not converge and counts as the slowest"]
     made[1].status = None
     entry = entry_of(made)
     assert entry.score_min is None
-    assert "2 runs did not converge; one may" in entry.faults
+    assert "status: 2 runs did not converge; one may" in entry.faults
 
 
 def test_epochs_below_the_reference_slow_the_score_down() -> None:
@@ -69,18 +82,20 @@ def test_throughput_lasts_from_the_first_start_to_the_last_stop() -> None:
     assert entry.score_min == pytest.approx(63.0)
     assert entry.models_per_min == pytest.approx(5 / 63)
     made[1].seed = 0
-    assert "1 instance with the seed of another, to be pruned" in entry_of(made).faults
+    assert "seeds: 1 instance with the seed of another, to be pruned" in entry_of(made).faults
     made[1].accelerators = 16
-    assert "instances of different sizes" in entry_of(made).faults
+    assert "sizes: instances of 16 and 2,048 accelerators" in entry_of(made).faults
     made[3].status = "aborted"
     lost = entry_of(made)
     assert lost.models_per_min is None
-    assert "1 instance without convergence, to be pruned" in lost.faults
+    assert "status: 1 instance without convergence, to be pruned" in lost.faults
 
 
 def test_pruned_runs_do_not_count() -> None:
     made = runs(mode="throughput")
-    extra = replace(made[0], path="r/box/strong/deepcam/pruned_results/result_9.txt", pruned=True, status="aborted")
+    extra = replace(
+        made[0], path="ORG/results/box/strong/deepcam/pruned_results/result_9.txt", pruned=True, status="aborted"
+    )
     entry = entry_of([*made, extra])
     assert (len(entry.runs), entry.pruned) == (5, 1)
     assert not entry.faults
@@ -95,10 +110,10 @@ def break_seed(made: list[RunRecord]) -> None:
 
 
 @pytest.mark.parametrize(("change", "fault"), [
-    (lambda made: made.pop(), "4 runs where the rules ask for 5"),
-    (lambda made: made.append(replace(made[0], seed=99)), "6 runs where the rules ask for 5"),
-    (break_batch, "the runs differ in application, batch or division"),
-    (break_seed, "1 run with the seed of another"),
+    (lambda made: made.pop(), "count: 4 runs where the rules ask for 5"),
+    (lambda made: made.append(replace(made[0], seed=99)), "count: 6 runs where the rules ask for 5"),
+    (break_batch, "mixed: the runs differ in application, batch or division"),
+    (break_seed, "seeds: 1 run with the seed of another"),
 ])  # fmt: skip
 def test_a_broken_rule_is_named(change: Callable[[list[RunRecord]], object], fault: str) -> None:
     made = runs()
@@ -111,7 +126,7 @@ def test_runs_of_one_trajectory_are_counted() -> None:
     made = runs()
     for number, each in enumerate(made):
         each.qualities = [0.3, 0.2, 0.1 if number < 3 else 0.11]
-    assert entry_of(made).notes == ["3 of 5 runs have one trajectory"]
+    assert entry_of(made).notes == ["trajectory: 3 of 5 runs have the same"]
 
 
 def test_no_epochs_are_too_fast() -> None:

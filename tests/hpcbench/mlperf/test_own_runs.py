@@ -8,8 +8,8 @@ import pytest
 
 from hpcbench.cli.main import main
 from hpcbench.mlperf.find_logs import find_runs
+from hpcbench.mlperf.read_runs import read_runs
 from hpcbench.mlperf.run_record import RunRecord
-from hpcbench.mlperf.runs_table import read_runs
 from hpcbench.results.run_folder import RunFolder
 
 FAST = ("--train.baselines", "false", "--parallel.threads", "1", "--train.local_batch_size", "4", "--seed", "5")

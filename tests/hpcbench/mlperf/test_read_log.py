@@ -14,8 +14,9 @@ import pytest
 
 from hpcbench.mlperf.find_logs import place_of
 from hpcbench.mlperf.read_log import read_log
+from hpcbench.mlperf.read_runs import read_runs
 from hpcbench.mlperf.run_record import RunRecord
-from hpcbench.mlperf.runs_table import read_runs, runs_frame
+from hpcbench.mlperf.runs_table import runs_frame
 from staging.errors import DataError
 
 LOGS = Path(__file__).parents[2] / "data" / "logs"

@@ -106,6 +106,20 @@ def test_the_fused_form_is_used_on_the_cpu(name: str) -> None:
     assert optimizer.defaults["fused"] is True
 
 
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+def test_the_fused_form_can_be_left_out_and_steps_alike(name: str) -> None:
+    weights = []
+    for fused in (True, False):
+        weight = nn.Parameter(torch.linspace(-1, 1, 5))
+        optimizer = create_optimizer(OptimConfig(name=name, lr=0.1, fused=fused), [{"params": [weight]}], "cpu")
+        assert optimizer.defaults["fused"] is fused
+        for step in range(3):
+            weight.grad = weight.detach() + step
+            optimizer.step()
+        weights.append(weight)
+    torch.testing.assert_close(*weights)
+
+
 def test_a_device_without_fused_form_gets_the_plain_one() -> None:
     weight = nn.Parameter(torch.ones(2, device="meta"))
     optimizer = create_optimizer(OptimConfig(), [{"params": [weight]}], "meta")

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hpcbench.config.schema import RunConfig
+from hpcbench.config.schema import RunConfig, TrainConfig
 from hpcbench.parallel.environment import TorchAccelerator, choose_device, make_fabric
 from hpcbench.parallel.group import connect, default_backend
 from hpcbench.parallel.precision import processor_flags, resolve_precision
@@ -96,6 +96,16 @@ def pretend_accelerators(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(torch, "accelerator", SimpleNamespace(
         is_available=lambda: True, device_count=lambda: count, current_accelerator=lambda: torch.device("xpu")
     ))  # fmt: skip
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_tf32_is_allowed_or_forbidden_in_products_and_convolutions_alike(allowed: bool) -> None:
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    try:
+        make_fabric(Launch(), RunConfig(train=TrainConfig(precision="32-true", tf32=allowed)))
+        assert (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32) == (allowed, allowed)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
 def test_the_local_rank_chooses_the_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,6 +93,22 @@ def test_a_parameter_without_gradient_holds_nobody_up(found: list[dict[str, Any]
     assert all(rank["unused"] == [6.0, 6.0, 0.0, 0.0] for rank in found)
 
 
+def test_gradients_travel_rounded_where_that_is_asked_and_keep_their_dtype(found: list[dict[str, Any]]) -> None:
+    # 1 + 2^-10 has one more digit than bfloat16 has room for (8), and one that float16 has room for (11). Of three
+    # of them, 3 + 3 * 2^-10, float16 keeps multiples of 2^-9.
+    exact, halved = 3 * (1 + 2**-10), {3.0 + 2**-9, 3.0 + 2**-8}
+    for rank in found:
+        assert rank["rounded"]["gradient"] == [[exact, exact], "torch.float32"]
+        assert rank["rounded"]["bfloat16"] == [[3.0, 3.0], "torch.float32"]
+        values, dtype = rank["rounded"]["float16"]
+        assert set(values) <= halved
+        assert dtype == "torch.float32"
+
+
+def test_in_their_own_order_buckets_wait_for_the_first_layer(found: list[dict[str, Any]]) -> None:
+    assert all(rank["sent"] == [2, 0] for rank in found)
+
+
 def test_batch_norm_statistics_are_means_over_ranks(found: list[dict[str, Any]]) -> None:
     for number, rank in enumerate(found):
         assert rank["batchnorm"] == {

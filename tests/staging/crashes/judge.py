@@ -18,7 +18,7 @@ from staging.bookkeeping import BOOKKEEPING
 from staging.errors import InputError
 from staging.ledger.clean import clean
 from staging.ledger.journal import Journal
-from staging.ledger.lines import read_header
+from staging.ledger.jsonl import read_header
 from staging.ledger.manifest import has_manifest, load_records, manifest_path
 from staging.ledger.records import is_as_landed
 from tests.staging.crashes.scenarios import FOREIGN, STRANGER, Scenario

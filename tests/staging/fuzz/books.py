@@ -20,7 +20,7 @@ import numpy as np
 from staging.bookkeeping import BOOKKEEPING
 from staging.counters import Counters
 from staging.files import list_samples
-from staging.ledger import claim
+from staging.ledger import destination_lock
 from staging.ledger.clean import clean
 from staging.ledger.journal import KILLED, Journal
 from staging.ledger.manifest import Manifest, has_manifest, load_records, staged_names
@@ -28,7 +28,7 @@ from staging.ledger.verify import reread
 from staging.options import StageOptions
 from staging.planning.plan import Plan, make_plan
 from staging.present import drop, look, vanished
-from staging.probing.bounds import probed_shares
+from staging.probing.bottleneck import probed_shares
 from staging.probing.ceilings import Ceilings, Rate, ceilings_for, read_ceilings
 from staging.ranks.world import Alone
 from staging.source.listing import Listing, Names
@@ -239,13 +239,13 @@ class LockFamily(JSONFamily):
         """A staging takes a lock that is free, one that is held, and one that another node has taken."""
         destination = book(folder, "lock", data)
         path = destination / BOOKKEEPING / "lock"
-        claim.WRITTEN_S = 0.0
+        destination_lock.WRITTEN_S = 0.0
         with ExitStack() as held:
             file = held.enter_context(path.open("rb"))
             fcntl.flock(file, fcntl.LOCK_EX)
             with refused():
-                claim.lock(destination, NODE, JOB)
-        with refused(), claim.lock(destination, NODE, JOB):
+                destination_lock.lock(destination, NODE, JOB)
+        with refused(), destination_lock.lock(destination, NODE, JOB):
             pass
         path.write_bytes(data)
         with refused():

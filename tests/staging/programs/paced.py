@@ -13,7 +13,7 @@ from typing import Any
 
 import staging.stage
 from staging.__main__ import main
-from staging.ledger.batch import Batch
+from staging.ledger.durable_batch import DurableBatch
 from staging.moving.writing import PieceWriter
 
 write = PieceWriter.write
@@ -26,5 +26,5 @@ def write_later(self: PieceWriter, *words: Any) -> None:
 
 if __name__ == "__main__":
     setattr(PieceWriter, "write", write_later)  # noqa: B010
-    setattr(staging.stage, "Batch", partial(Batch, files=int(os.environ.get("PACE_FILES", "10"))))  # noqa: B010
+    setattr(staging.stage, "DurableBatch", partial(DurableBatch, files=int(os.environ.get("PACE_FILES", "10"))))  # noqa: B010
     sys.exit(main())

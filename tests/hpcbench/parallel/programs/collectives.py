@@ -18,6 +18,7 @@ from staging.ranks.process_exit import leave_together
 
 DATA = torch.linspace(-1, 1, 7 * 12, dtype=torch.float64).view(7, 1, 3, 4).sin()
 """Seven samples: ranks 0, 1 and 2 hold 3, 3 and 1 of them."""
+WIRES = {"gradient": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def make_model(seed: int) -> nn.Module:
@@ -74,6 +75,29 @@ def unused_parameter(group: Group) -> list[float]:
     return [*used.grad.tolist(), *unused.grad.tolist()]  # type: ignore[union-attr]
 
 
+def rounded_sum(group: Group, wire_dtype: torch.dtype | None) -> tuple[list[float], str]:
+    """The gradient of a parameter that is 1 + 2^-10 on each rank, summed as ``wire_dtype``, and its own dtype."""
+    parameter = nn.Parameter(torch.zeros(2))
+    reducer = GradientReducer([parameter], group, bucket_bytes=8, wire_dtype=wire_dtype)
+    reducer.enabled = True
+    ((1 + 2**-10) * parameter).sum().backward()
+    reducer.finish()
+    assert parameter.grad is not None
+    return parameter.grad.tolist(), str(parameter.grad.dtype)
+
+
+def sent_before_the_first_layer(group: Group, backward: bool) -> int:
+    """Buckets that are on their way when the gradient of the first of three layers comes last."""
+    layers = nn.Sequential(*(nn.Linear(2, 2, bias=False) for _ in range(3)))
+    reducer = GradientReducer(layers.parameters(), group, bucket_bytes=8, backward=backward)
+    reducer.enabled = True
+    sent: list[int] = []
+    layers[0].weight.register_hook(lambda _: sent.append(reducer.collectives))
+    layers(torch.ones(1, 2)).sum().backward()
+    reducer.finish()
+    return sent[0]
+
+
 def batchnorm(group: Group) -> dict[str, Any]:
     model = nn.Sequential(nn.BatchNorm2d(3), nn.Linear(1, 1), nn.BatchNorm1d(2))
     for position, module in enumerate((model[0], model[2])):
@@ -105,6 +129,8 @@ def main() -> None:
         "object": group.broadcast_object({"rank": group.rank}, source=1),
         "reducer": reduce_steps(group),
         "unused": unused_parameter(group),
+        "rounded": {name: rounded_sum(group, dtype) for name, dtype in WIRES.items()},
+        "sent": [sent_before_the_first_layer(group, backward) for backward in (True, False)],
         "batchnorm": batchnorm(group),
         "disagreement": disagreement(group),
     }

@@ -15,7 +15,7 @@ AUTO = "auto"
 """In the place of a pattern: every name that does not end as those do that the transform knows."""
 
 
-class ExceptPlain:
+class WithExclusions:
     """Opens a sink of ``transforming``, but of ``plain`` for names that ``patterns`` of ``transform`` leave alone."""
 
     def __init__(self, transforming: SinkMaker, plain: SinkMaker, patterns: tuple[str, ...], transform: str) -> None:

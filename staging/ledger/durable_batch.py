@@ -21,7 +21,7 @@ BYTES = 4 << 30
 SECONDS = 10.0
 
 
-class Batch:
+class DurableBatch:
     """Collects files that landed below ``destination`` and names them in ``manifest`` once they are durable.
 
     Used by many threads. A batch is committed after ``files`` files, ``size`` bytes or ``seconds`` seconds; call

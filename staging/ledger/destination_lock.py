@@ -24,7 +24,7 @@ WRITTEN_S = 0.2
 """A holder has written who it is so long after it took the lock."""
 
 
-class Claim:
+class DestinationLock:
     """A destination that is held until ``release``, or until the process ends; a context manager."""
 
     def __init__(self, descriptor: int | None = None) -> None:
@@ -48,7 +48,7 @@ class Claim:
         self._descriptor = None
 
 
-def claim(destination: Path, source: Path, place: Place, job: str) -> Claim:
+def lock_destination(destination: Path, source: Path, place: Place, job: str) -> DestinationLock:
     """Hold ``destination`` for this node; its first rank does, for the others there is nothing to hold.
 
     ``job`` is the same on all ranks and new for each staging. Raises ``DataError`` where the destination is not
@@ -56,7 +56,7 @@ def claim(destination: Path, source: Path, place: Place, job: str) -> Claim:
     node holds it. Nothing is touched then.
     """
     if place.local_rank != 0:
-        return Claim()
+        return DestinationLock()
     refuse_nesting(source, destination)
     refuse_strangers(destination)
     try:
@@ -97,7 +97,7 @@ def refuse_strangers(destination: Path) -> None:
         raise DataError(destination, f"cannot be looked at ({error.strerror})", "choose another destination") from None
 
 
-def lock(destination: Path, node: str, job: str) -> Claim:
+def lock(destination: Path, node: str, job: str) -> DestinationLock:
     """Take the lock of ``destination`` without waiting; ``DataError`` that names who holds it."""
     path = destination / BOOKKEEPING / NAME
     try:
@@ -109,7 +109,7 @@ def lock(destination: Path, node: str, job: str) -> Claim:
     except BaseException:
         os.close(descriptor)
         raise
-    return Claim(descriptor)
+    return DestinationLock(descriptor)
 
 
 def _take(descriptor: int, path: Path, node: str, job: str) -> None:

@@ -1,0 +1,94 @@
+"""How long thousands of published logs take to be read and scored, at first and again.
+
+``python benchmarks/published_logs.py`` writes ``benchmarks/results/published_logs.json``. As many logs as
+MLPerf HPC has published are multiplied from those of the tests, each with a seed and a clock of its own, in the trees
+of two rounds. Each command is a process of its own, from the start of Python on. The peer is Python's ``json`` over
+every line of the logs in one process, which is the least that reading takes where no line is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from _common import write_results
+from _multiplied_logs import PUBLISHED, multiply
+
+BOUNDS_S = {"at first": 15.0, "again": 2.0}
+"""On two cores."""
+MARK = ":::MLLOG "
+PARSE = f"""
+import json, sys
+from pathlib import Path
+lines = 0
+for path in Path(sys.argv[1]).rglob("result_*.txt"):
+    for line in path.read_text(encoding="latin-1").split("\\n"):
+        if {MARK!r} in line:
+            json.loads(line.rpartition({MARK!r})[2])
+            lines += 1
+print(lines)
+"""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A command's seconds on the clock and of processors, and the last line that it said."""
+
+    clock_s: float
+    processor_s: float
+    said: str
+
+
+def timed(words: list[str], cache: Path) -> Taken:
+    """Run a command with a cache folder of its own; it must succeed."""
+    before, start = os.times(), time.perf_counter()
+    done = subprocess.run(
+        words, check=True, capture_output=True, text=True, env=os.environ | {"XDG_CACHE_HOME": str(cache)}
+    )
+    clock_s, after = time.perf_counter() - start, os.times()
+    processor_s = after.children_user + after.children_system - before.children_user - before.children_system
+    return Taken(clock_s, processor_s, done.stdout.strip().rpartition("\n")[2])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--logs", type=int, default=PUBLISHED)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    taken: dict[str, list[Taken]] = {"at first": [], "again": [], "json": []}
+    with tempfile.TemporaryDirectory() as folder:
+        rounds = Path(folder) / "rounds"
+        size = multiply(rounds, options.logs)
+        time.sleep(2.5)  # logs that have changed just now are not kept
+        words = [sys.executable, "-m", "hpcbench", "results", str(rounds)]
+        for number in range(options.rounds):
+            cache = Path(folder) / f"cache{number}"
+            taken["at first"].append(timed(words, cache))
+            taken["again"].append(timed(words, cache))
+            taken["json"].append(timed([sys.executable, "-c", PARSE, str(rounds)], cache))
+    lines = int(taken["json"][0].said)
+    found: dict[str, object] = {"logs": options.logs, "bytes": size, "lines": lines}
+    missed = []
+    for name, each in taken.items():
+        middle = sorted(each, key=lambda one: one.clock_s)[len(each) // 2]
+        bound = BOUNDS_S.get(name)
+        found[name] = {"median_clock_s": middle.clock_s, "bound_s": bound, "runs": [asdict(one) for one in each]}
+        print(f"{name}: {middle.clock_s:.2f} s, {middle.processor_s:.2f} s of processors", flush=True)
+        missed += [name] if bound is not None and middle.clock_s > bound else []
+    pairs = zip(taken["at first"], taken["json"], strict=True)
+    ratios = sorted(first.processor_s / parse.processor_s for first, parse in pairs)
+    found["processor_s_over_json"] = {"median": ratios[len(ratios) // 2], "from": ratios[0], "to": ratios[-1]}
+    print(json.dumps(found["processor_s_over_json"]))
+    print(f"written to {write_results('published_logs', found)}")
+    sys.exit(f"missed: {', '.join(missed)}" if missed else 0)
+
+
+if __name__ == "__main__":
+    main()

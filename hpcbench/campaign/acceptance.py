@@ -1,0 +1,45 @@
+"""Whether what was promised is met: committed values against the valid runs of their size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from hpcbench.campaign.figures import SizeResult
+from hpcbench.campaign.rules import UNITS, Campaign, Commitment
+from hpcbench.results.units import counted, significant
+
+Verdict = Literal["met", "missed", "open"]
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A commitment and what became of it."""
+
+    commitment: Commitment
+    verdict: Verdict
+    words: str
+
+
+def judge(campaign: Campaign, results: Sequence[SizeResult]) -> list[Accepted]:
+    """Every commitment of a campaign; ``open`` where too few runs are valid to tell."""
+    return [judge_one(campaign, each, results) for each in campaign.acceptance]
+
+
+def judge_one(campaign: Campaign, promise: Commitment, results: Sequence[SizeResult]) -> Accepted:
+    """One commitment."""
+    scenario = next(each for each in campaign.scenarios if each.name == promise.scenario)
+    unit = UNITS[scenario.metric.what]
+    limit = promise.value * (1 + promise.tolerance)
+    where = f"{promise.scenario}, {promise.category}, {counted(promise.nodes, 'node')}"
+    asked = f"{significant(promise.value, 4)} {unit} + {100 * promise.tolerance:g} %"
+    found = next((each for each in results if (each.scenario.name, each.category.name, each.nodes) ==
+                  (promise.scenario, promise.category, promise.nodes)), None)  # fmt: skip
+    valid = found.valid if found is not None else 0
+    if found is None or found.value is None or valid < promise.repeats:
+        runs = f"{valid} of {counted(promise.repeats, 'valid run')}"
+        return Accepted(promise, "open", f"{where}: {runs}, committed {asked}")
+    part = found.value / promise.value - 1
+    words = f"{where}: {significant(found.value, 4)} {unit}, committed {asked} ({100 * part:+.1f} %)"
+    return Accepted(promise, "met" if found.value <= limit else "missed", words)

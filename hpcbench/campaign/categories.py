@@ -1,0 +1,176 @@
+"""Whether the settings of a run are those that a category allows, and which rule refuses what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from hpcbench.campaign.rules import Campaign, Category, Scenario, SettingRule
+from hpcbench.config.bounds import numbers
+from hpcbench.config.optimizers import options_of, own_settings
+from hpcbench.config.resolve import known_keys
+from hpcbench.config.schema import OptimConfig, RunConfig
+from hpcbench.suggest import suggest
+from staging.errors import InputError
+
+DECIDING = ("data.", "model.", "optim.", "schedule.", "train.")
+"""Groups of settings that decide what a run computes."""
+OF_SPEED = (
+    "data.root", "data.format", "data.compression", "data.workers", "data.prefetch", "data.loader",
+    "data.check_staged", "train.local_batch_size", "train.eval_batch_size", "train.precision", "train.channels_last",
+    "train.trust_ratios_every", "train.noise_scale_every", "train.compile", "train.cuda_graph", "train.seed",
+    "train.max_steps", "train.checkpoint_every", "train.checkpoint_async", "train.keep_checkpoints",
+    "train.baselines", "train.page",
+)  # fmt: skip
+"""Settings of these groups that do not, or that have a rule of their own: batch, precision, seeds."""
+OPTIONS = frozenset(f"optim.{name}" for name in own_settings(OptimConfig()))
+"""Options that some optimizers have."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A setting that a category does not allow."""
+
+    setting: str
+    value: Any
+    words: str
+    """What the category does with it: ``fixes optim.lr at 0.0055``."""
+    rule: str
+
+
+def category_of(campaign: Campaign, name: str | None) -> Category:
+    """The category called ``name``; the first where none is named. Raises ``InputError``."""
+    if name is None:
+        return campaign.categories[0]
+    found = {each.name: each for each in campaign.categories}
+    if name not in found:
+        raise InputError(f"campaign {campaign.name} has no category '{name}'; {suggest(name, list(found))}")
+    return found[name]
+
+
+def scenario_of(campaign: Campaign, name: str) -> Scenario:
+    """The scenario called ``name``. Raises ``InputError``."""
+    found = {each.name: each for each in campaign.scenarios}
+    if name not in found:
+        raise InputError(f"campaign {campaign.name} has no scenario '{name}'; {suggest(name, list(found))}")
+    return found[name]
+
+
+def rule_for(scenario: Scenario, category: Category, setting: str) -> SettingRule | None:
+    """The rule that holds for a setting: the one that names it longest; ``None`` where none does."""
+    best: tuple[int, SettingRule] | None = None
+    for rule in scenario.rules:
+        if rule.categories and category.name not in rule.categories:
+            continue
+        for name in rule.settings:
+            if (setting == name or setting.startswith(f"{name}.")) and (best is None or len(name) > best[0]):
+                best = (len(name), rule)
+    return best[1] if best is not None else None
+
+
+def is_deciding(setting: str) -> bool:
+    """Whether a setting decides what a run computes."""
+    return setting.startswith(DECIDING) and setting not in OF_SPEED
+
+
+def value_of(config: RunConfig, setting: str) -> Any:
+    """The value behind a dotted name."""
+    return reduce(getattr, setting.split("."), config)
+
+
+def effective(config: RunConfig, setting: str) -> Any:
+    """The value behind a dotted name; of an option that is unset the optimizer's own default."""
+    value = value_of(config, setting)
+    if value is None and setting.startswith("optim."):
+        return options_of(config.optim).get(setting.removeprefix("optim."))
+    return value
+
+
+def is_default(config: RunConfig, setting: str) -> bool:
+    """Whether it is an option of an optimizer that has its own default, as that of another optimizer may be."""
+    return setting in OPTIONS and value_of(config, setting) is None
+
+
+def refusals(scenario: Scenario, category: Category, config: RunConfig, base: RunConfig) -> Iterator[Refusal]:
+    """What of ``config`` the category does not allow; ``base`` is the configuration of the campaign itself."""
+    for setting, _ in known_keys(type(config)):
+        value, own = effective(config, setting), effective(base, setting)
+        if setting in ("train.target", "train.max_epochs"):
+            rule: SettingRule | None = SettingRule((setting,), "fixed", "when a run ends is part of the metric")
+        elif setting == "train.precision":
+            if value not in category.precision and value != own:
+                words = f"allows train.precision {' or '.join(category.precision)}"
+                yield Refusal(setting, value, words, category.precision_rule)
+            continue
+        else:
+            rule = rule_for(scenario, category, setting)
+        if rule is not None and rule.kind == "bounded":
+            if value != own and (wrong := broken(rule, value)):
+                yield Refusal(setting, value, f"allows {setting} {wrong}", rule.rule)
+        elif value != own and (
+            rule.kind == "fixed"
+            if rule is not None
+            else not_free(category, setting) and not is_default(config, setting)
+        ):
+            why = rule.rule if rule is not None else f"what no rule frees stays as published in {category.name}"
+            yield Refusal(setting, value, f"fixes {setting} at {shown(own)}", why)
+
+
+def not_free(category: Category, setting: str) -> bool:
+    """Whether a setting that no rule names is fixed."""
+    return category.others == "fixed" and is_deciding(setting)
+
+
+def broken(rule: SettingRule, value: Any) -> str:
+    """What a bounded setting must be, where ``value`` is not; else empty. Every number of a list is held to it."""
+    if rule.choices:
+        return "" if str(value) in rule.choices else " or ".join(rule.choices)
+    for _, number in numbers(value):
+        low = rule.low is not None and (number < rule.low or (rule.open_low and number == rule.low))
+        high = rule.high is not None and (number > rule.high or (rule.open_high and number == rule.high))
+        if low or high:
+            return bounds_words(rule)
+    return ""
+
+
+def bounds_words(rule: SettingRule) -> str:
+    """The bounds of a rule in words: ``from 0 to below 1``, or its choices."""
+    if rule.choices:
+        return ", ".join(rule.choices)
+    low = "" if rule.low is None else f"{'above' if rule.open_low else 'from'} {rule.low:g}"
+    high = "" if rule.high is None else f"{'below' if rule.open_high else 'to'} {rule.high:g}"
+    return " ".join(part for part in (low, high) if part) or "any value"
+
+
+def check_category(
+    campaign: Campaign, scenario: Scenario, category: Category, config: RunConfig, base: RunConfig,
+    given: Mapping[str, str] | None = None,
+) -> None:  # fmt: skip
+    """Raise ``InputError`` in one line, which names the rule, for the first setting that the category refuses.
+
+    ``given`` are the dotted settings of the command line.
+    """
+    for refusal in refusals(scenario, category, config, base):
+        where = f"--{refusal.setting} {shown(refusal.value)}" if refusal.setting in (given or {}) else (
+            f"{refusal.setting} {shown(refusal.value)}"
+        )  # fmt: skip
+        others = [
+            other.name for other in campaign.categories
+            if other != category and refusal.setting not in {r.setting for r in refusals(scenario, other, config, base)}
+        ]  # fmt: skip
+        instead = f", or take --category {' or '.join(others)}" if others else ""
+        raise InputError(
+            f"{where}: category {category.name} of {campaign.name} {refusal.words} (rule: {refusal.rule}); "
+            f"leave it out{instead}"
+        )
+
+
+def shown(value: Any) -> str:
+    """A value as it would be typed."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(list(value)) if isinstance(value, tuple) else str(value)

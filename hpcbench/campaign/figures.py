@@ -1,0 +1,282 @@
+"""The figures of the runs of a campaign by its metric, whether each run is valid, and the figure of a size."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from hpcbench.campaign.categories import refusals, shown
+from hpcbench.campaign.entry import Entry, base_config, rehearsed
+from hpcbench.campaign.folder import CampaignFolder, Definition
+from hpcbench.campaign.rules import Category, Metric, Scenario
+from hpcbench.config.resolve import resolve
+from hpcbench.config.schema import RunConfig
+from hpcbench.measure.installation import installation_words
+from hpcbench.mlperf.convergence_check import ConvergenceTest, check_convergence, has_points, olympic
+from hpcbench.mlperf.find_logs import LogPlace
+from hpcbench.mlperf.own_runs import read_own_run
+from hpcbench.mlperf.run_record import RunRecord
+from hpcbench.mlperf.step_lines import is_of_the_run
+from hpcbench.results.mllog_reader import read_events
+from hpcbench.results.run_folder import RunFolder
+from hpcbench.results.summary import Summary
+from hpcbench.results.units import score
+from hpcbench.study.scaling.definition import Scaling
+from hpcbench.study.scaling.ladder import PlannedRun, groups, run_nodes
+from hpcbench.study.scaling.study import read_study
+from hpcbench.study.study_jobs import study_statuses
+from staging.errors import DataError, InputError
+from staging.formats.regular import read_text
+
+MINUTE_S = 60.0
+
+
+@dataclass(frozen=True)
+class CampaignRun:
+    """One run that has ended."""
+
+    name: str
+    nodes: int
+    """Of the run: of an instance, its own."""
+    number: int
+    """Replicate, or instance, from 1."""
+    accelerators: int
+    record: RunRecord
+    summary: Summary
+    config: RunConfig
+    value: float | None
+    """By the metric, in its unit; ``None`` where the run does not have it."""
+    faults: tuple[str, ...] = ()
+    """Why it does not count; empty: it is valid."""
+
+    @property
+    def valid(self) -> bool:
+        """Whether it counts."""
+        return not self.faults and self.value is not None
+
+
+@dataclass(frozen=True)
+class SizeResult:
+    """All runs of one size of a scenario in a category."""
+
+    category: Category
+    scenario: Scenario
+    nodes: int
+    runs: tuple[CampaignRun, ...]
+    value: float | None
+    """By the metric's statistic over valid runs; ``None`` where there are too few."""
+    missing: int = 0
+    """Runs that the rules ask for and that have not ended, or failed."""
+    failed: tuple[str, ...] = ()
+    """Why runs left no figures."""
+    convergence: ConvergenceTest | None = None
+    """Of a category that is tested against reference convergence points, where there are enough runs."""
+
+    @property
+    def accelerators(self) -> int:
+        """Of all runs that are side by side."""
+        each = self.runs[0].accelerators if self.runs else 0
+        return each * len(self.runs) if self.scenario.throughput else each
+
+    @property
+    def valid(self) -> int:
+        """Runs that count."""
+        return sum(run.valid for run in self.runs)
+
+
+def read_results(folder: CampaignFolder, definition: Definition) -> list[SizeResult]:
+    """Every size of every scenario and category that the folder has a study of. Raises ``InputError``."""
+    found: list[SizeResult] = []
+    for category in definition.campaign.categories:
+        for each in definition.campaign.scenarios:
+            scenario = rehearsed(each) if definition.rehearsal else each
+            place = folder.study(category, scenario)
+            if place.definition.exists():
+                entry = Entry(definition.campaign, scenario, category, definition.rehearsal)
+                found += read_scenario(entry, read_study(place), place.path)
+    return found
+
+
+def read_scenario(entry: Entry, study: Scaling, path: Path) -> list[SizeResult]:
+    """The sizes of one study, smallest first."""
+    from hpcbench.study.folder import StudyFolder
+
+    place, sizes = StudyFolder(path), dict[int, list[PlannedRun]]()
+    for group in groups(study):
+        sizes.setdefault(group[0].point.nodes, []).extend(group)
+    statuses = study_statuses(place, [run.name for runs in sizes.values() for run in runs])
+    base, results = base_config(entry), []
+    for nodes, planned in sizes.items():
+        runs = [
+            read_run(entry, base, place.run(run.name), run_nodes(study, run), number)
+            for number, run in enumerate(planned, 1) if statuses[run.name].done
+        ]  # fmt: skip
+        failed = tuple(
+            f"{run.name}: {statuses[run.name].reason}" for run in planned
+            if statuses[run.name].status in ("failed", "diverged")
+        )  # fmt: skip
+        runs = judged(entry, runs)
+        test = convergence_of(entry, runs)
+        value = figure(entry.scenario, runs, len(failed))
+        if test is not None and value is not None:
+            value = value * test.factor if test.passed else None
+        missing = len(planned) - len(runs)
+        results.append(SizeResult(entry.category, entry.scenario, nodes, tuple(runs), value, missing, failed, test))
+    return results
+
+
+def read_run(entry: Entry, base: RunConfig, path: Path, nodes: int, number: int) -> CampaignRun:
+    """A run from its folder. Raises ``InputError`` for one of another application, ``DataError`` for a damaged one."""
+    folder = RunFolder(path)
+    summary, record = folder.read_summary(), read_own_run(LogPlace(folder.mllog, "own"))
+    if summary.application != entry.scenario.application:
+        raise InputError(
+            f"{path} is a run of {summary.application}, scenario {entry.scenario.name} of {entry.campaign.name} is of "
+            f"{entry.scenario.application}; take it out of the folder"
+        )
+    config = resolve(entry.application, None, [folder.config])
+    value = value_of_run(entry.scenario.metric, folder, record, summary)
+    run = CampaignRun(path.name, nodes, number, summary.world_size, record, summary, config, value)
+    return replace(run, faults=tuple(faults_of(entry, base, run, folder)))
+
+
+def value_of_run(metric: Metric, folder: RunFolder, record: RunRecord, summary: Summary) -> float | None:
+    """The figure of one run; of several instances together its own minutes."""
+    if metric.what == "seconds_per_step":
+        return seconds_per_step(folder)
+    if metric.what == "seconds_of_epochs":
+        assert metric.epochs is not None
+        return seconds_of_epochs(folder, metric.epochs)
+    if summary.status != "success" or record.time_to_train_s is None:
+        return None
+    staging = record.staging_s or 0.0 if "staging" in metric.excludes else 0.0
+    return (record.time_to_train_s - staging) / MINUTE_S
+
+
+def seconds_per_step(folder: RunFolder) -> float | None:
+    """The median over epochs of an epoch's seconds of training over its optimizer steps."""
+    epochs = folder.read_epochs()
+    steps = epochs["step"].diff().fillna(epochs["step"])
+    each = (epochs["train_s"] / steps)[steps > 0]
+    return float(each.median()) if len(each) else None
+
+
+def seconds_of_epochs(folder: RunFolder, epochs: int) -> float | None:
+    """From the start of the first epoch to the end of the last of ``epochs``; ``None`` where there are fewer.
+
+    An epoch ends with its evaluation, which the reference code logs within the epoch and hpcbench after it.
+    """
+    events, _ = read_events(folder.mllog, is_of_the_run)
+    start = next((event.time_ms for event in events if event.key == "epoch_start" and event.epoch == 1), None)
+    ends = {key: [event.time_ms for event in events if event.key == key and event.epoch == epochs]
+            for key in ("epoch_stop", "eval_stop")}  # fmt: skip
+    if start is None or not ends["epoch_stop"]:
+        return None
+    return (max([*ends["epoch_stop"], *ends["eval_stop"]]) - start) / 1e3
+
+
+def faults_of(entry: Entry, base: RunConfig, run: CampaignRun, folder: RunFolder) -> list[str]:
+    """Why a run does not count."""
+    scenario, summary, found = entry.scenario, run.summary, []
+    if "target" in scenario.validity and summary.status != "success":
+        found.append(f"{summary.metric} {score(summary.best)} does not reach {score(summary.target)}")
+    if "epochs" in scenario.validity:
+        needed = scenario.metric.epochs or scenario.stop.epochs
+        if summary.epochs < needed:
+            found.append(f"{summary.epochs:g} epochs where {needed} count")
+    if "samples" in scenario.validity:
+        pairs = ((summary.train_samples, scenario.dataset.train_samples, "training"),
+                 (summary.validation_samples, scenario.dataset.validation_samples, "validation"))  # fmt: skip
+        found += [f"{here:,} {what} samples instead of {asked:,}" for here, asked, what in pairs
+                  if asked is not None and here != asked]  # fmt: skip
+    found += [f"{each.setting} {shown(each.value)}, while the category {each.words}"
+              for each in refusals(scenario, entry.category, run.config, base)]  # fmt: skip
+    batch = scenario.batch.global_size
+    if batch is not None and summary.global_batch_size != batch:
+        found.append(f"global batch {summary.global_batch_size:,} instead of {batch:,}")
+    if entry.category.released and not entry.rehearsal:
+        record = installed(folder)
+        if not record or not record.get("unchanged"):
+            found.append(installation_words(record))
+    return found
+
+
+def installed(folder: RunFolder) -> dict[str, Any] | None:
+    """What a run says of the packages that it ran; ``None`` where it says nothing."""
+    try:
+        found = json.loads(read_text(folder.environment))
+    except (OSError, ValueError, DataError):
+        return None
+    record = found.get("installation") if isinstance(found, dict) else None
+    return record if isinstance(record, dict) else None
+
+
+def convergence_of(entry: Entry, runs: Sequence[CampaignRun]) -> ConvergenceTest | None:
+    """The test of the runs of a size against the reference convergence points; ``None`` where there is none to make.
+
+    A rehearsal has other data, so that its epochs tell nothing.
+    """
+    ruleset, benchmark = entry.category.convergence_ruleset, entry.application.benchmark
+    if not ruleset or entry.rehearsal or len(runs) < 3 or not has_points(benchmark, ruleset):
+        return None
+    epochs = [run.summary.epochs_to_target if run.valid else None for run in runs]
+    return check_convergence(benchmark, ruleset, runs[0].summary.global_batch_size, epochs)
+
+
+def judged(entry: Entry, runs: Sequence[CampaignRun]) -> list[CampaignRun]:
+    """The runs with what makes one of them invalid beside the others: a seed that another has."""
+    if "seeds" not in entry.scenario.validity:
+        return list(runs)
+    counts = Counter(run.summary.seed for run in runs)
+    return [
+        replace(run, faults=(*run.faults, f"seed {run.summary.seed} is another run's, too"))
+        if counts[run.summary.seed] > 1 else run for run in runs
+    ]  # fmt: skip
+
+
+def figure(scenario: Scenario, runs: Sequence[CampaignRun], failed: int = 0) -> float | None:
+    """The figure of a size by the metric's statistic; ``None`` where its runs do not give one."""
+    values = [run.value for run in runs if run.valid and run.value is not None]
+    statistic = scenario.metric.statistic
+    if statistic == "all":
+        return minutes_of_all(scenario, runs)
+    if statistic == "olympic":
+        lost = len(runs) - len(values) + failed
+        enough = len(values) + lost >= max(3, scenario.replicates)
+        return olympic([*values, *[math.inf] * lost]) if lost <= 1 and enough else None
+    if not values:
+        return None
+    return median(values) if statistic == "median" else fmean(values)
+
+
+def minutes_of_all(scenario: Scenario, runs: Sequence[CampaignRun]) -> float | None:
+    """From the first start to the last stop of the instances that count, where these are enough."""
+    records = [run.record for run in runs if run.valid]
+    starts = [record.start_unix_s for record in records if record.start_unix_s is not None]
+    stops = [record.start_unix_s + record.time_to_train_s for record in records
+             if record.start_unix_s is not None and record.time_to_train_s is not None]  # fmt: skip
+    if len(stops) < scenario.replicates:
+        return None
+    return (max(stops) - min(starts)) / MINUTE_S
+
+
+def samples_per_s_per_accelerator(
+    metric: Metric, value: float, accelerators: int, batch: int | None, samples: float | None, epochs: float | None
+) -> float | None:
+    """The rate that a figure of the metric comes to; ``None`` where something is not known.
+
+    ``batch`` is the global batch, ``samples`` those of an epoch, ``epochs`` those of the run, or of all instances.
+    """
+    if metric.what == "seconds_per_step":
+        return None if batch is None else batch / (value * accelerators)
+    counted = metric.epochs if metric.what == "seconds_of_epochs" else epochs
+    if counted is None or samples is None:
+        return None
+    seconds = value if metric.what == "seconds_of_epochs" else value * MINUTE_S
+    return counted * samples / (seconds * accelerators)

@@ -1,0 +1,59 @@
+"""The plan of a campaign on a machine, for people: each size of each scenario, and what cannot run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hpcbench.batch.site import Site
+from hpcbench.campaign.cost import recipe_line
+from hpcbench.campaign.entry import Entry, run_config
+from hpcbench.campaign.show import filled
+from hpcbench.campaign.sizes import SizePlan, counts_problem, plan_sizes
+from hpcbench.exits import BAD_INPUT, DONE
+from hpcbench.measure.installation import installation, installation_words
+from hpcbench.results.tables import table
+from hpcbench.study.progress import say
+
+HEADERS = ("nodes", "instances", "ranks", "local batch", "micro-batches", "global batch", "memory", "runs", "")
+
+
+def plan_page(entries: Sequence[Entry], site: Site) -> int:
+    """Print the plan of each entry; 2 where something of it cannot run. Raises ``InputError`` for what is forbidden."""
+    campaign, category = entries[0].campaign, entries[0].category
+    blocks, runs = [f"{campaign.title}, {category.name}, on {site.title}"], True
+    for entry in entries:
+        text, fits = plan_entry(entry, site)
+        blocks.append(text)
+        runs = runs and fits
+    if category.released:
+        words = f"packages: {category.name} needs the released ones; here {installation_words(installation())}"
+        blocks.append("\n".join(filled(words, "", "  ")))
+    say("\n\n".join(blocks))
+    return DONE if runs else BAD_INPUT
+
+
+def plan_entry(entry: Entry, site: Site) -> tuple[str, bool]:
+    """The plan of one scenario, and whether all of it can run. Raises ``InputError`` for what is forbidden."""
+    config = run_config(entry)
+    sizes = plan_sizes(entry, config, site)
+    problems = [each.problem for each in sizes if each.problem]
+    counts = counts_problem(entry, config)
+    problems += [counts] if counts else []
+    cost = recipe_line(entry.scenario)
+    lines = [f"cannot run: {each}" for each in problems] + [f"metric: {entry.scenario.metric.text}"]
+    told = "\n".join(part for line in [*lines, *([cost] if cost else [])] for part in filled(line, "", "  "))
+    return f"{entry.scenario.name}: {entry.scenario.title}\n\n{sizes_table(sizes)}\n\n{told}", not problems
+
+
+def sizes_table(sizes: Sequence[SizePlan]) -> str:
+    """A line for each size; memory is that of a rank."""
+    rows = [
+        [f"{each.nodes:,}", f"{each.instances:,}", f"{each.ranks:,}", str(each.local_batch or "-"),
+         str(each.accumulation), f"{each.global_batch:,}", each.memory, str(each.runs),
+         "cannot run" if each.problem else "runs"]
+        for each in sizes
+    ]  # fmt: skip
+    shown = [number for number, name in enumerate(HEADERS)
+             if name not in ("instances", "micro-batches") or any(row[number] != "1" for row in rows)]  # fmt: skip
+    headers = [HEADERS[number] for number in shown]
+    return table(headers, [[row[number] for number in shown] for row in rows], right=headers[:-1])

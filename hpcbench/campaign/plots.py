@@ -1,0 +1,84 @@
+"""The plot of a scenario: its figure against the accelerators, with the reference results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import AutoLocator, FuncFormatter, LogLocator, NullLocator
+
+from hpcbench.campaign.response import FIGURES, ResponseRow
+from hpcbench.campaign.rules import UNITS, Scenario
+from hpcbench.results import style
+from hpcbench.results.plots import Figure
+
+Point = tuple[float, float]
+
+
+@style.styled
+def metric_plot(scenario: Scenario, rows: Sequence[ResponseRow], rehearsal: bool) -> Figure | None:
+    """Results as filled marks, their runs as small ones, references as open squares; ``None`` where there are none."""
+    series = list(series_of(scenario, rows))
+    if not any(points for _, _, points in series):
+        return None
+    figure = style.canvas(2.9)
+    axes = figure.add_subplot()
+    sizes: set[float] = set()
+    categories = list(dict.fromkeys(category for category, _, _ in series))
+    for category, kind, points in series:
+        color = style.SERIES[categories.index(category) % len(style.SERIES)]
+        draw(axes, category, kind, points, color)
+        sizes |= {x for x, _ in points}
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(sorted(sizes))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}"))
+        axis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    values = [y for _, _, points in series for _, y in points]
+    if max(values) < 4 * min(values):  # a decade of a logarithmic axis has few marks there
+        axes.set_yscale("linear")
+        axes.yaxis.set_major_locator(AutoLocator())
+        axes.set_ylim(0, 1.15 * max(values))
+    unit = UNITS[scenario.metric.what]
+    axes.set_xlabel("accelerators (ranks of a rehearsal)" if rehearsal else "accelerators")
+    axes.set_ylabel(f"{scenario.metric.text.split(',')[0]}" if len(scenario.metric.text) < 34 else unit)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    what = "Small numbers for: " if rehearsal else ""
+    caption = f"{what}{scenario.metric.text} ({unit}; lower is better)."
+    if any(row.kind == "reference" for row in rows):
+        caption += " Open squares are published reference results."
+    return Figure(f"metric-{scenario.name}", f"{'Rehearsal: ' if rehearsal else ''}{scenario.title}", caption, figure)
+
+
+def draw(axes: Axes, category: str, kind: str, points: Sequence[Point], color: str) -> None:
+    """One series of points."""
+    if not points:
+        return
+    x, y = zip(*points, strict=True)
+    if kind == "reference":
+        axes.plot(x, y, "s", color=color, markerfacecolor="none", markersize=7, label=f"reference, {category}")
+    elif kind == "result":
+        axes.plot(x, y, "o-", color=color, markersize=6, label=category)
+    else:
+        axes.plot(x, y, "o", color=color, alpha=0.45, markersize=3.5)
+
+
+def series_of(scenario: Scenario, rows: Sequence[ResponseRow]) -> Iterator[tuple[str, str, list[Point]]]:
+    """Category, kind and points of each series; of a throughput scenario runs alone have no figure of their own."""
+    column = FIGURES[scenario.metric.what]
+    for category in dict.fromkeys(str(row.cells["category"]) for row in rows):
+        for kind in ("reference", "result", "run"):
+            if kind == "run" and scenario.throughput:
+                continue
+            points = []
+            for row in rows:
+                x, y = row.cells.get("accelerators"), row.cells.get(column)
+                if row.kind == kind and row.cells["category"] == category and isinstance(x, int) and (
+                    isinstance(y, int | float)
+                ):  # fmt: skip
+                    points.append((float(x), float(y)))
+            yield category, kind, sorted(points)

@@ -1,0 +1,179 @@
+"""Reads files of rules: by name or path, with the line of what is wrong in them."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hpcbench.application import find_application
+from hpcbench.batch.read_dataclass import from_values
+from hpcbench.campaign.line_numbers import lines_of
+from hpcbench.campaign.rules import Campaign, Scenario
+from hpcbench.config.read_yaml import Tree, read_yaml
+from hpcbench.config.resolve import config_class, known_keys
+from hpcbench.suggest import suggest
+from staging.errors import InputError
+
+CAMPAIGNS = Path(__file__).parents[1] / "campaigns"
+KEY = r"[\w-]+(?:\[\d+\])?"
+AT = re.compile(rf"(?P<path>(?:{KEY}\.)*)(?:unknown key '(?P<unknown>[^']*)'|(?P<lacks>lacks)|(?P<key>{KEY}))")
+"""Where a message begins: the path of a key, and the key itself."""
+
+
+def folders(environ: Mapping[str, str] | None = None) -> list[Path]:
+    """Where campaigns are looked for, the first match counting."""
+    environ = os.environ if environ is None else environ
+    own = environ.get("HPCBENCH_CAMPAIGNS") or str(Path.home() / ".config" / "hpcbench" / "campaigns")
+    return [Path(own), CAMPAIGNS]
+
+
+def known_campaigns(environ: Mapping[str, str] | None = None) -> dict[str, Path]:
+    """Files of rules by name; a user's own hide those of the suite."""
+    found: dict[str, Path] = {}
+    for folder in reversed(folders(environ)):
+        found |= {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    return dict(sorted(found.items()))
+
+
+def campaign_path(name: str, environ: Mapping[str, str] | None = None) -> Path:
+    """The file of the campaign ``name``, or the file ``name``. Raises ``InputError`` for an unknown one."""
+    known = known_campaigns(environ)
+    if name in known:
+        return known[name]
+    if name.endswith((".yaml", ".yml")):
+        return Path(name)
+    own = folders(environ)[0]
+    raise InputError(f"unknown campaign '{name}'; {suggest(name, list(known))} (your own would be {own / name}.yaml)")
+
+
+def read_campaign(path: Path, environ: Mapping[str, str] | None = None) -> Campaign:
+    """The campaign of a file. Raises ``InputError`` in one line with file, line and key of what is wrong."""
+    tree = read_yaml(path)
+    base = tree.get("extends")
+    if base is not None:
+        if not isinstance(base, str):
+            raise located(path, "extends must be the name of a campaign")
+        under = read_yaml(campaign_path(base, environ))
+        if "extends" in under:
+            raise located(path, f"extends: campaign '{base}' extends another one itself; extend that")
+        tree = {**under, **{key: value for key, value in tree.items() if key != "extends"}}
+    return campaign_of(tree, path)
+
+
+def campaign_of(tree: Tree, path: Path) -> Campaign:
+    """The campaign of the values of a file. Raises ``InputError``."""
+    try:
+        found = from_values(Campaign, {"name": path.stem, **tree}, "")
+        check(found)
+    except InputError as error:
+        raise located(path, str(error)) from None
+    return found
+
+
+def located(path: Path, message: str) -> InputError:
+    """The error with file and line, where the file itself has the key that the message begins with."""
+    lines = lines_of(path)
+    found = AT.match(message)
+    line = None
+    if found is not None:
+        whole = found["path"] + (found["unknown"] or found["key"] or "")
+        while whole and line is None:
+            whole = whole.rstrip(".")
+            line = lines.get(whole)
+            whole = re.sub(r"(\[\d+\]|(^|\.)[\w-]+)$", "", whole)
+    return InputError(f"{path}{f', line {line}' if line else ''}: {message}")
+
+
+def check(campaign: Campaign) -> None:
+    """Raise ``InputError``, which begins with a key, for rules that cannot hold together."""
+    for number, source in enumerate(campaign.sources):
+        check_date(f"sources[{number}].read", source.read)
+    for what, names in {
+        "sources": [each.text for each in campaign.sources], "categories": [each.name for each in campaign.categories],
+        "scenarios": [each.name for each in campaign.scenarios],
+    }.items():  # fmt: skip
+        if not names:
+            raise InputError(f"{what} must have at least one entry; a campaign has sources, categories and scenarios")
+        if len(set(names)) < len(names):
+            raise InputError(f"{what} has an entry twice; give each a name of its own")
+    for number, category in enumerate(campaign.categories):
+        if not category.precision:
+            raise InputError(f"categories[{number}].precision must name at least one precision")
+    categories = [each.name for each in campaign.categories]
+    for number, scenario in enumerate(campaign.scenarios):
+        check_scenario(f"scenarios[{number}].", scenario, categories)
+    for number, promise in enumerate(campaign.acceptance):
+        known(f"acceptance[{number}].scenario", promise.scenario, [each.name for each in campaign.scenarios])
+        known(f"acceptance[{number}].category", promise.category, categories)
+
+
+def check_scenario(where: str, scenario: Scenario, categories: Sequence[str]) -> None:
+    """The part of ``check`` for one scenario."""
+    if not re.fullmatch(r"[a-z0-9][\w.-]*", scenario.name):
+        raise InputError(
+            f"{where}name ({scenario.name!r}) must be lower-case letters, digits and - : it names a folder"
+        )
+    application = find_application_at(f"{where}application", scenario.application)
+    known(f"{where}preset", scenario.preset, list(application.presets()))
+    keys = [key for key, _ in known_keys(config_class(application))]
+    for name in (*scenario.recipe, *scenario.rehearsal.settings):
+        part = "recipe" if name in scenario.recipe else "rehearsal.settings"
+        if name not in keys:
+            raise InputError(f"{where}{part}: unknown setting '{name}'; {suggest(name, keys)}")
+    groups = {key.rpartition(".")[0] for key in keys}
+    for number, rule in enumerate(scenario.rules):
+        at = f"{where}rules[{number}]."
+        for name in rule.settings:
+            known(f"{at}settings", name, keys if name in keys else [*keys, *sorted(groups)])
+        for name in rule.categories:
+            known(f"{at}categories", name, categories)
+        if rule.kind == "bounded" and rule.low is None and rule.high is None and not rule.choices:
+            raise InputError(f"{at}kind is bounded, but no low, high or choices say how; add one")
+    for number, reference in enumerate(scenario.references):
+        known(f"{where}references[{number}].category", reference.category, categories)
+    check_figures(where, scenario)
+
+
+def check_figures(where: str, scenario: Scenario) -> None:
+    """The part of ``check`` for batch, end and metric of a scenario."""
+    batch, metric = scenario.batch, scenario.metric
+    if batch.local_size is not None and batch.global_size is not None:
+        raise InputError(f"{where}batch has local_size and global_size; with whole nodes one follows from the other")
+    if (metric.what == "seconds_of_epochs") != (metric.epochs is not None):
+        raise InputError(f"{where}metric.epochs is for seconds_of_epochs, which needs it")
+    if metric.epochs is not None and metric.epochs > scenario.stop.epochs:
+        raise InputError(f"{where}metric.epochs ({metric.epochs}) is more than stop.epochs ({scenario.stop.epochs})")
+    if metric.what in ("minutes_to_quality", "minutes_of_all") and scenario.stop.target is None:
+        raise InputError(f"{where}metric.what ({metric.what}) needs stop.target, the quality")
+    if scenario.throughput != (metric.what == "minutes_of_all"):
+        raise InputError(f"{where}metric.what is minutes_of_all for a scenario with throughput: true, and for no other")
+    if scenario.scales != tuple(sorted(set(scenario.scales))) or any(scale < 1 for scale in scenario.scales):
+        raise InputError(f"{where}scales must be whole numbers from 1 on, the smallest first")
+    if metric.statistic == "olympic" and min(scenario.replicates, scenario.rehearsal.replicates) < 3:
+        raise InputError(f"{where}replicates must be 3 or more for an olympic mean, in the rehearsal too")
+
+
+def check_date(where: str, text: str) -> None:
+    """Raise ``InputError`` for what is no date."""
+    try:
+        datetime.date.fromisoformat(text)
+    except ValueError:
+        raise InputError(f"{where} ({text!r}) must be a date such as 2026-11-24") from None
+
+
+def known(where: str, name: str, names: Sequence[str]) -> None:
+    """Raise ``InputError`` for a name that is none of ``names``."""
+    if name not in names:
+        raise InputError(f"{where}: unknown name '{name}'; {suggest(name, names)}")
+
+
+def find_application_at(where: str, name: str) -> Any:
+    """The application. Raises ``InputError`` that begins with ``where``."""
+    try:
+        return find_application(name)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None

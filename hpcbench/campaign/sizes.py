@@ -1,0 +1,203 @@
+"""What each size of a scenario comes to on a machine, and why it cannot run where it cannot, before a job starts."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+
+from hpcbench.batch.job import ranks_per_node as default_ranks_per_node
+from hpcbench.batch.site import Site
+from hpcbench.campaign.entry import Entry, global_batch_of
+from hpcbench.config.schema import RunConfig
+from hpcbench.parallel.mesh_shape import spatial_sizes
+from hpcbench.planning.dataset_size import dataset_size
+from hpcbench.planning.job_fit import GIB, on_processors
+from hpcbench.planning.rank_memory import rank_memory
+from hpcbench.results.units import counted, size
+from staging.errors import InputError
+
+MOST_TRIES = 24
+"""Halvings of a local batch in search of one that fits."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """The memory that a rank has."""
+
+    what: str
+    limit: int | None
+    """Bytes; ``None`` where the machine's file does not know."""
+
+
+@dataclass(frozen=True)
+class SizePlan:
+    """One size of a scenario on a machine."""
+
+    nodes: int
+    instances: int
+    ranks: int
+    """Of one run."""
+    accelerators: bool
+    local_batch: int | None
+    """``None`` where the batch does not divide."""
+    global_batch: int
+    accumulation: int
+    runs: int
+    need: int | None = None
+    """Bytes of a rank; ``None`` where they were not counted."""
+    room: Room = Room("a rank", None)
+    problem: str = ""
+    """Why it cannot run; empty where it can."""
+
+    @property
+    def memory(self) -> str:
+        """What a rank needs of what it has, for a table."""
+        if self.need is None:
+            return "not counted"
+        return f"{size(self.need)} of {'unknown' if self.room.limit is None else size(self.room.limit)}"
+
+
+def plan_sizes(entry: Entry, config: RunConfig, site: Site) -> list[SizePlan]:
+    """Every size of the entry, smallest first. Raises ``InputError`` where the entry names none."""
+    per_node = default_ranks_per_node(site, entry.request)
+    if not entry.nodes:
+        raise InputError(f"scenario {entry.scenario.name} needs --nodes, its sizes in nodes")
+    return [plan_size(entry, config, site, nodes, per_node) for nodes in entry.nodes]
+
+
+def plan_size(entry: Entry, config: RunConfig, site: Site, nodes: int, per_node: int) -> SizePlan:
+    """One size: its batch, its memory, and the first thing that forbids it."""
+    own = instance_nodes(entry, nodes)
+    ranks = own * per_node
+    parts = max(1, ranks // prod(spatial_sizes(config.parallel.spatial))) * config.train.accumulation
+    whole = global_batch_of(entry, config)
+    local = entry.scenario.batch.local_size if whole is None else (whole // parts if whole % parts == 0 else None)
+    batch = whole or (local or 0) * parts
+    instances = nodes // own if entry.scenario.throughput else 1
+    plan = SizePlan(
+        nodes, instances, ranks, site.node.gpus > 0, local, batch, config.train.accumulation,
+        instances * (1 if entry.scenario.throughput else entry.scenario.replicates),
+        room=room_of_rank(site, per_node),
+    )  # fmt: skip
+    for problem in (instances_problem(entry, plan), batch_problem(plan, parts), dataset_problem(entry, plan)):
+        if problem:
+            return replace(plan, problem=problem)
+    return with_memory(entry, config, plan, own, per_node)
+
+
+def instance_nodes(entry: Entry, nodes: int) -> int:
+    """Nodes of one run. Raises ``InputError`` where a throughput scenario does not say."""
+    if not entry.scenario.throughput:
+        return nodes
+    if entry.instance_nodes is None:
+        raise InputError(f"scenario {entry.scenario.name} needs --instance-nodes, the nodes of each instance")
+    return min(nodes, entry.instance_nodes)
+
+
+def instances_problem(entry: Entry, plan: SizePlan) -> str:
+    """Why a throughput scenario has too few instances; empty where it has not."""
+    scenario = entry.scenario
+    if not scenario.throughput:
+        return ""
+    own = entry.instance_nodes or 1
+    if plan.nodes % own:
+        return f"{counted(plan.nodes, 'node')} are no multiple of the {own} of an instance"
+    if plan.instances < scenario.replicates:
+        return (f"{counted(plan.nodes, 'node')} hold {counted(plan.instances, 'instance')} of {counted(own, 'node')}; "
+                f"{scenario.replicates} or more are needed: {scenario.replicates * own} nodes")  # fmt: skip
+    return ""
+
+
+def who(plan: SizePlan, ranks: int | None = None) -> str:
+    """``64 GPUs``, or ranks where there are none."""
+    return counted(plan.ranks if ranks is None else ranks, "GPU" if plan.accelerators else "rank")
+
+
+def batch_problem(plan: SizePlan, parts: int) -> str:
+    """Why the global batch does not divide; empty where it does."""
+    if plan.local_batch:
+        return ""
+    batch = plan.global_batch
+    if parts > batch:
+        return f"{who(plan)} are more than the samples of a global batch of {batch:,}; at most {batch:,} can share it"
+    below = max(n for n in range(1, parts + 1) if batch % n == 0)
+    above = min(n for n in range(parts, batch + 1) if batch % n == 0)
+    return (f"{who(plan)} cannot share a global batch of {batch:,} evenly; {below:,} or {above:,} can")  # fmt: skip
+
+
+def dataset_problem(entry: Entry, plan: SizePlan) -> str:
+    """Why a batch is larger than the set; empty where it is not."""
+    samples = entry.scenario.dataset.train_samples
+    if samples is None or plan.global_batch <= samples:
+        return ""
+    return f"a global batch of {plan.global_batch:,} is more than the {samples:,} training samples"
+
+
+def room_of_rank(site: Site, per_node: int) -> Room:
+    """The memory of a rank by the machine's file; on this machine the run looks for itself."""
+    if site.scheduler == "local":
+        return Room("this machine", None)
+    if site.node.gpus:
+        each = site.machine.accelerator_memory_gib if site.machine is not None else None
+        return Room("an accelerator", None if each is None else int(each * GIB))
+    memory = site.node.memory_gib
+    return Room("a rank's share of its node's memory", None if memory is None else memory * GIB // per_node)
+
+
+def with_memory(entry: Entry, config: RunConfig, plan: SizePlan, nodes: int, per_node: int) -> SizePlan:
+    """The size with the memory of a rank, and a problem where that is too much."""
+    if plan.room.what == "this machine":
+        return plan
+    if not plan.accelerators:
+        config = on_processors(config)
+
+    def need(local: int) -> int | None:
+        own = replace(config, train=replace(config.train, local_batch_size=local))
+        return rank_memory(entry.application, own, nodes, per_node)
+
+    local = plan.local_batch or 1
+    plan = replace(plan, need=need(local))
+    if plan.need is None or plan.room.limit is None or plan.need <= plan.room.limit:
+        return plan
+    return replace(plan, problem=memory_problem(entry, plan, need))
+
+
+def memory_problem(entry: Entry, plan: SizePlan, need: Callable[[int], int | None]) -> str:
+    """That a rank does not fit, and how many ranks would."""
+    assert plan.need is not None
+    assert plan.room.limit is not None
+    local = plan.local_batch or 1
+    takes = f"{size(plan.need)} of a rank, more than the {size(plan.room.limit)} of {plan.room.what}"
+    if entry.scenario.batch.local_size is not None:
+        return f"local batch {local} takes {takes}"
+    fits = local
+    for _ in range(MOST_TRIES):
+        found = need(fits)
+        if found is not None and found <= plan.room.limit:
+            break
+        fits = fits // 2 if fits % 2 == 0 else 0
+        if not fits:
+            break
+    without = "" if entry.scenario.batch.accumulation else " without accumulation"
+    cannot = f"{who(plan)} cannot hold a global batch of {plan.global_batch:,}{without}"
+    ranks = plan.ranks * local // fits if fits else 0
+    hint = f"; {who(plan, ranks)} hold it with local batch {fits}" if fits else ""
+    return f"{cannot}: local batch {local} needed, which takes {takes}{hint}"
+
+
+def counts_problem(entry: Entry, config: RunConfig) -> str:
+    """Why the dataset on this machine is not the one of the rules; empty where it is, or is not here."""
+    wanted = entry.scenario.dataset
+    alone = copy.deepcopy(config)
+    alone.data.train_samples = alone.data.validation_samples = None
+    found = dataset_size(entry.application, alone)
+    if found is None or found.basis != "files":
+        return ""
+    pairs = [("training", found.train_samples, wanted.train_samples),
+             ("validation", found.validation_samples, wanted.validation_samples)]  # fmt: skip
+    for what, here, asked in pairs:
+        if asked is not None and here != asked:
+            return f"the dataset in {config.data.root} has {here:,} {what} samples, the rules want {asked:,}"
+    return ""

@@ -1,0 +1,136 @@
+"""Whether the packages that run are the released ones: against the RECORD of their wheel, else by commit and diff."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import subprocess
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from hpcbench import DISTRIBUTION, __version__
+
+PACKAGES = ("hpcbench", "staging", "apps")
+MOST_NAMED = 20
+"""So many changed files are named at most."""
+
+
+def installation(root: Path | None = None) -> dict[str, Any]:
+    """What the code that runs is compared with, and what differs; the record ``installation`` of a run.
+
+    ``basis`` is ``RECORD`` (the hashes that the wheel was installed with), ``commit`` (of the checkout) or null where
+    there is neither. ``unchanged`` is null where nothing can tell. Paths are relative to the packages' folder ``root``.
+    """
+    root = root or Path(__file__).resolve().parents[2]
+    found: dict[str, Any] = {"distribution": DISTRIBUTION, "version": __version__, "basis": None, "unchanged": None}
+    if (root / ".git").exists():
+        return found | of_checkout(root)
+    distribution = installed_at(root)
+    return found if distribution is None else found | of_wheel(distribution, root)
+
+
+def installed_at(root: Path) -> metadata.Distribution | None:
+    """The installed distribution whose files are those below ``root``; ``None`` where they are another's copy."""
+    for each in metadata.distributions(name=DISTRIBUTION, path=[str(root)]):
+        if each.files and Path(str(each.locate_file("hpcbench/__init__.py"))).exists():
+            return each
+    return None
+
+
+def of_wheel(distribution: metadata.Distribution, root: Path) -> dict[str, Any]:
+    """The files of a wheel that was installed, against the hashes of its RECORD."""
+    text = distribution.read_text("RECORD") or ""
+    recorded = {
+        str(each): each.hash for each in distribution.files or ()
+        if each.parts[0] in PACKAGES and "__pycache__" not in each.parts and each.hash is not None
+    }  # fmt: skip
+    if not recorded:
+        return {}
+    differ = [f"changed: {name}" for name, each in recorded.items() if hash_of(root / name, each.mode) != each.value]
+    differ += [f"added: {name}" for name in sorted(set(present(root)) - set(recorded))]
+    return {
+        "version": distribution.version, "basis": "RECORD", "unchanged": not differ, "files": len(recorded),
+        "record_sha256": hashlib.sha256(text.encode()).hexdigest(), "from": origin(distribution),
+        "differing": len(differ), "names": differ[:MOST_NAMED],
+    }  # fmt: skip
+
+
+def hash_of(path: Path, kind: str) -> str | None:
+    """The hash of a file as a RECORD has it: URL-safe base 64 without padding; ``None`` where it cannot be read."""
+    try:
+        digest = hashlib.new(kind, path.read_bytes()).digest()
+    except (OSError, ValueError):
+        return None
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+def present(root: Path) -> list[str]:
+    """The Python files of the packages below ``root``."""
+    paths = (path for package in PACKAGES for path in (root / package).rglob("*.py"))
+    return [str(path.relative_to(root)) for path in paths if "__pycache__" not in path.parts]
+
+
+def origin(distribution: metadata.Distribution) -> str:
+    """Where pip got it from: an ``index``, or an ``archive``, ``folder`` or ``repository`` that was named to it."""
+    try:
+        named = json.loads(distribution.read_text("direct_url.json") or "null")
+    except ValueError:
+        named = None
+    if not isinstance(named, dict):
+        return "index"
+    kinds = {"archive_info": "archive", "dir_info": "folder", "vcs_info": "repository"}
+    return next((word for key, word in kinds.items() if key in named), "unknown")
+
+
+def of_checkout(root: Path) -> dict[str, Any]:
+    """The commit of a checkout, and what of its packages differs; new files count, too."""
+    commit = git(root, "rev-parse", "HEAD")
+    status = git(root, "status", "--porcelain", "--untracked-files=all", "--", *PACKAGES)
+    if commit is None or status is None:
+        return {}
+    names = [line[3:] for line in status.splitlines()]
+    diff = git(root, "diff", "HEAD", "--", *PACKAGES) if names else ""
+    return {
+        "basis": "commit", "unchanged": not names, "commit": commit.strip(), "tag": tag(root), "differing": len(names),
+        "names": names[:MOST_NAMED],
+        "diff_sha256": hashlib.sha256(diff.encode()).hexdigest() if names and diff is not None else None,
+    }  # fmt: skip
+
+
+def tag(root: Path) -> str | None:
+    """The tag of the commit, where it has one."""
+    found = git(root, "tag", "--points-at", "HEAD")
+    return found.split()[0] if found and found.split() else None
+
+
+def git(root: Path, *words: str) -> str | None:
+    """What git answers; ``None`` where it cannot."""
+    command = ["git", "-C", str(root), "--no-optional-locks", *words]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True, errors="replace").stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def installation_words(record: dict[str, Any] | None) -> str:
+    """The record in a phrase, for tables and refusals."""
+    if not record or record.get("basis") is None:
+        return "nothing tells whether the installed packages are the released ones"
+    if record["basis"] == "RECORD":
+        what = f"{record['distribution']} {record['version']}"
+        same = f"as its wheel's RECORD ({record['files']} files)"
+    else:
+        what = f"commit {str(record['commit'])[:12]}" + (f" ({record['tag']})" if record.get("tag") else "")
+        same = "unchanged"
+    if record["unchanged"]:
+        return f"{what}, {same}"
+    count = record["differing"]
+    return f"{what}, but {count} file{'s differ' if count != 1 else ' differs'}: {first_of(record['names'])}"
+
+
+def first_of(names: Sequence[str]) -> str:
+    """The first of some names."""
+    return f"{names[0]}, ..." if len(names) > 1 else "".join(names)

@@ -1,0 +1,71 @@
+"""What there is to check at a path: logs, folders of runs, and trees of organizations; and by which ruleset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from hpcbench.mlperf.find_logs import round_of
+from hpcbench.mlperf.official_score import LOGS
+from hpcbench.mlperf.package_check import MODES, sub_folders
+from hpcbench.mlperf.rulesets import WITHOUT, round_around, ruleset_of_round
+from staging.errors import InputError
+
+Kind = Literal["log", "folder", "organization"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Something that has a verdict of its own."""
+
+    path: Path
+    kind: Kind
+    """``log``: a file. ``folder``: the runs of an entry. ``organization``: the tree of a submission."""
+    round: str | None
+    """The round whose folder it lies in, by name."""
+
+    @property
+    def without_rules(self) -> bool:
+        """Whether its round is one for which there are no official rules."""
+        return self.round == WITHOUT
+
+    @property
+    def ruleset(self) -> str | None:
+        """The ruleset of its round."""
+        return ruleset_of_round(self.round)
+
+
+def targets_of(path: Path) -> list[Target]:
+    """What there is to check at ``path``. Raises ``InputError`` where there is nothing."""
+    if not path.exists():
+        raise InputError(f"{path} does not exist; give a run folder, a log, or a folder of a round")
+    found = list(targets_below(path))
+    if not found:
+        raise InputError(f"{path} holds no mllog.txt and no {LOGS}; give a run folder, a log, or a folder of a round")
+    return found
+
+
+def targets_below(path: Path) -> Iterator[Target]:
+    """As ``targets_of``, without a refusal; links to folders are not followed."""
+    if path.is_file():
+        yield Target(path, "log", round_around(path) if "results" in path.absolute().parts else None)
+    elif (path / "mllog.txt").is_file():
+        yield Target(path / "mllog.txt", "log", None)
+    elif is_organization(path):
+        yield Target(path, "organization", round_of(path.absolute().parent.name))
+    elif any(path.glob(LOGS)):
+        yield Target(path, "folder", round_around(path) if "results" in path.absolute().parts else None)
+    else:
+        for folder in sub_folders(path):
+            if not folder.is_symlink():
+                yield from targets_below(folder)
+
+
+def is_organization(path: Path) -> bool:
+    """Whether ``path`` is the tree of a submission, ``results/SYSTEM/{strong,weak}/BENCHMARK`` within it.
+
+    That of v0.7 is none: it has no folders strong and weak, and the official checker passes over all its runs.
+    """
+    return any((system / mode).is_dir() for system in sub_folders(path / "results") for mode in MODES)

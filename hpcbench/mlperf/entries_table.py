@@ -1,0 +1,42 @@
+"""Entries of rounds as a table, a row each, at full precision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hpcbench.mlperf.entries import Entry
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = (
+    "round", "organization", "system", "application", "division", "category", "mode", "ruleset", "runs", "pruned",
+    "accelerators", "global_batch_size", "score", "official", "official_crash", "models_per_min", "mean_epochs",
+    "reference_epochs", "least_epochs", "factor", "faults", "notes",
+)  # fmt: skip
+"""``score`` and ``official`` are minutes; ``factor`` normalises ``score`` already."""
+
+
+def row_of(entry: Entry) -> dict[str, Any]:
+    """The cells of an entry; what it does not have is missing."""
+    first, test, official = entry.first, entry.convergence, entry.official
+    return {
+        "round": first.round, "organization": first.organization, "system": first.system,
+        "application": first.application, "division": first.division, "category": first.category, "mode": first.mode,
+        "ruleset": entry.ruleset, "runs": len(entry.runs), "pruned": entry.pruned, "accelerators": first.accelerators,
+        "global_batch_size": first.global_batch_size, "score": entry.score_min,
+        "official": official.minutes if official else None, "official_crash": official.crash if official else None,
+        "models_per_min": entry.models_per_min, "mean_epochs": test.mean_epochs if test else None,
+        "reference_epochs": test.reference_epochs if test else None,
+        "least_epochs": test.least_epochs if test else None, "factor": test.factor if test else None,
+        "faults": "; ".join(entry.faults), "notes": "; ".join(entry.notes),
+    }  # fmt: skip
+
+
+def entries_frame(entries: Sequence[Entry]) -> pd.DataFrame:
+    """The table."""
+    import pandas as pd
+
+    frame = pd.DataFrame([row_of(entry) for entry in entries], columns=list(COLUMNS))
+    return frame.astype({"accelerators": "Int64", "global_batch_size": "Int64"})

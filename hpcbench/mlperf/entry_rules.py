@@ -1,0 +1,147 @@
+"""Rules of an entry that no official tool checks. Each finding begins with the name of its rule.
+
+Source: mlcommons/training_policies, hpc_training_rules.adoc, version 3.0 (2023-05-15).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hpcbench.mlperf.read_log import count, text, whole
+from hpcbench.mlperf.run_record import RunRecord
+from hpcbench.results.units import counted
+from staging.errors import DataError
+from staging.formats.regular import read_text
+
+LONGEST_INIT_S = 1800.0
+"""Untimed initialisation; the compliance checker asks for less than this in both divisions."""
+TIME_TO_TRAIN = "strong"
+DAY_S = 86_400.0
+
+
+@dataclass
+class Findings:
+    """What breaks a rule, and what is only to be known."""
+
+    faults: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a system description says of its system."""
+
+    there: bool
+    division: str | None = None
+    submitter: str | None = None
+    nodes: int | None = None
+    accelerators: int | None = None
+    """Of all nodes; a node without any counts as one."""
+
+
+def description_of(organization: Path, system: str) -> Description:
+    """The description ``systems/SYSTEM.json``; nothing of it is known where it cannot be read."""
+    try:
+        values: Any = json.loads(read_text(organization / "systems" / f"{system}.json"))
+    except (OSError, DataError, ValueError):
+        return Description((organization / "systems" / f"{system}.json").is_file())
+    if not isinstance(values, dict):
+        return Description(True)
+    nodes, each = whole(values.get("number_of_nodes")), count(values.get("accelerators_per_node"))
+    return Description(
+        True, text(values.get("division")), text(values.get("submitter")), nodes,
+        nodes * max(each, 1) if nodes is not None and each is not None else None,
+    )  # fmt: skip
+
+
+def check_entry(runs: Sequence[RunRecord], pruned: int) -> Findings:
+    """The rules for the runs of an entry, which lies in the tree of an organization; ``pruned`` are left out."""
+    found = Findings()
+    folder = Path(runs[0].path).parent
+    throughput = runs[0].mode == "throughput"
+    above = folder.parents[1] if folder.parent.name in ("strong", "weak") else folder.parent
+    organization = above.parents[1] if len(above.parents) > 1 else above
+    described = description_of(organization, above.name)
+    check_system(found, runs, described, above.name)
+    check_init(found, runs)
+    check_clock(found, runs)
+    if throughput:
+        check_alone(found, organization, folder.name)
+        check_scale(found, runs, pruned, described)
+        check_concurrency(found, runs, pruned, described)
+    return found
+
+
+def check_system(found: Findings, runs: Sequence[RunRecord], described: Description, system: str) -> None:
+    """The folder of results is named for a description, which says of the system what the logs say."""
+    if not described.there:
+        found.faults.append(f"system: no systems/{system}.json describes the folder's system")
+        return
+    divisions = sorted({run.division for run in runs if run.division is not None})
+    if described.division is not None and divisions and divisions != [described.division]:
+        found.faults.append(
+            f"system: the description says {described.division}, the logs say {' and '.join(divisions)}"
+        )
+    nodes = {run.nodes for run in runs if run.nodes is not None}
+    if runs[0].mode != "throughput" and described.nodes is not None and nodes - {described.nodes}:
+        logged = ", ".join(str(number) for number in sorted(nodes))
+        found.notes.append(f"system: {logged} nodes in the logs, {described.nodes} in the description")
+
+
+def check_init(found: Findings, runs: Sequence[RunRecord]) -> None:
+    """Initialisation before the clock lasts less than half an hour."""
+    long = [run.init_s for run in runs if run.init_s is not None and run.init_s >= LONGEST_INIT_S]
+    if long:
+        found.faults.append(f"init: {counted(len(long), 'run')} of 30 minutes or more, the longest {max(long):.0f} s")
+
+
+def check_clock(found: Findings, runs: Sequence[RunRecord]) -> None:
+    """Times within a log never go back."""
+    back = [run for run in runs if any(note.startswith("the clock goes back") for note in run.notes)]
+    if back:
+        found.notes.append(f"clock: goes back in {len(back)} of {counted(len(runs), 'log')}")
+
+
+def check_alone(found: Findings, organization: Path, benchmark: str) -> None:
+    """Throughput needs a time to train of the same benchmark by the same organization in the same round."""
+    if not any(organization.glob(f"results/*/{TIME_TO_TRAIN}/{benchmark}/result_*.txt")):
+        found.faults.append(f"alone: throughput without a time to train of {benchmark} by the organization")
+
+
+def check_scale(found: Findings, runs: Sequence[RunRecord], pruned: int, described: Description) -> None:
+    """Instances of one size S, on T accelerators in all: S <= T <= M x S for M instances, pruned ones too."""
+    sizes = {run.accelerators for run in runs if run.accelerators is not None}
+    if len(sizes) > 1:
+        found.faults.append(f"sizes: instances of {' and '.join(f'{each:,}' for each in sorted(sizes))} accelerators")
+    if len(sizes) != 1 or described.accelerators is None:
+        return
+    (size,) = sizes
+    total, most = described.accelerators, (len(runs) + pruned) * size
+    if total < size:
+        found.faults.append(f"scale: an instance has {size:,} accelerators, the system {total:,}")
+    if total > most:
+        found.faults.append(
+            f"scale: the system has {total:,} accelerators, its {len(runs) + pruned} instances at most {most:,}"
+        )
+
+
+def check_concurrency(found: Findings, runs: Sequence[RunRecord], pruned: int, described: Description) -> None:
+    """Clocks of the nodes are comparable: instances that must have run at once overlap in their logs."""
+    spans = [(run.start_unix_s, run.start_unix_s + run.time_to_train_s) for run in runs
+             if run.start_unix_s is not None and run.time_to_train_s is not None]  # fmt: skip
+    if len(spans) < 2:
+        return
+    last_start, first_stop = max(start for start, _ in spans), min(stop for _, stop in spans)
+    size = runs[0].accelerators
+    at_once = size is not None and described.accelerators == (len(runs) + pruned) * size
+    if at_once and last_start > first_stop:
+        found.notes.append(
+            f"clocks: all instances ran at once by their sizes, yet one starts {last_start - first_stop:.0f} s after "
+            "another stops"
+        )
+    elif last_start - min(start for start, _ in spans) > DAY_S:
+        found.notes.append("clocks: instances start more than a day apart")

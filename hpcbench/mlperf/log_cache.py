@@ -1,0 +1,134 @@
+"""Keeps what has been read of logs, in the user's cache folder, so that reading them again is fast.
+
+What is kept counts as long as the log, and the files that were read beside it, have the size and time of change that
+they had, and the code that reads them is the same. The cache may be removed at any time. Where it cannot be written or
+read, logs are read as if there were none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+READERS = (
+    "hpcbench.mlperf.log_phases",
+    "hpcbench.mlperf.official_checker",
+    "hpcbench.mlperf.official_log",
+    "hpcbench.mlperf.read_log",
+    "hpcbench.mlperf.run_record",
+    "hpcbench.mlperf.step_lines",
+    "hpcbench.results.mllog_reader",
+)
+"""Modules on which what is kept depends; the cache is of one version of them, and of the official checker."""
+TABLE = "CREATE TABLE IF NOT EXISTS logs (key TEXT PRIMARY KEY, version TEXT, stamp TEXT, value TEXT)"
+SETTLED_S = 2.0
+"""A log that changed so lately may change again within the resolution of its time; it is not kept."""
+WAIT_S = 5.0
+
+
+def cache_file() -> Path:
+    """Where the user's logs are kept: ``$XDG_CACHE_HOME/hpcbench/logs.sqlite``, else in ``~/.cache``."""
+    folder = os.environ.get("XDG_CACHE_HOME", "")
+    above = Path(folder) if Path(folder).is_absolute() else Path.home() / ".cache"
+    return above / "hpcbench" / "logs.sqlite"
+
+
+def version_of_readers() -> str:
+    """Changes with the code that reads logs."""
+    digest = sha256()
+    for name in READERS:
+        found = find_spec(name)
+        assert found is not None
+        assert found.origin is not None
+        digest.update(Path(found.origin).read_bytes())
+    with suppress(PackageNotFoundError):
+        digest.update(version("mlperf-logging").encode())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is read of a log: by which name it is kept, and the files that it depends on."""
+
+    name: tuple[str | bool | None, ...]
+    files: tuple[Path, ...]
+
+    @property
+    def key(self) -> str:
+        """The name as text."""
+        return json.dumps(self.name)
+
+    def stamp(self) -> str | None:
+        """Size and time of each file; none where one changed just now, or is gone."""
+        found: list[tuple[int, int]] = []
+        for path in self.files:
+            try:
+                status = path.stat()
+            except OSError:
+                return None
+            if abs(time.time() - status.st_mtime) < SETTLED_S:
+                return None
+            found.append((status.st_size, status.st_mtime_ns))
+        return json.dumps(found)
+
+
+class LogCache:
+    """Values of JSON in ``file``. Never raises: what fails is as if nothing were kept."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    @cached_property
+    def version(self) -> str:
+        """Of the code that reads logs."""
+        return version_of_readers()
+
+    def get(self, readings: Sequence[Reading]) -> list[Any | None]:
+        """What is kept of each, where its files are still the same."""
+        kept: dict[str, tuple[str, str]] = {}
+        with suppress(sqlite3.Error, OSError):
+            if self.file.is_file():
+                kept = self._read([reading.key for reading in readings])
+        return [value_of(reading, kept.get(reading.key)) for reading in readings]
+
+    def put(self, read: Iterable[tuple[Reading, Any]]) -> None:
+        """Keep these; what other versions of the code have left goes."""
+        rows = [(reading.key, self.version, stamp, json.dumps(value))
+                for reading, value in read if (stamp := reading.stamp()) is not None]  # fmt: skip
+        if not rows:
+            return
+        with suppress(sqlite3.Error, OSError):
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            with closing(self._open()) as database, database:
+                database.execute(TABLE)
+                database.execute("DELETE FROM logs WHERE version != ?", (self.version,))
+                database.executemany("INSERT OR REPLACE INTO logs VALUES (?, ?, ?, ?)", rows)
+
+    def _open(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.file, timeout=WAIT_S)
+
+    def _read(self, keys: Sequence[str]) -> dict[str, tuple[str, str]]:
+        wanted = "SELECT stamp, value FROM logs WHERE key = ? AND version = ?"
+        with closing(self._open()) as database:
+            rows = {key: database.execute(wanted, (key, self.version)).fetchone() for key in keys}
+        return {key: row for key, row in rows.items() if row is not None}
+
+
+def value_of(reading: Reading, kept: tuple[str, str] | None) -> Any | None:
+    """What is kept, unless the files have changed since."""
+    if kept is None or kept[0] != reading.stamp():
+        return None
+    with suppress(ValueError):
+        return json.loads(kept[1])
+    return None

@@ -1,0 +1,78 @@
+"""The official scores of many folders, on several processes where there are many logs, and from the cache."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from hpcbench.mlperf.log_cache import LogCache, Reading
+from hpcbench.mlperf.official_log import Convergence, OfficialLog, read_official_log
+from hpcbench.mlperf.official_score import OfficialScore, log_files, official_score
+from staging.cores import cores_allowed
+
+FEWEST = 200
+"""Logs that are worth the start of other processes."""
+AT_ONCE = 16
+FIELDS = frozenset(each.name for each in fields(OfficialLog))
+Folder = tuple[OfficialScore, dict[str, OfficialLog]]
+Asked = tuple[Path, str]
+"""A log and its ruleset."""
+
+
+def official_folders(rulesets: Mapping[Path, str], cache: LogCache | None = None) -> dict[Path, Folder]:
+    """Score and logs of each folder that has logs, under its ruleset. Logs come from ``cache`` and go there."""
+    files = {folder: log_files(folder) for folder in rulesets}
+    asked = [(path, rulesets[folder]) for folder, paths in files.items() for path in paths]
+    read = dict(zip(asked, official_logs(asked, cache), strict=True))
+    made: dict[Path, Folder] = {}
+    for folder, paths in files.items():
+        if paths:
+            ruleset = rulesets[folder]
+            logs = [read[path, ruleset] for path in paths]
+            score = official_score(folder, logs, folder.parent.name == "weak", ruleset)
+            made[folder] = score, {log.name: log for log in logs}
+    return made
+
+
+def official_logs(asked: Sequence[Asked], cache: LogCache | None) -> list[OfficialLog]:
+    """Each log as the official tools see it."""
+    readings = [Reading(("official", str(path.absolute()), ruleset), (path,)) for path, ruleset in asked]
+    kept = [None] * len(asked) if cache is None else cache.get(readings)
+    found = [kept_log(values, path.name) for values, (path, _) in zip(kept, asked, strict=True)]
+    left = [number for number, log in enumerate(found) if log is None]
+    for number, log in zip(left, read_each([asked[number] for number in left]), strict=True):
+        found[number] = log
+    logs = [log for log in found if log is not None]
+    if cache is not None:
+        cache.put((readings[number], asdict(logs[number])) for number in left)
+    return logs
+
+
+def kept_log(values: Any, name: str) -> OfficialLog | None:
+    """A log from what the cache has of it."""
+    if not isinstance(values, dict) or set(values) != FIELDS:
+        return None
+    converged = values["convergence"]
+    return OfficialLog(**{
+        **values, "name": name, "convergence": None if converged is None else Convergence(**converged),
+        "seeds": tuple(tuple(seed) for seed in values["seeds"]),
+    })  # fmt: skip
+
+
+def read_each(asked: Sequence[Asked]) -> Iterator[OfficialLog]:
+    """Read each log, in their order."""
+    workers = len(cores_allowed())
+    if len(asked) < FEWEST or workers < 2:
+        yield from map(read_one, asked)
+        return
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(read_one, asked, chunksize=AT_ONCE)
+
+
+def read_one(asked: Asked) -> OfficialLog:
+    """A log under its ruleset."""
+    return read_official_log(*asked)

@@ -1,0 +1,66 @@
+"""The official test of a folder's epochs against the reference convergence points, crashes and bypass included.
+
+The test is ``rcp_checker.check_directory`` of mlperf_logging 4.1.68, which also writes and deletes ``scaling.json``;
+here the folder stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hpcbench.mlperf.convergence_check import check_convergence, checker, nearest
+from hpcbench.mlperf.official_log import OfficialLog, words_of
+
+
+@dataclass(frozen=True)
+class ReferenceTest:
+    """What the test says."""
+
+    passed: bool
+    words: str
+    factor: float | None = None
+    """What the official checker writes into ``scaling.json``; none where it leaves the file as it is, 1 where it
+    deletes it."""
+
+
+def reference_test(logs: Sequence[OfficialLog], ruleset: str, bypass: bool = False) -> ReferenceTest:
+    """Test the logs of a folder, in the order in which the official tools find them."""
+    crash = next((log.convergence_crash for log in logs if log.convergence_crash is not None), None)
+    if crash is not None:
+        return ReferenceTest(False, f"crash: {crash}")
+    try:
+        return tested(logs, ruleset, bypass)
+    except Exception as error:  # of numbers that are none, or an application without points
+        return ReferenceTest(False, f"crash: {words_of(error)}")
+
+
+def tested(logs: Sequence[OfficialLog], ruleset: str, bypass: bool) -> ReferenceTest:
+    """As ``reference_test``. Raises where the official test does."""
+    found = [log.convergence for log in logs if log.convergence is not None]
+    batch: Any = -1
+    benchmark: Any = None
+    for each in found:
+        batch = each.batch if batch == -1 else batch
+        benchmark = benchmark if benchmark is not None else each.benchmark
+        if each.batch != batch or each.benchmark != benchmark:
+            raise KeyError("the logs differ in batch or benchmark")
+    official = checker(benchmark, ruleset)
+    if batch == -1:
+        return ReferenceTest(False, "no global_batch_size")
+    if sum(not each.converged for each in found) > 1:
+        return ReferenceTest(False, "more than one run did not converge")
+    if len(found) < 3:
+        kind, point = nearest(official, batch, "pruned_rcps")
+        bypassed = bypass and (kind != "none")
+        return ReferenceTest(bypassed, f"{len(found)} runs are too few", None if point is None else 1.0)
+    test = check_convergence(
+        benchmark, ruleset, batch, [each.epochs if each.converged else None for each in found], pruned=True
+    )
+    if test.passed:
+        return ReferenceTest(True, test.words, test.factor)
+    factor = None if test.reference_epochs is None else 1.0
+    if bypass and test.found != "none":
+        return ReferenceTest(True, f"{test.words}, but bypassed", factor)
+    return ReferenceTest(False, test.words, factor)

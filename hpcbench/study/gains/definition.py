@@ -1,0 +1,83 @@
+"""What a gains study is: the training that all its runs share, the options, and how often each is run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from hpcbench.study.definition import compare_settings, union
+from hpcbench.study.gains.options import Missing, Option
+from staging.errors import DataError, InputError
+
+KIND = "gains"
+
+
+@dataclass(frozen=True)
+class Gains:
+    """The definition of a gains study, as ``study.json`` holds it."""
+
+    application: str
+    preset: str
+    cores: int
+    """Of the machine, shared among the ranks of a run."""
+    ranks: int
+    """Of the baseline."""
+    global_batch_size: int
+    steps: int
+    """Optimizer steps of a run, those of the warm-up included."""
+    repeats: int
+    options: tuple[Option, ...]
+    missing: tuple[Missing, ...] = ()
+    """Options that are not measured."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Dotted settings of all runs, the plain ones among them."""
+    files: tuple[str, ...] = ()
+    """YAML files of settings."""
+    accelerators: int = 0
+    commands: tuple[str, ...] = ()
+    """The commands that made it, as they were given."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The definition as JSON has it."""
+        return {"kind": KIND, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], path: Path) -> Gains:
+        """Read it back. Raises ``DataError`` for what is none; ``path`` only names it."""
+        if values.get("kind") != KIND:
+            raise DataError(path, f"is a study of the kind '{values.get('kind')}', not '{KIND}'", "give another folder")
+        known = {name: value for name, value in values.items() if name in cls.__dataclass_fields__}
+        try:
+            known["options"] = tuple(Option(**each) for each in known["options"])
+            known["missing"] = tuple(Missing(**each) for each in known["missing"])
+            for name in ("files", "commands"):
+                known[name] = tuple(known[name])
+            return cls(**known)
+        except (KeyError, TypeError) as error:
+            raise DataError(path, f"is damaged ({error})", "restore it or give another folder") from None
+
+
+SAME = ("application", "preset", "cores", "ranks", "global_batch_size", "steps", "files", "accelerators")
+"""What two runs of a study have in common."""
+
+
+def grow(old: Gains, new: Gains, folder: Path) -> Gains:
+    """The study that has the runs of both. Raises ``InputError`` where they cannot be compared."""
+    pairs = [(name.replace("_", " "), getattr(old, name), getattr(new, name)) for name in SAME]
+    pairs += compare_settings(old.settings, new.settings)
+    for name, before, now in pairs:
+        if before != now:
+            raise InputError(
+                f"{folder} holds another study: its {name} is {before}, this one's {now}; give another --study-dir"
+            )
+    named = {each.name: each for each in (*old.options, *new.options)}
+    labels = {each.label for each in named.values()}
+    return replace(
+        new,
+        options=tuple(named.values()),
+        missing=tuple(each for each in union(old.missing, new.missing) if each.label not in labels),
+        repeats=max(old.repeats, new.repeats),
+        commands=union(old.commands, new.commands),
+    )

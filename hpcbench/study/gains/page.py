@@ -1,0 +1,120 @@
+"""The page of a gains study, and the files beside it: results.csv, table.txt and the plots."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+from hpcbench import __version__
+from hpcbench.results import style, units
+from hpcbench.results.report import Drawn, write_page
+from hpcbench.results.run_folder import write_atomic
+from hpcbench.results.summary import Summary
+from hpcbench.results.tables import WIDTH, table
+from hpcbench.study.gains.definition import Gains
+from hpcbench.study.gains.plots import figures
+from hpcbench.study.gains.results import Results
+from hpcbench.study.gains.table import LEFT, results_frame, sheets
+from hpcbench.study.gains.words import fastest, findings, heading, notes, times, unavailable
+
+PAGE = "gains.html"
+XML = '<?xml version="1.0" encoding="utf-8" standalone="no"?>\n'
+"""Before a drawing that is a file of its own."""
+
+
+def write_gains(study: Gains, found: Results, first: Summary, warmup_steps: int, folder: Path) -> str:
+    """Write everything that a reader gets into ``folder``; returns the text of ``table.txt``."""
+    plots = figures(found, first.metric)
+    drawn = {figure.name: Drawn.of(figure) for figure in plots}
+    for figure in plots:
+        style.save(figure.figure, folder / f"{figure.name}.png")
+        write_atomic(folder / f"{figure.name}.svg", f"{XML}{drawn[figure.name].svg}\n")
+    write_atomic(folder / "results.csv", results_frame(found).to_csv(index=False))
+    text = text_of(study, found, first, warmup_steps)
+    write_atomic(folder / "table.txt", text + "\n")
+    write_page(folder / PAGE, page_of(study, found, first, warmup_steps, drawn))
+    return text
+
+
+def text_of(study: Gains, found: Results, first: Summary, warmup_steps: int) -> str:
+    """Findings, tables, what cannot be measured, and notes as plain text within 100 columns."""
+    blocks = [
+        "\n".join(wrapped([f"{heading(study, found)}: preset {study.preset}, {machine(study, first)}"])),
+        "\n".join(wrapped(findings(found, first.metric))),
+        *(sheet.as_text() for sheet in sheets(found, first.metric)),
+        missing_text(unavailable(study, found)),
+        "\n".join(wrapped(notes(study, found, warmup_steps))),
+    ]
+    return "\n\n".join(block for block in blocks if block)
+
+
+def missing_text(missing: Sequence[tuple[str, str]]) -> str:
+    """What was not measured, and why; empty where all was."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in missing:
+        by_reason.setdefault(reason, []).append(name)
+    lines = wrapped([f"{', '.join(names)}: {reason}" for reason, names in by_reason.items()])
+    return "\n".join(["Not measured", *lines]) if lines else ""
+
+
+def wrapped(lines: Sequence[str]) -> list[str]:
+    """Each sentence in lines of at most 100 columns."""
+    return [part for line in lines for part in textwrap.wrap(line, WIDTH, subsequent_indent="  ")]
+
+
+def machine(study: Gains, first: Summary) -> str:
+    """What the runs ran on, in a line."""
+    ranks = units.counted(study.ranks, "rank")
+    return f"{first.device}, {ranks} of {units.counted(max(1, study.cores // study.ranks), 'thread')}"
+
+
+def page_of(study: Gains, found: Results, first: Summary, warmup_steps: int, drawn: Mapping[str, Drawn]) -> str:
+    """The page as HTML text."""
+    environment = Environment(
+        loader=ChoiceLoader([PackageLoader("hpcbench.study"), PackageLoader("hpcbench.results")]), autoescape=True,
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    said = findings(found, first.metric)
+    return environment.get_template(PAGE).render(
+        version=__version__,
+        page_title=f"{study.application} {study.preset}: what optimisation brings",
+        study=study,
+        title=first.title,
+        date=first.started[:10],
+        machine=machine(study, first),
+        heading=heading(study, found),
+        findings=said,
+        tiles=tiles(study, found),
+        sheets=[(sheet, LEFT) for sheet in sheets(found, first.metric)],
+        figures=drawn,
+        missing=unavailable(study, found),
+        notes=notes(study, found, warmup_steps),
+        left=sum(each.left for each in (found.baseline, *found.options)),
+    )
+
+
+def tiles(study: Gains, found: Results) -> list[dict[str, str]]:
+    """The numbers at the top."""
+    best, plain = fastest(found), found.baseline.middle("step_s")
+    step = None if best is None else best.middle("step_s")
+    speed = units.MISSING if best is None or best.ratio is None else times(best.ratio)
+    ends = "no option is faster" if best is None or best.ratio is None else (
+        "95 %: {:.3g}x to {:.3g}x".format(*(1 / end for end in reversed(best.ratio.interval)))
+    )  # fmt: skip
+    helped = sum(each.verdict == "faster" for each in found.options)
+    return [
+        {"label": "Faster", "value": speed, "note": ends},
+        {"label": "A step", "value": units.duration(step if step is not None else plain),
+         "note": f"{units.duration(plain)} in the plain baseline"},
+        {"label": "Options", "value": str(len(found.options)),
+         "note": f"{helped} faster alone; {len(unavailable(study, found))} not measured"},
+        {"label": "Repeats", "value": str(study.repeats), "note": f"of {study.steps} steps, a seed each"},
+    ]  # fmt: skip
+
+
+def plan_table(rows: Sequence[tuple[str, str, str, str]]) -> str:
+    """The options of a plan: what each sets, and its runs."""
+    return table(["option", "name", "sets", "runs"], rows, right=("runs",))

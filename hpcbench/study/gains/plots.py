@@ -1,0 +1,90 @@
+"""The plots of a gains study: time of a step and quality of every option beside the baseline, and parts of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import fill
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from hpcbench.phase_names import STEP_PARTS
+from hpcbench.results import style
+from hpcbench.results.plots import Figure, metric_label
+from hpcbench.study.gains.results import OptionResult, Results
+from hpcbench.study.gains.table import members, short
+from hpcbench.study.gains.words import label
+
+COLORS = {"faster": style.BLUE, "slower": style.VERMILLION, "worse quality": style.VERMILLION}
+"""Of a verdict; others are grey."""
+LINE = 0.3
+"""Height of an option in inches."""
+LABEL = 30
+"""Characters of an option's name in a line."""
+
+
+def figures(found: Results, metric: str) -> list[Figure]:
+    """Every plot that the runs allow."""
+    shown = [each for each in (*found.options, *([found.together] if found.together else [])) if each.ratio is not None]
+    if not shown:
+        return []
+    return [gains(shown, found, metric), parts([each for each in members(found) if each.values("step_s")])]
+
+
+@style.styled
+def gains(shown: Sequence[OptionResult], found: Results, metric: str) -> Figure:
+    """Ratio of times with intervals, and quality seed by seed."""
+    figure = style.canvas(1.0 + LINE * len(shown))
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
+    for y, each in enumerate(shown):
+        draw_ratio(left, y, each)
+        color = COLORS["worse quality"] if each.changes_quality else style.MUTED
+        qualities = each.values("quality")
+        right.plot(qualities, [y] * len(qualities), "o", color=color, markersize=3.5, alpha=0.7)
+    left.axvline(1, color=style.INK, linewidth=0.9)
+    left.set_title("Time of a step over the baseline's")
+    left.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+    plain = found.baseline.values("quality")
+    if plain:
+        right.axvspan(min(plain), max(plain), color=style.GRID, zorder=0)
+    right.set_title(f"{metric_label(metric)} after equal samples")
+    right.xaxis.set_major_locator(MaxNLocator(4))
+    right.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
+    left.set_yticks(range(len(shown)), [fill(short(each), LABEL) for each in shown])
+    left.set_ylim(len(shown) - 0.5, -0.5)
+    caption = (
+        "Left: the geometric mean over repeats with its 95 % interval, and each repeat as a faint dot; below 1 is "
+        "faster. Blue is faster, orange slower or of worse quality, grey not told apart from the baseline. Right: "
+        "every seed; the band is the baseline's."
+    )
+    return Figure("gains", "What each option brings", caption, figure)
+
+
+def draw_ratio(axes: Axes, y: int, each: OptionResult) -> None:
+    """The ratio of an option with its interval and, faint, its repeats."""
+    assert each.ratio is not None
+    color = COLORS.get(each.verdict, style.MUTED)
+    axes.plot(each.repeat_ratios, [y] * len(each.repeat_ratios), ".", color=color, alpha=0.35)
+    axes.plot(each.ratio.interval, [y, y], color=color, linewidth=1.6)
+    axes.plot(each.ratio.ratio, y, "o", color=color, markersize=5.5, zorder=3)
+
+
+@style.styled
+def parts(shown: Sequence[OptionResult]) -> Figure:
+    """Milliseconds of a step by its parts, stacked."""
+    figure = style.canvas(1.1 + LINE * len(shown))
+    axes = figure.subplots()
+    starts = [0.0] * len(shown)
+    for name in STEP_PARTS:
+        widths = [1000 * (each.part(name) or 0.0) for each in shown]
+        if sum(widths):
+            axes.barh(range(len(shown)), widths, left=starts, height=0.62, color=style.PHASE_COLORS[name],
+                      label=label(name))  # fmt: skip
+        starts = [start + width for start, width in zip(starts, widths, strict=True)]
+    axes.set_yticks(range(len(shown)), [fill(short(each), LABEL + 8) for each in shown])
+    axes.set_ylim(len(shown) - 0.5, -0.5)
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel("milliseconds of a step")
+    figure.legend(loc="outside upper left", ncols=4)
+    caption = "Medians of repeats, the mean over ranks; what the step does not wait for is in no part of it."
+    return Figure("parts", "Where the time of a step goes", caption, figure)

@@ -1,0 +1,251 @@
+"""What the runs of a gains study found: of every option its steps and its quality beside the baseline's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean, median, stdev
+
+from hpcbench.phase_names import STEP_PARTS
+from hpcbench.results.run_folder import RunFolder
+from hpcbench.results.summary import Summary
+from hpcbench.study.epoch_comparison import LEVEL, holm_p
+from hpcbench.study.folder import StudyFolder
+from hpcbench.study.gains.definition import Gains
+from hpcbench.study.gains.options import Option, combined
+from hpcbench.study.gains.plan import AGAIN, PLAIN_OPTION, PlannedRun, alone, status, together
+from hpcbench.study.gains.quality_test import QualityTest, quality_test
+from hpcbench.study.gains.step_ratio import StepRatio, mean_difference, step_ratio
+from hpcbench.study.run_status import Statuses
+from hpcbench.study.scaling.measured import parts_of_steps, step_seconds
+from hpcbench.study.scaling.run_figures import read_run
+from hpcbench.study.trajectories import trajectory
+from staging.errors import DataError
+
+CLEAR_PART = 0.05
+"""A part of a step has changed that differs by as much of the baseline's step, and clearly."""
+Trajectory = tuple[tuple[str, ...], bytes]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run found."""
+
+    repeat: int
+    step_s: float | None = None
+    """Of a step after the warm-up; unset of a run that diverged, as all below."""
+    parts_s: Mapping[str, float] = field(default_factory=dict)
+    """The same by ``STEP_PARTS``, the mean over ranks."""
+    init_s: float | None = None
+    """From the start of the process to the clock's, in which a model is compiled."""
+    quality: float | None = None
+    """At the last step."""
+    trajectory: Trajectory | None = None
+    """Losses and qualities to the last bit."""
+
+
+@dataclass(frozen=True)
+class OptionResult:
+    """An option beside the baseline of the same repeats. The p-values are for all options together (Holm)."""
+
+    option: Option
+    runs: tuple[Outcome, ...] = ()
+    failed: str = ""
+    """Why it cannot be run here."""
+    left: int = 0
+    """Repeats that are still to be made."""
+    ratio: StepRatio | None = None
+    quality: QualityTest | None = None
+    """Unset where the option trains as the baseline does."""
+    same_training: bool = False
+    """Whether every run trained as the baseline with the same seed, to the last bit."""
+    repeat_ratios: tuple[float, ...] = ()
+    """Time of a step over the baseline's, repeat by repeat."""
+    changed_s: Mapping[str, float] = field(default_factory=dict)
+    """The parts of a step that changed, by how many seconds."""
+
+    def values(self, name: str) -> list[float]:
+        """A figure of every run that has it."""
+        return [float(value) for run in self.runs if (value := getattr(run, name)) is not None]
+
+    def middle(self, name: str) -> float | None:
+        """The median over runs."""
+        found = self.values(name)
+        return median(found) if found else None
+
+    def part(self, name: str) -> float | None:
+        """Seconds of a part of a step, the median over runs."""
+        found = [run.parts_s[name] for run in self.runs if name in run.parts_s]
+        return median(found) if found else None
+
+    @property
+    def diverged(self) -> int:
+        """Runs that diverged."""
+        return sum(run.step_s is None for run in self.runs)
+
+    @property
+    def quality_spread(self) -> float | None:
+        """Standard deviation of the quality between seeds."""
+        found = self.values("quality")
+        return stdev(found) if len(found) > 1 else None
+
+    @property
+    def quality_mean(self) -> float | None:
+        """Mean quality of the seeds."""
+        found = self.values("quality")
+        return fmean(found) if found else None
+
+    @property
+    def changes_quality(self) -> bool:
+        """Whether the quality is distinguishable from the baseline's."""
+        return self.quality is not None and self.quality.p <= LEVEL
+
+    @property
+    def verdict(self) -> str:
+        """What came of it, in a few words."""
+        if self.failed:
+            return "cannot run"
+        if self.changes_quality and self.quality is not None and self.quality.worse:
+            return "worse quality"
+        if self.ratio is None:
+            return "too few runs"
+        if self.ratio.p > LEVEL:
+            return "no difference seen"
+        return "faster" if self.ratio.ratio < 1 else "slower"
+
+
+@dataclass(frozen=True)
+class Results:
+    """All of a study."""
+
+    baseline: OptionResult
+    options: tuple[OptionResult, ...]
+    """Each alone."""
+    again: OptionResult | None = None
+    """The baseline beside those that are tried together."""
+    together: OptionResult | None = None
+    """The options that helped as one."""
+
+    @property
+    def tested(self) -> int:
+        """Options whose quality is compared."""
+        return sum(each.quality is not None for each in self.options)
+
+
+def read_results(study: Gains, folder: StudyFolder, statuses: Statuses) -> Results:
+    """The results so far. Of runs with damaged files the option counts as failed."""
+    found = read_alone(study, folder, statuses)
+    option = chosen(found)
+    if option is None:
+        return found
+    again, both = read_options(folder, statuses, together(study, option), (AGAIN, option))
+    return replace(found, again=again, together=compared([both], again, better(statuses))[0])
+
+
+def read_alone(study: Gains, folder: StudyFolder, statuses: Statuses) -> Results:
+    """The results of every option alone."""
+    baseline, *options = read_options(folder, statuses, alone(study), (PLAIN_OPTION, *study.options))
+    return Results(baseline, tuple(compared(options, baseline, better(statuses))))
+
+
+def chosen(found: Results) -> Option | None:
+    """Those that helped as one option: of every factor the fastest. ``None`` of fewer than two, or before all ended."""
+    if any(each.left for each in (found.baseline, *found.options)):
+        return None
+    best: dict[str, OptionResult] = {}
+    for each in found.options:
+        other = best.get(each.option.factor)
+        if each.verdict == "faster" and (other is None or speed(each) < speed(other)):
+            best[each.option.factor] = each
+    option = combined([each.option for each in best.values()])
+    return option if "+" in option.name else None
+
+
+def speed(result: OptionResult) -> float:
+    """Time of a step over the baseline's; the option has it."""
+    assert result.ratio is not None
+    return result.ratio.ratio
+
+
+def better(statuses: Statuses) -> str:
+    """Whether the metric is better ``lower`` or ``higher``."""
+    return next((state.summary.better for state in statuses.values() if state.summary is not None), "lower")
+
+
+def read_options(
+    folder: StudyFolder, statuses: Statuses, runs: Sequence[PlannedRun], options: Sequence[Option]
+) -> list[OptionResult]:
+    """What the runs of each of the options found, not yet compared."""
+    found = {option.name: OptionResult(option) for option in options}
+    for run in sorted(runs, key=lambda each: each.repeat):
+        before, state = found[run.option.name], status(statuses, run)
+        if state.status == "diverged":
+            after = replace(before, runs=(*before.runs, Outcome(run.repeat)))
+        elif state.status == "failed":
+            after = replace(before, failed=before.failed or state.reason)
+        elif state.done and state.summary is not None:
+            try:
+                after = replace(before, runs=(*before.runs, read_outcome(folder, run, state.summary)))
+            except DataError as error:
+                after = replace(before, failed=before.failed or str(error))
+        else:
+            after = replace(before, left=before.left + 1)
+        found[run.option.name] = after
+    return [replace(each, left=0) if each.failed else each for each in found.values()]
+
+
+def read_outcome(folder: StudyFolder, run: PlannedRun, summary: Summary) -> Outcome:
+    """What a run that is done found. Raises ``DataError`` for damaged files."""
+    path = folder.run(run.name)
+    _, ranks, _ = read_run(path, summary)
+    steps = parts_of_steps(ranks)
+    return Outcome(
+        run.repeat, float(steps["wall"].mean()), step_seconds(steps), summary.phases_s["init"],
+        summary.metrics.get(summary.metric), trajectory(RunFolder(path).read_epochs()),
+    )  # fmt: skip
+
+
+def compared(options: Sequence[OptionResult], baseline: OptionResult, direction: str) -> list[OptionResult]:
+    """The options beside the baseline, with p-values for all of them together."""
+    each = [beside(option, baseline, direction) for option in options]
+    times = iter(holm_p([one.ratio.p for one in each if one.ratio is not None]))
+    qualities = iter(holm_p([one.quality.p for one in each if one.quality is not None]))
+    return [
+        replace(
+            one, ratio=None if one.ratio is None else replace(one.ratio, p=next(times)),
+            quality=None if one.quality is None else replace(one.quality, p=next(qualities)),
+        )
+        for one in each
+    ]  # fmt: skip
+
+
+def beside(option: OptionResult, baseline: OptionResult, direction: str) -> OptionResult:
+    """One option beside the baseline."""
+    own, plain = ({run.repeat: run for run in each.runs} for each in (option, baseline))
+    both = [(own[repeat], plain[repeat]) for repeat in sorted(own.keys() & plain.keys())]
+    timed = [(a.step_s, b.step_s, a, b) for a, b in both if a.step_s is not None and b.step_s is not None]
+    same = bool(both) and all(a.trajectory is not None and a.trajectory == b.trajectory for a, b in both)
+    test = None if same else quality_test(
+        [run.quality for run in option.runs], [run.quality for run in baseline.runs], direction
+    )  # fmt: skip
+    return replace(
+        option, ratio=step_ratio([each[0] for each in timed], [each[1] for each in timed]), same_training=same,
+        quality=test, repeat_ratios=tuple(each[0] / each[1] for each in timed),
+        changed_s=changed_parts([(a, b) for _, _, a, b in timed]),
+    )  # fmt: skip
+
+
+def changed_parts(pairs: Sequence[tuple[Outcome, Outcome]]) -> dict[str, float]:
+    """Parts of a step that changed clearly, by a share of it that matters: seconds, negative where they got less."""
+    if not pairs:
+        return {}
+    whole = median(base.step_s or 0.0 for _, base in pairs)
+    found: dict[str, float] = {}
+    for name in STEP_PARTS:
+        if all(name in each.parts_s for pair in pairs for each in pair):
+            difference, clear = mean_difference(
+                [a.parts_s[name] for a, _ in pairs], [b.parts_s[name] for _, b in pairs]
+            )
+            if clear and abs(difference) >= CLEAR_PART * whole:
+                found[name] = difference
+    return found

@@ -1,0 +1,56 @@
+"""How much longer or shorter a step takes: the ratio to the baseline of the same repeat, with its interval.
+
+Runs of a repeat follow one another, so that what the machine does meanwhile is nearly the same for all. The logarithms
+of their ratios to the baseline are taken as a sample; its mean has Student's interval (Student, Biometrika 6, 1908),
+and its difference from zero Student's p-value. The noise of an option's run and of the baseline's are alike, so that
+the logarithms scatter evenly to both sides. How often the interval holds is simulated by
+``tests/hpcbench/study/gains/test_step_ratio.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+CONFIDENCE = 0.95
+LEAST_PAIRS = 2
+
+
+@dataclass(frozen=True)
+class StepRatio:
+    """Time of a step over that of the baseline: the geometric mean over repeats, and its 95 % interval."""
+
+    ratio: float
+    interval: tuple[float, float]
+    p: float
+    """Two-sided, of no difference."""
+    repeats: int
+
+
+def step_ratio(option: Sequence[float], baseline: Sequence[float]) -> StepRatio | None:
+    """From seconds of a step of an option and of the baseline, repeat by repeat; ``None`` of fewer than two."""
+    if len(option) < LEAST_PAIRS:
+        return None
+    from scipy import stats  # a study's status needs none of it
+
+    logs = np.log(np.asarray(option) / np.asarray(baseline))
+    middle, error = float(logs.mean()), float(logs.std(ddof=1)) / math.sqrt(len(logs))
+    if error == 0:
+        return StepRatio(math.exp(middle), (math.exp(middle), math.exp(middle)), 1.0 if middle == 0 else 0.0, len(logs))
+    away = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(logs) - 1)) * error
+    p = 2 * float(stats.t.sf(abs(middle) / error, len(logs) - 1))
+    return StepRatio(math.exp(middle), (math.exp(middle - away), math.exp(middle + away)), p, len(logs))
+
+
+def mean_difference(option: Sequence[float], baseline: Sequence[float]) -> tuple[float, bool]:
+    """The mean difference over repeats, and whether its 95 % interval leaves out zero."""
+    from scipy import stats
+
+    each = np.asarray(option) - np.asarray(baseline)
+    if len(each) < LEAST_PAIRS:
+        return (float(each.mean()) if len(each) else 0.0), False
+    away = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(each) - 1)) * float(each.std(ddof=1)) / math.sqrt(len(each))
+    return float(each.mean()), bool(abs(each.mean()) > away)

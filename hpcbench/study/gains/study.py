@@ -1,0 +1,213 @@
+"""A gains study from first to last: plan, show, run, report."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcbench.application import find_application
+from hpcbench.config.resolve import resolve
+from hpcbench.exits import DONE, Aborted
+from hpcbench.results.units import counted
+from hpcbench.study.folder import StudyFolder, held, nothing_began
+from hpcbench.study.gains.definition import KIND, Gains, grow
+from hpcbench.study.gains.plan import PLAIN_OPTION, PlannedRun, alone, due, status, study_run, together
+from hpcbench.study.local_runs import Launcher, LocalLauncher, LocalRuns
+from hpcbench.study.places import Devices, Place, find_devices, local_places
+from hpcbench.study.progress import Progress, say
+from hpcbench.study.run_status import RunStatus, Statuses, counted_by_status
+from hpcbench.study.runner import ExecutionOptions, StudyRunner
+from hpcbench.study.study_jobs import study_statuses
+from hpcbench.study.study_run import StudyRun
+from staging.errors import InputError
+
+
+def run_study(study: Gains, path: Path, options: ExecutionOptions, *, dry_run: bool = False) -> int:
+    """Make what is missing of the study in the folder ``path``, one run after another; ``dry_run`` only shows the plan.
+
+    Returns the exit code. Raises ``InputError`` for a folder of another study or one in use, ``Aborted`` for a signal.
+    """
+    folder = StudyFolder(path)
+    if dry_run:
+        study = merged(study, folder)
+        say(plan(study, study_statuses(folder, names(study))))
+        return DONE
+    with held(folder) as lock:
+        study = merged(study, folder)
+        is_new = folder.read() is None
+        folder.write(study.as_dict())
+        say(plan(study, study_statuses(folder, names(study))))
+        try:
+            make_runs(study, folder, options, LocalLauncher(lock), [place(study)])
+        except (InputError, Aborted):
+            if is_new and nothing_began(folder):
+                folder.definition.unlink()
+                raise
+            with contextlib.suppress(InputError):  # why it ended is more than why there is no page
+                report(folder)
+            raise
+        report(folder)
+    return DONE
+
+
+def place(study: Gains) -> Place:
+    """The cores and accelerators of a run: all that the study has. Raises ``InputError`` where these are fewer now."""
+    devices = find_devices() if study.accelerators else Devices()
+    if len(devices.ids) < study.accelerators:
+        raise InputError(
+            f"the study began with {study.accelerators} accelerators, and this machine has {len(devices.ids)}; go on "
+            "where it began"
+        )
+    return local_places(1, study.ranks if study.accelerators else 1, devices)[0]
+
+
+def make_runs(
+    study: Gains, folder: StudyFolder, options: ExecutionOptions, launcher: Launcher, places: list[Place],
+    speak: Callable[[str], None] = say,
+) -> dict[str, RunStatus]:  # fmt: skip
+    """Make everything that is missing, a line for each run that ends; the status of all then.
+
+    First every option alone; when these have ended, those that helped, together.
+    """
+
+    stages = Stages(study, folder)
+
+    def finished(name: str, state: RunStatus, seconds: float | None) -> None:
+        progress.finished(name, state, seconds, len(stages.due(runner.statuses)))
+
+    statuses = read_statuses(study, folder)
+    ended = sum(state.final and not (options.retry and state.status == "failed") for state in statuses.values())
+    progress = Progress(ended, len(places), speak)
+    runner = StudyRunner(folder, LocalRuns(folder, launcher, places), stages.next_runs, len(places), True,
+                         options.retry, options.keep, finished)  # fmt: skip
+    return runner.run(statuses)
+
+
+@dataclass
+class Stages:
+    """What is due: first every option alone, then what helped together, which is found out once."""
+
+    study: Gains
+    folder: StudyFolder
+    second: list[PlannedRun] | None = None
+
+    def due(self, statuses: Statuses) -> list[PlannedRun]:
+        """The runs that can be made: of the first stage while it lasts, then of the second."""
+        first = alone(self.study)
+        left = due(first, statuses)
+        if left or any(status(statuses, run).under_way for run in first):
+            return left
+        if self.second is None:
+            self.second = second_stage(self.study, self.folder, statuses)
+        # Some may be there already, from before the first stage grew or lost a run.
+        new = [run.name for run in self.second if run.name not in statuses]
+        return due(self.second, {**study_statuses(self.folder, new), **statuses})
+
+    def next_runs(self, statuses: Statuses) -> list[StudyRun]:
+        """The same, as the runner asks for it."""
+        return [study_run(self.study, run) for run in self.due(statuses)]
+
+
+def second_stage(study: Gains, folder: StudyFolder, statuses: Statuses) -> list[PlannedRun]:
+    """The runs of what helped, together, and of the baseline beside it; none before all have run alone."""
+    from hpcbench.study.gains.results import chosen, read_alone
+
+    option = chosen(read_alone(study, folder, statuses))
+    return [] if option is None else together(study, option)
+
+
+def names(study: Gains) -> list[str]:
+    """The runs of the first stage."""
+    return [run.name for run in alone(study)]
+
+
+def read_statuses(study: Gains, folder: StudyFolder) -> dict[str, RunStatus]:
+    """The status of all runs, those of the second stage among them where the first has ended."""
+    statuses = study_statuses(folder, names(study))
+    if not all(state.final for state in statuses.values()):
+        return statuses
+    return statuses | study_statuses(folder, [run.name for run in second_stage(study, folder, statuses)])
+
+
+def merged(study: Gains, folder: StudyFolder) -> Gains:
+    """The study together with what the folder has of it. Raises ``InputError`` where that is another."""
+    before = folder.read()
+    if before is None:
+        return study
+    if before.get("kind") != KIND:
+        raise InputError(
+            f"{folder.path} holds another study: its kind is {before.get('kind')}, this one's {KIND}; give another "
+            "--study-dir"
+        )
+    return grow(Gains.from_dict(before, folder.definition), study, folder.path)
+
+
+def read_study(folder: StudyFolder) -> Gains:
+    """The definition in a study's folder. Raises ``InputError`` where there is none."""
+    found = folder.read()
+    if found is None:
+        raise InputError(f"{folder.path} holds no study.json; give the --study-dir of a study")
+    return Gains.from_dict(found, folder.definition)
+
+
+def plan(study: Gains, statuses: Statuses) -> str:
+    """The options with what each sets, those that are not measured, and how many runs there are."""
+    from hpcbench.study.gains.page import missing_text, plan_table
+
+    runs = alone(study)
+    rows = [
+        (option.label, option.name, sets(option.settings, option.ranks), f"{done} of {study.repeats}")
+        for option in (PLAIN_OPTION, *study.options)
+        for done in [sum(status(statuses, run).final for run in runs if run.option.name == option.name)]
+    ]
+    head = (
+        f"{study.application}, preset {study.preset}: {counted(study.ranks, 'rank')} of "
+        f"{counted(max(1, study.cores // study.ranks), 'thread')}, global batch {study.global_batch_size}, "
+        f"{study.steps} steps, {counted(study.repeats, 'repeat')}"
+    )
+    left = len(due(runs, statuses))
+    more = f"{counted(left, 'run')} to make, then what helped together: {2 * study.repeats} more at most"
+    missing = missing_text([(each.label, each.reason) for each in study.missing])
+    return "\n\n".join(part for part in (head, plan_table(rows), missing, f"{more}\n") if part)
+
+
+def sets(settings: Mapping[str, str], ranks: int | None) -> str:
+    """What an option changes, as dotted settings."""
+    own = [f"{key} {value}" for key, value in settings.items()]
+    return ", ".join([*own, *([f"--ranks {ranks}"] if ranks else [])]) or "-"
+
+
+def status_text(study: Gains, folder: StudyFolder) -> str:
+    """The plan with what is done of it, and why runs failed or were interrupted."""
+    statuses = read_statuses(study, folder)
+    found = counted_by_status(list(statuses.values()))
+    found["left"] = len(Stages(study, folder).due(statuses))
+    told = [f"{name}: {state.status}: {state.reason}" for name, state in statuses.items()
+            if state.reason and state.status in ("failed", "interrupted")]  # fmt: skip
+    again = [f"continue: hpcbench study resume {folder.path}"] if told or found["left"] else []
+    line = "runs: " + ", ".join(f"{count} {name}" for name, count in found.items())
+    return "\n".join([plan(study, statuses), line, *told, *again])
+
+
+def report(folder: StudyFolder) -> None:
+    """Write tables, plots and page from the run folders, and say where they are.
+
+    Raises ``InputError`` where no run is done.
+    """
+    from hpcbench.study.gains.page import PAGE, write_gains
+    from hpcbench.study.gains.results import read_results
+
+    study = read_study(folder)
+    statuses = read_statuses(study, folder)
+    first = next((state.summary for state in statuses.values() if state.done and state.summary is not None), None)
+    if first is None:
+        reasons = [state.reason for state in statuses.values() if state.reason]
+        raise InputError(f"{folder.path} has no run that is done{': ' + reasons[0] if reasons else ''}")
+    config = resolve(find_application(study.application), study.preset, [Path(name) for name in study.files],
+                     dict(study.settings))  # fmt: skip
+    text = write_gains(study, read_results(study, folder, statuses), first, config.measure.warmup_steps, folder.path)
+    say(f"\n{text}\n\npage: {folder.path / PAGE}")
+    if Stages(study, folder).due(statuses) or any(state.status == "failed" for state in statuses.values()):
+        say(f"continue: hpcbench study resume {folder.path}")

@@ -1,0 +1,126 @@
+"""The tables of a gains study, as text and as its page shows them, and every run as a line of ``results.csv``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hpcbench.phase_names import STEP_PARTS
+from hpcbench.results import units
+from hpcbench.results.plots import metric_label
+from hpcbench.results.tables import table
+from hpcbench.study.gains.results import OptionResult, Results
+from hpcbench.study.gains.words import both, label
+from hpcbench.study.series_comparison import p_words
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table with a heading; its first column is words, as is one named ``verdict``."""
+
+    heading: str
+    headers: Sequence[str]
+    lines: Sequence[Sequence[str]]
+
+    def as_text(self) -> str:
+        """The heading above the table."""
+        right = [name for name in self.headers[1:] if name not in LEFT]
+        return f"{self.heading}\n{table(self.headers, self.lines, right=right)}"
+
+
+LEFT = ("verdict", "beside the baseline")
+"""Columns of words."""
+
+
+SHORT = {"no difference seen": "none seen"}
+"""Verdicts that a narrow column has in fewer words."""
+
+
+def members(found: Results) -> list[OptionResult]:
+    """Every line of a table: the baseline, the options, then what was tried together and its own baseline."""
+    return [found.baseline, *found.options, *both(found)]
+
+
+def sheets(found: Results, metric: str) -> list[Sheet]:
+    """All tables."""
+    return [time_sheet(found), quality_sheet(found, metric), parts_sheet(found)]
+
+
+def time_sheet(found: Results) -> Sheet:
+    """Time of a step."""
+    headers = ["option", "runs", "step ms", "ratio", "95 %", "p", "start s", "verdict"]
+    lines = []
+    for each in members(found):
+        step, ratio = each.middle("step_s"), each.ratio
+        plain = each is found.baseline or each is found.again
+        lines.append([
+            short(each), str(len(each.runs)), ms(step),
+            units.MISSING if ratio is None else f"{ratio.ratio:.3f}",
+            units.MISSING if ratio is None else "{:.3f} to {:.3f}".format(*ratio.interval),
+            units.MISSING if ratio is None else p_words(ratio.p),
+            units.significant(each.middle("init_s")), "" if plain else SHORT.get(each.verdict, each.verdict),
+        ])  # fmt: skip
+    return Sheet(
+        "Time of a step (median of repeats) and its ratio to the baseline's in the same repeat", headers, lines
+    )
+
+
+def quality_sheet(found: Results, metric: str) -> Sheet:
+    """Quality after equal samples."""
+    name = metric_label(metric) if metric else "quality"
+    headers = ["option", "runs", name, "sd of seeds", "p", "beside the baseline"]
+    lines = []
+    for each in members(found):
+        if each is found.again or each is found.baseline:
+            words = ""
+        elif each.same_training:
+            words = "the same training"
+        elif each.quality is None:
+            words = units.MISSING
+        elif each.changes_quality:
+            words = "worse" if each.quality.worse else "better"
+        else:
+            words = "no difference seen"
+        lines.append([
+            short(each), str(len(each.runs)), units.score(each.quality_mean), units.significant(each.quality_spread),
+            units.MISSING if each.quality is None else p_words(each.quality.p), words,
+        ])  # fmt: skip
+    return Sheet("Quality after equal samples (mean of seeds)", headers, lines)
+
+
+def parts_sheet(found: Results) -> Sheet:
+    """Milliseconds of a step by its parts."""
+    parts = [name for name in STEP_PARTS if any((each.part(name) or 0) > 0 for each in members(found))]
+    headers = ["option", *(label(name) for name in parts)]
+    lines = [[short(each), *(ms(each.part(name)) for name in parts)] for each in members(found)]
+    return Sheet("Milliseconds of a step by its parts (median of repeats, mean over ranks)", headers, lines)
+
+
+def short(each: OptionResult) -> str:
+    """The label of a line; what was tried together is told in the findings."""
+    return "all that helped, together" if each.option.factor == "together" else each.option.label
+
+
+def ms(seconds: float | None) -> str:
+    """Seconds as milliseconds."""
+    return units.MISSING if seconds is None else units.significant(1000 * seconds)
+
+
+def results_frame(found: Results) -> pd.DataFrame:
+    """A line per run."""
+    import pandas as pd
+
+    rows = [
+        {
+            "option": each.option.name, "label": each.option.label, "repeat": run.repeat, "step_s": run.step_s,
+            **{f"{name}_s": run.parts_s.get(name) for name in STEP_PARTS}, "init_s": run.init_s,
+            "quality": run.quality, "diverged": run.step_s is None,
+        }
+        for each in members(found)
+        for run in each.runs
+    ]  # fmt: skip
+    return pd.DataFrame(rows)

@@ -1,0 +1,136 @@
+"""What a gains study shows, in sentences and in cells that its numbers decide."""
+
+from __future__ import annotations
+
+from hpcbench.phase_names import BY_NAME
+from hpcbench.results import units
+from hpcbench.results.plots import metric_label
+from hpcbench.results.units import counted
+from hpcbench.study.epoch_comparison import LEVEL
+from hpcbench.study.gains.definition import Gains
+from hpcbench.study.gains.quality_test import seeds_needed
+from hpcbench.study.gains.results import OptionResult, Results
+from hpcbench.study.gains.step_ratio import StepRatio
+from hpcbench.study.series_comparison import p_words
+
+
+def heading(study: Gains, found: Results) -> str:
+    """The finding as a title."""
+    best = fastest(found)
+    if best is None or best.ratio is None:
+        done = not any(each.left for each in (found.baseline, *found.options))
+        return f"No option is seen to make a step of {study.application} faster" if done else (
+            f"What optimisation brings to a step of {study.application}"
+        )  # fmt: skip
+    how = best.option.label.removeprefix("together: ")
+    *others, last = how.split(", ") if best is found.together else [how]
+    names = f"{', '.join(others)} and {last}" if others else last
+    return f"{capital(names)} {'make' if others else 'makes'} a step of {study.application} {times(best.ratio)} faster"
+
+
+def capital(text: str) -> str:
+    """With a capital letter at the start, where the word is no name of a format."""
+    return text if text[:4] in ("bf16", "fp16") else text[:1].upper() + text[1:]
+
+
+def fastest(found: Results) -> OptionResult | None:
+    """What made a step shortest, of all that was faster; those that were tried together first."""
+    if found.together is not None and found.together.verdict == "faster":
+        return found.together
+    helped = [each for each in found.options if each.verdict == "faster" and each.ratio is not None]
+    return min(helped, key=lambda each: each.ratio.ratio if each.ratio else 1.0, default=None)
+
+
+def times(ratio: StepRatio) -> str:
+    """How many times faster: ``2.10x``."""
+    return f"{1 / ratio.ratio:.3g}x"
+
+
+def findings(found: Results, metric: str) -> list[str]:
+    """What was faster, what was not, what it did to the quality."""
+    said = []
+    if found.together is not None and found.together.ratio is not None:
+        said.append(f"{capital(found.together.option.label)}: {ratio_sentence(found.together, metric)}")
+    elif not any(each.left for each in found.options):
+        helped = [each for each in found.options if each.verdict == "faster"]
+        said.append(
+            "Fewer than two options of different kinds helped, so that none were tried together."
+            if helped
+            else "No option made a step shorter than the baseline's noise, so that none were tried together."
+        )
+    for each in found.options:
+        if each.verdict in ("faster", "slower", "worse quality") and each.ratio is not None:
+            said.append(f"{capital(each.option.label)}: {ratio_sentence(each, metric)}")
+    unseen = [each.option.label for each in found.options if each.verdict == "no difference seen"]
+    if unseen:
+        said.append(f"No difference in time is seen with {', '.join(unseen)}.")
+    return said or ["Too few runs are done to say."]
+
+
+def ratio_sentence(each: OptionResult, metric: str) -> str:
+    """Time, quality and parts of a step of an option."""
+    assert each.ratio is not None
+    low, high = each.ratio.interval
+    faster = each.ratio.ratio < 1
+    factor = 1 / each.ratio.ratio if faster else each.ratio.ratio
+    ends = (1 / high, 1 / low) if faster else (low, high)
+    sure = "" if each.ratio.p <= LEVEL else ", which is not beyond the noise"
+    time = f"a step is {units.interval(factor, ends)} times {'faster' if faster else 'slower'}{sure}"
+    changes = [f"{label(name)} {1000 * seconds:+.3g} ms" for name, seconds in each.changed_s.items()]
+    parts = f" ({', '.join(changes)})" if changes else ""
+    return f"{time}{parts}; {quality_sentence(each, metric)}."
+
+
+def quality_sentence(each: OptionResult, metric: str) -> str:
+    """Whether the quality after equal samples is another."""
+    if each.same_training:
+        return "it trains as the baseline to the last bit"
+    if each.quality is None:
+        return "the quality is not compared"
+    name, p = metric_label(metric), p_words(each.quality.p)
+    if each.changes_quality:
+        return f"{name} after equal samples is {'worse' if each.quality.worse else 'better'} (p {p})"
+    return f"no difference in {name} after equal samples is seen (p {p})"
+
+
+def label(part: str) -> str:
+    """A part of a step as tables have it."""
+    return BY_NAME[part].label
+
+
+def notes(study: Gains, found: Results, warmup_steps: int) -> list[str]:
+    """How figures came about, and what they do not say."""
+    batch = study.global_batch_size
+    said = [
+        f"Every run has the same {study.steps * batch:,} training samples: {study.steps} steps of {batch}, the first "
+        f"{warmup_steps} of which are in no time. Repeats have seeds 1 to {study.repeats}.",
+        "Within a repeat the baseline and all options follow one another in an order that chance decides. Time over "
+        "baseline is the geometric mean of the ratios within repeats, with Student's 95 % interval of their "
+        "logarithms; p of no difference is for all options together (Holm).",
+        "Quality is that of the last step. Seeds of an option and of the baseline are compared by an exact permutation "
+        "test, Holm's p for all options together.",
+    ]
+    needed = seeds_needed(max(1, found.tested))
+    if study.repeats < needed and found.tested:
+        said.append(
+            f"{counted(study.repeats, 'repeat')} cannot show a difference in quality of one of "
+            f"{counted(found.tested, 'option')}; {needed} could (--repeats {needed})."
+        )
+    if any(each.option.ranks for each in found.options):
+        said.append("Where the number of ranks changes, so does the batch of a rank, which batch norm sees.")
+    said += [f"{each.option.label}: {counted(each.diverged, 'run')} of {len(each.runs)} diverged."
+             for each in found.options if each.diverged]  # fmt: skip
+    said += [f"{each.option.label}: {each.left} of {study.repeats} repeats left to run."
+             for each in (found.baseline, *found.options, *both(found)) if each.left]  # fmt: skip
+    return said
+
+
+def both(found: Results) -> list[OptionResult]:
+    """The second stage, where there is one."""
+    return [each for each in (found.again, found.together) if each is not None]
+
+
+def unavailable(study: Gains, found: Results) -> list[tuple[str, str]]:
+    """Options that were not measured, and why."""
+    failed = [(each.option.label, each.failed) for each in (*found.options, *both(found)) if each.failed]
+    return [*((each.label, each.reason) for each in study.missing), *failed]

@@ -1,0 +1,69 @@
+"""What contributors are told: its tasks, folders and hooks are those that there are."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+
+import yaml
+
+from tests.documented_commands import ROOT
+
+PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def sessions() -> dict[str, ast.FunctionDef]:
+    """The tasks of noxfile.py by name."""
+    tree = ast.parse((ROOT / "noxfile.py").read_text(encoding="utf-8"))
+    return {each.name: each for each in tree.body if isinstance(each, ast.FunctionDef) and each.decorator_list}
+
+
+def test_the_tasks_of_the_page_are_those_of_the_noxfile() -> None:
+    assert set(re.findall(r"nox -s (\w+)", PAGE)) == set(sessions())
+    assert all(ast.get_docstring(each) for each in sessions().values())
+
+
+def test_a_merge_is_checked_with_the_task_that_the_page_names() -> None:
+    assert "--session lint" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "nox -s lint" in PAGE
+
+
+def test_each_folder_of_tests_is_on_the_page() -> None:
+    folders = {f"tests/{path.name}" for path in (ROOT / "tests").iterdir() if any(path.glob("**/test_*.py"))}
+    assert set(re.findall(r"^\| `(tests/\w+)` \|", PAGE, re.MULTILINE)) == {each for each in folders if "." not in each}
+
+
+def test_what_the_page_installs_has_the_programs_that_it_names() -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+    installed = re.findall(r'-e "\.\[([\w,]+)\]"', PAGE)[0].split(",")
+    needed = [requirement for extra in installed for requirement in extras[extra]]
+    for name in ("nox", "pre-commit", "ruff", "mypy", "pytest"):
+        assert any(re.match(rf"{name}\b", requirement) for requirement in needed), name
+
+
+def test_hooks_run_what_the_task_runs() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"][0]["hooks"]
+    lint = ast.unparse(sessions()["lint"])
+    assert {hook["entry"].split()[0] for hook in hooks} == {"ruff", "mypy"}
+    assert all(f"'{hook['entry'].split()[0]}'" in lint for hook in hooks)
+
+
+def test_services_run_what_a_merge_has_to_pass() -> None:
+    for path in (".github/workflows/checks.yml", ".gitlab-ci.yml"):
+        text = (ROOT / path).read_text(encoding="utf-8")
+        assert yaml.safe_load(text)
+        assert ".ci/run" in text, path
+
+
+def test_the_citation_is_of_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == PROJECT["project"]["version"]
+    assert citation["license"] == PROJECT["project"]["license"]
+
+
+def test_the_changelog_has_each_version_and_what_comes_next() -> None:
+    versions = re.findall(r"^## \[([\w.]+)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert versions[0] == "Unreleased"
+    assert len(versions) == len(set(versions))

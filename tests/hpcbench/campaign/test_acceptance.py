@@ -1,0 +1,88 @@
+"""Committed values: met, missed or open, and the exit code."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.campaign.report import report
+from hpcbench.campaign.rules import Campaign, Commitment
+from hpcbench.exits import DONE, TARGET_NOT_REACHED
+from tests.hpcbench.campaign.made_up import UNCHANGED, make_size, shipped
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+STEPS = 121_266 // 48
+
+
+def committed(value: float, tolerance: float = 0.05, repeats: int = 3) -> Campaign:
+    """ESIF-HPC-4 with a value that was promised for a node."""
+    promise = Commitment("s1", "baseline", 1, value, tolerance, repeats)
+    return replace(shipped("esif-hpc-4"), acceptance=(promise,))
+
+
+def runs(*step_s: float, **changes: Any) -> list[dict[str, Any]]:
+    """Replicates with these seconds per step."""
+    return [{"local": 12, "epochs": 5, "epoch_s": each * STEPS, **changes} for each in step_s]
+
+
+@pytest.mark.parametrize(
+    ("value", "tolerance", "times", "code", "said"),
+    [
+        (0.73, 0.0, (0.73, 0.70, 0.75), DONE, "met: s1, baseline, 1 node: 0.7300 s, committed 0.7300 s + 0 % (+0.0 %)"),
+        (0.70, 0.05, (0.73, 0.70, 0.75), DONE, "met: s1, baseline, 1 node: 0.7300 s, committed 0.7000 s + 5 %"),
+        (0.69, 0.05, (0.73, 0.70, 0.75), TARGET_NOT_REACHED, "missed: s1, baseline, 1 node: 0.7300 s"),
+        (0.73, 0.05, (0.73, 0.70), TARGET_NOT_REACHED, "open: s1, baseline, 1 node: 2 of 3 valid runs"),
+    ],
+)  # fmt: skip
+def test_what_was_promised(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], value: float, tolerance: float, times: tuple[float, ...],
+    code: int, said: str,
+) -> None:  # fmt: skip
+    folder = make_size(tmp_path / "c", committed(value, tolerance), "s1", "baseline", 1, runs(*times))
+    assert report(folder) == code
+    assert said in capsys.readouterr().out
+    assert f"<b>{said.partition(':')[0]}</b>" in folder.page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"installation": {**UNCHANGED, "unchanged": False, "differing": 1, "names": ["changed: hpcbench/x.py"]}},
+         "but 1 file differs: changed: hpcbench/x.py"),
+        ({"installation": {}}, "nothing tells whether the installed packages are the released ones"),
+        ({"train_samples": 512}, "512 training samples instead of 121,266"),
+        ({"epochs": 4}, "4 epochs where 5 count"),
+        ({"settings": {"optim.lr": "0.01"}}, "optim.lr 0.01, while the category fixes optim.lr at 0.0005"),
+        ({"settings": {"train.precision": "64-true"}}, "train.precision 64-true, while the category allows"),
+    ],
+)  # fmt: skip
+def test_runs_that_do_not_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], said: str
+) -> None:
+    own = runs(0.7, 0.7, 0.7)
+    own[1] |= changes
+    folder = make_size(tmp_path / "c", committed(0.73), "s1", "baseline", 1, own)
+    assert report(folder) == TARGET_NOT_REACHED
+    out = " ".join(capsys.readouterr().out.split())
+    assert "n0001-r2 does not count: " in out
+    assert said in out
+    assert "open: s1, baseline, 1 node: 2 of 3 valid runs" in out
+
+
+def test_changed_packages_count_where_the_category_allows_changed_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = runs(0.7, 0.7, 0.7, installation={**UNCHANGED, "unchanged": False, "differing": 2, "names": ["a.py", "b.py"]})
+    folder = make_size(tmp_path / "c", shipped("esif-hpc-4"), "s1", "optimized", 1, own)
+    assert report(folder) == DONE
+    assert "optimized, 1 node: 0.7000 s (median of 3)" in capsys.readouterr().out
+
+
+def test_seeds_that_two_runs_share(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = [{"local": 2, "epochs": 7, "epoch_s": 60.0, "seed": seed} for seed in (1, 2, 3, 4, 4)]
+    folder = make_size(tmp_path / "c", shipped("mlperf-hpc-3.0"), "deepcam", "open", 16, own)
+    report(folder)
+    assert "does not count: seed 4 is another run's, too" in capsys.readouterr().out

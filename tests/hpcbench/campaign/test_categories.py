@@ -1,0 +1,128 @@
+"""What each category refuses, and how it says so."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcbench.campaign.categories import broken, category_of, rule_for, scenario_of
+from hpcbench.campaign.entry import Entry, global_batch_of, ladder, run_config
+from staging.errors import InputError
+from tests.hpcbench.campaign.made_up import entry_of, shipped
+
+NERSC, ESIF, MLPERF = "nersc10-deepcam", "esif-hpc-4", "mlperf-hpc-3.0"
+
+
+def refused(entry: Entry) -> str:
+    """What is said of an entry."""
+    with pytest.raises(InputError) as error:
+        run_config(entry)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("campaign", "scenario", "category", "setting", "value", "said"),
+    [
+        (NERSC, "deepcam", "baseline", "optim.lr", "0.01", "--optim.lr 0.01: category baseline of nersc10-deepcam "
+         "fixes optim.lr at 0.0055 (rule: LAMB, start rate 0.0055"),
+        (NERSC, "deepcam", "baseline", "schedule.milestones", "[700]", "fixes schedule.milestones at [800]"),
+        (NERSC, "deepcam", "optimized", "train.accumulation", "16", "(rule: gradient accumulation 1, in all"),
+        (NERSC, "deepcam", "optimized", "train.checkpoint_every", "1", "(rule: no checkpoints, in all categories)"),
+        (NERSC, "deepcam", "optimized", "train.batchnorm_group_size", "4", "(rule: batch-norm group 1"),
+        (NERSC, "deepcam", "optimized", "train.target", "0.5", "fixes train.target at 0.8"),
+        (NERSC, "deepcam", "optimized", "model.middle_blocks", "8", "fixes model.middle_blocks at 16"),
+        (NERSC, "deepcam", "baseline", "train.precision", "bf16-mixed", "allows train.precision 32-true"),
+        (NERSC, "deepcam", "baseline", "train.local_batch_size", "2", "it follows from the global batch"),
+        (ESIF, "s1", "baseline", "train.local_batch_size", "8", "fixes the local batch at 12"),
+        (ESIF, "s1", "optimized", "optim.name", "nvlamb", "fixes optim.name at adamw"),
+        (ESIF, "s2", "ported", "optim.lr", "0.001", "fixes optim.lr at 0.0005"),
+        (MLPERF, "cosmoflow", "closed", "optim.name", "lars", "allows optim.name sgd (rule: opt_name is sgd)"),
+        (MLPERF, "cosmoflow", "closed", "optim.momentum", "0.8", "fixes optim.momentum at 0.9"),
+        (MLPERF, "cosmoflow", "closed", "model.base_channels", "64", "fixes model.base_channels at 32"),
+        (MLPERF, "cosmoflow", "open", "model.base_channels", "64", "fixes model.base_channels at 32"),
+        (MLPERF, "deepcam", "closed", "optim.name", "sgd", "allows optim.name adam or adamw or nvlamb"),
+        (MLPERF, "deepcam", "closed", "optim.eps", "1e-8", "fixes optim.eps at 1e-06"),
+        (MLPERF, "deepcam", "closed", "schedule.shape", "polynomial", "allows schedule.shape multistep or cosine"),
+        (MLPERF, "deepcam", "closed", "data.last_batch", "keep", "fixes data.last_batch at drop"),
+        (MLPERF, "deepcam", "closed", "train.evaluations_per_epoch", "2", "fixes train.evaluations_per_epoch at 1"),
+    ],
+)  # fmt: skip
+def test_a_category_refuses_what_it_fixes(
+    campaign: str, scenario: str, category: str, setting: str, value: str, said: str
+) -> None:
+    settings = {setting: value}
+    if value == "polynomial":
+        settings["schedule.t_max"] = "100"
+    assert said in refused(entry_of(shipped(campaign), scenario, category, settings=settings))
+
+
+@pytest.mark.parametrize(
+    ("campaign", "scenario", "category", "settings"),
+    [
+        (NERSC, "deepcam", "baseline", {"parallel.threads": "4", "data.workers": "8", "data.root": "/d"}),
+        (NERSC, "deepcam", "optimized", {"optim.lr": "0.01", "train.compile": "true", "train.precision": "16-mixed"}),
+        (ESIF, "s2", "optimized", {"optim.name": "nvlamb", "optim.lr": "0.004", "schedule.warmup": "200"}),
+        (ESIF, "s1", "baseline", {"data.workers": "4", "train.local_batch_size": "12"}),
+        (MLPERF, "cosmoflow", "closed", {"optim.lr": "0.03", "model.dropout": "0.5", "optim.weight_decay": "0"}),
+        (MLPERF, "deepcam", "closed", {"optim.name": "adamw", "train.accumulation": "4", "data.format": "npy"}),
+        (MLPERF, "cosmoflow", "open", {"optim.name": "lars", "optim.momentum": "0.8"}),
+    ],
+)
+def test_what_is_free_stays_free(campaign: str, scenario: str, category: str, settings: dict[str, str]) -> None:
+    run_config(entry_of(shipped(campaign), scenario, category, settings=settings))
+
+
+def test_the_refusal_names_a_category_that_allows_it() -> None:
+    said = refused(entry_of(shipped(NERSC), "deepcam", "baseline", settings={"optim.lr": "0.01"}))
+    assert said.endswith("leave it out, or take --category ported or optimized")
+    said = refused(entry_of(shipped(NERSC), "deepcam", "baseline", settings={"train.checkpoint_every": "1"}))
+    assert said.endswith("leave it out")
+
+
+@given(st.lists(st.floats(0, 1), max_size=4))
+def test_factors_of_the_closed_division_lie_between_0_and_1(factors: list[float]) -> None:
+    closed = category_of(shipped(MLPERF), "closed")
+    rule = rule_for(scenario_of(shipped(MLPERF), "cosmoflow"), closed, "schedule.factors")
+    assert rule is not None
+    assert (broken(rule, factors) == "") == all(0 < factor < 1 for factor in factors)
+
+
+def test_a_factor_of_1_is_refused() -> None:
+    settings = {"schedule.factors": "[0.5, 0.25, 0.125, 1.0]"}
+    said = refused(entry_of(shipped(MLPERF), "cosmoflow", "closed", settings=settings))
+    assert "allows schedule.factors above 0 below 1 (rule: opt_learning_rate_decay_factor is between 0 and 1)" in said
+
+
+def test_a_rehearsal_refuses_alike() -> None:
+    said = refused(entry_of(shipped(NERSC), "deepcam", "baseline", small=True, settings={"optim.lr": "0.01"}))
+    assert "fixes optim.lr at 0.004" in said
+
+
+def test_batches_that_rules_leave_open_and_those_they_fix() -> None:
+    closed = entry_of(shipped(MLPERF), "deepcam", "closed")
+    assert global_batch_of(closed, run_config(closed)) == 128, "that of the preset's recipe"
+    chosen = entry_of(shipped(MLPERF), "deepcam", "closed", global_batch=512)
+    assert global_batch_of(chosen, run_config(chosen)) == 512
+    assert global_batch_of(entry_of(shipped(ESIF), "s1", "baseline"), run_config(closed)) is None
+    assert "fixes the global batch at 2,048" in refused(
+        entry_of(shipped(NERSC), "deepcam", "baseline", global_batch=64)
+    )
+    assert "fixes the local batch at 12" in refused(entry_of(shipped(ESIF), "s1", "baseline", global_batch=64))
+
+
+def test_names_that_are_none() -> None:
+    with pytest.raises(InputError, match="campaign nersc10-deepcam has no category 'optimised'; did you mean 'optim"):
+        category_of(shipped(NERSC), "optimised")
+    with pytest.raises(InputError, match="campaign esif-hpc-4 has no scenario 's3'; did you mean 's"):
+        scenario_of(shipped(ESIF), "s3")
+
+
+def test_the_ladder_of_sizes() -> None:
+    scenario = scenario_of(shipped(ESIF), "s1")
+    assert ladder(scenario, (2,)) == (2, 8, 16)
+    assert ladder(scenario, (8, 16)) == (8, 16), "a part of it"
+    with pytest.raises(InputError, match="--nodes 2,6: scenario s1 asks for N, 4N, 8N nodes; give N alone"):
+        ladder(scenario, (2, 6))
+    assert ladder(scenario_of(shipped(NERSC), "deepcam"), (256, 512)) == (256, 512)

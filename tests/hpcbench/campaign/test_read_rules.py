@@ -1,0 +1,173 @@
+"""Files of rules: what the shipped ones say, and what is refused with its line."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hpcbench.campaign.entry import base_config, rehearsed, run_config
+from hpcbench.campaign.read_rules import CAMPAIGNS, campaign_path, known_campaigns, read_campaign
+from hpcbench.campaign.rules import Campaign
+from hpcbench.campaign.show import rules_page
+from hpcbench.config.resolve import resolve
+from hpcbench.optim.recipes import RECIPES
+from staging.errors import InputError
+from tests.hpcbench.campaign.made_up import entry_of, shipped
+
+NAMES = ("esif-hpc-4", "mlperf-hpc-3.0", "nersc10-deepcam")
+
+
+def changed(tmp_path: Path, old: str, new: str, name: str = "nersc10-deepcam") -> Path:
+    """A copy of a shipped file with one place changed."""
+    text = (CAMPAIGNS / f"{name}.yaml").read_text()
+    assert old in text
+    path = tmp_path / "mine.yaml"
+    path.write_text(text.replace(old, new, 1))
+    return path
+
+
+def test_the_shipped_campaigns() -> None:
+    assert tuple(known_campaigns({"HPCBENCH_CAMPAIGNS": "/nowhere"})) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_scenario_can_be_configured_in_every_category(name: str) -> None:
+    campaign = shipped(name)
+    for scenario in campaign.scenarios:
+        for category in campaign.categories:
+            entry = entry_of(campaign, scenario.name, category.name)
+            assert run_config(entry) == base_config(entry)
+            small = entry_of(campaign, scenario.name, category.name, small=True)
+            assert run_config(small).preset == "smoke"
+            assert rehearsed(scenario).rules == scenario.rules, "the same shape"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_rules_fit_100_columns_and_name_every_source(name: str) -> None:
+    campaign = shipped(name)
+    page = rules_page(campaign)
+    assert max(map(len, page.splitlines())) <= 100
+    for source in campaign.sources:
+        assert source.url in page
+        assert source.read in page
+
+
+def test_numbers_of_the_rules() -> None:
+    nersc = shipped("nersc10-deepcam").scenarios[0]
+    config = base_config(entry_of(shipped("nersc10-deepcam"), "deepcam", "baseline"))
+    assert (nersc.batch.global_size, nersc.metric.epochs, nersc.stop.epochs, nersc.stop.target) == (2048, 16, 64, 0.8)
+    optim, schedule = config.optim, config.schedule
+    assert (optim.lr, optim.weight_decay, list(optim.betas or ())) == (0.0055, 0.01, [0.9, 0.999])
+    assert (schedule.shape, schedule.warmup, schedule.milestones, schedule.factors) == ("multistep", 400, [800], [0.1])
+    first, second = shipped("esif-hpc-4").scenarios
+    assert (first.batch.local_size, first.scales, first.replicates, first.stop.target) == (12, (1, 4, 8), 3, None)
+    assert (second.batch.global_size, second.stop.epochs, second.stop.target) == (1024, 50, 0.82)
+    esif = base_config(entry_of(shipped("esif-hpc-4"), "s2", "baseline"))
+    assert (esif.optim.name, esif.optim.lr, esif.optim.weight_decay) == ("adamw", 5e-4, 0.2)
+    assert (esif.schedule.shape, esif.schedule.warmup) == ("cosine", 0)
+    runs = {each.name: each.replicates for each in shipped("mlperf-hpc-3.0").scenarios}
+    assert runs == {"cosmoflow": 10, "cosmoflow-throughput": 10, "deepcam": 5, "deepcam-throughput": 5}
+
+
+@pytest.mark.parametrize("recipe", [each for each in RECIPES if each.point], ids=lambda each: each.preset)
+def test_published_recipes_are_closed_ones(recipe: object) -> None:
+    each = next(known for known in RECIPES if known is recipe)
+    entry = entry_of(shipped("mlperf-hpc-3.0"), each.application, "closed", preset=each.preset)
+    config = run_config(entry)
+    assert config.optim.lr == pytest.approx(each.peak)
+    assert config.optim.base_batch_size == each.global_batch_size
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("      what: seconds_of_epochs", "      wat: seconds_of_epochs",
+         "scenarios[0].metric.unknown key 'wat'; did you mean 'what'?"),
+        ("      what: seconds_of_epochs", "      what: joules",
+         "scenarios[0].metric.what (joules) must be one of seconds_per_step"),
+        ("      epochs: 64\n", "      epochs: many\n",
+         "scenarios[0].stop.epochs (many) must be a whole number"),
+        ("      epochs: 64\n", "      epochs: 0\n", "scenarios[0].stop.epochs (0) must be"),
+        ("      epochs: 64\n", "      epochs: 8\n", "metric.epochs (16) is more than stop.epochs (8)"),
+        ("    read: 2026-11-24\n", "    read: today\n", "line 6: sources[0].read ('today') must be a date such as"),
+        ("category: optimized, nodes", "category: optimised, nodes",
+         "scenarios[0].references[2].category: unknown name 'optimised'; did you mean 'optimized'?"),
+        ("[train.accumulation]", "[train.acumulation]",
+         "scenarios[0].rules[2].settings: unknown name 'train.acumulation'; did you mean 'train.accumulation'?"),
+        ("    preset: mlperf-2048", "    preset: mlperf-2047", "scenarios[0].preset: unknown name 'mlperf-2047'"),
+        ("    application: deepcam", "    application: deepcan", "application: unknown application 'deepcan'"),
+        ("    precision: [32-true]", "    precision: [fp8]", "categories[0].precision"),
+        ("    precision: [32-true]", "    precision: []", "line 14: categories[0].precision must name at least one"),
+        ("        kind: free", "        kind: bounded", "kind is bounded, but no low, high or choices say how"),
+        ("  - name: ported", "  - name: baseline", "categories has an entry twice"),
+        ("title: NERSC-10 DeepCAM", "titel: NERSC-10 DeepCAM", "line 2: unknown key 'titel'; did you mean 'title'?"),
+        ("    title: Time of 16 training epochs\n", "", "scenarios[0].lacks 'title'; add it"),
+        ("      global_size: 2048", "      global_size: 2048\n      local_size: 2",
+         "batch has local_size and global_size"),
+        ("      train.checkpoint_every: 0", "      train.checkpoint_evry: 0", "recipe: unknown setting"),
+        ("title: NERSC-10 DeepCAM", "title: [", "not valid YAML"),
+        ("      statistic: median", "      statistic: olympic", "replicates must be 3 or more for an olympic mean"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, old: str, new: str, said: str) -> None:
+    path = changed(tmp_path, old, new)
+    with pytest.raises(InputError) as error:
+        read_campaign(path)
+    words = str(error.value)
+    assert said in words
+    assert words.startswith(f"{path}, line ")
+    assert "\n" not in words
+
+
+@pytest.mark.parametrize("number", range(0, 140, 28))
+def test_the_line_is_that_of_the_key(tmp_path: Path, number: int) -> None:
+    lines = (CAMPAIGNS / "nersc10-deepcam.yaml").read_text().splitlines()
+    at = next((n for n in range(number, len(lines)) if lines[n].strip().startswith(("title:", "kind:", "text:"))), None)
+    if at is None:
+        return
+    key = lines[at].strip().partition(":")[0]
+    lines[at] = lines[at].replace(f"{key}:", f"{key}x:")
+    path = tmp_path / "mine.yaml"
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(InputError, match=f"line {at + 1}: .*unknown key '{key}x'"):
+        read_campaign(path)
+
+
+def test_an_unknown_campaign_has_a_suggestion() -> None:
+    with pytest.raises(InputError, match="unknown campaign 'nersc10'; did you mean 'nersc10-deepcam'"):
+        campaign_path("nersc10", {"HPCBENCH_CAMPAIGNS": "/nowhere"})
+
+
+def test_own_campaigns_come_first_and_may_extend_others(tmp_path: Path) -> None:
+    environ = {"HPCBENCH_CAMPAIGNS": str(tmp_path)}
+    shutil.copy(CAMPAIGNS / "esif-hpc-4.yaml", tmp_path / "nersc10-deepcam.yaml")
+    assert read_campaign(campaign_path("nersc10-deepcam", environ)).title.startswith("ESIF")
+    (tmp_path / "ours.yaml").write_text(
+        "extends: esif-hpc-4\ntitle: Ours\nacceptance:\n"
+        "  - {scenario: s1, category: baseline, nodes: 8, value: 0.75, tolerance: 0.05, repeats: 3}\n"
+    )
+    ours: Campaign = read_campaign(campaign_path("ours", environ), environ)
+    assert (ours.name, ours.title, len(ours.scenarios)) == ("ours", "Ours", 2)
+    assert ours.acceptance[0].tolerance == 0.05
+    (tmp_path / "theirs.yaml").write_text("extends: ours\n")
+    with pytest.raises(InputError, match="line 1: extends: campaign 'ours' extends another one itself"):
+        read_campaign(tmp_path / "theirs.yaml", environ)
+    (tmp_path / "ours.yaml").write_text("extends: [esif-hpc-4]\n")
+    with pytest.raises(InputError, match="extends must be the name of a campaign"):
+        read_campaign(tmp_path / "ours.yaml", environ)
+
+
+def test_committed_values_name_scenarios(tmp_path: Path) -> None:
+    path = tmp_path / "ours.yaml"
+    path.write_text("extends: esif-hpc-4\nacceptance:\n  - {scenario: s3, category: baseline, nodes: 8, value: 1}\n")
+    with pytest.raises(InputError, match=r"line 3: acceptance\[0\].scenario: unknown name 's3'"):
+        read_campaign(path)
+
+
+def test_what_is_fixed_is_a_setting_of_the_preset() -> None:
+    """The recipe of NERSC-10 is the published one at its batch, with its own end and checkpoints."""
+    entry = entry_of(shipped("nersc10-deepcam"), "deepcam", "baseline")
+    published, own = resolve(entry.application, "mlperf-2048"), base_config(entry)
+    assert (own.optim, own.schedule, own.model) == (published.optim, published.schedule, published.model)

@@ -21,6 +21,7 @@ NOT_RUN = {
     "hpcbench check results/": "a folder of others' logs; tests/hpcbench/cli/test_check.py",
     "hpcbench check hpc_results": "the logs of others; tests/hpcbench/cli/test_check.py",
     "hpcbench results hpc_results": "the logs of others; tests/hpcbench/cli/test_results.py",
+    "hpcbench analyze hpc_results": "the logs of others; tests/hpcbench/cli/test_analyze.py",
     "hpcbench campaign plan ": "for accelerators; tests/hpcbench/cli/test_campaign.py",
     "hpcbench campaign run esif-hpc-4 ": "needs the published dataset; tests/hpcbench/campaign/test_rehearsal.py",
     "hpcbench campaign show --rules ": "a file of the reader's; tests/hpcbench/campaign/test_read_rules.py",
@@ -51,7 +52,7 @@ ON_A_CLUSTER = (
 )  # fmt: skip
 """Sources whose commands are typed where there is a scheduler; of all others only those that submit jobs."""
 BEFORE = {"jobs --help": "submit --help", "report --help": "train --help", "check --help": "train --help",
-          "results --help": "train --help"}  # fmt: skip
+          "results --help": "train --help", "analyze --help": "train --help"}  # fmt: skip
 """Sources that begin where another one ends: its first command is typed before."""
 LEAVES = {
     "docs/results.md": ["runs/mine/mllog.txt", "runs.csv"],
@@ -71,6 +72,9 @@ LEAVES = {
                                            "studies/cosmoflow/scaling.html"],
     "docs/characterisation.md": ["cosmoflow-smoke-characterisation.json", "cosmoflow-smoke-characterisation.html",
                                  "two-ranks.json", "two-ranks.html", "mine.yaml", "kernels.json", "workload.yaml"],
+    "docs/analysis.md": [f"why-selene/{name}" for name in (
+                         "analysis.html", "figures/deepcam-time-to-train-waterfall.svg", "figures/tiers.png",
+                         "tables/pairs.csv", "tables/deepcam-time-to-train-factors.csv")],
     "report --help": ["comparison.html", "runs/*/figures/*.png"],
 }  # fmt: skip
 """Files that a page says its commands leave."""

@@ -1,0 +1,130 @@
+"""``hpcbench analyze``: why one system is faster than another."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpcbench.cli.run_folders import is_of_a_report
+
+if TYPE_CHECKING:
+    from hpcbench.analysis.analysis import Analysis
+    from hpcbench.analysis.ranking import Ranking
+    from hpcbench.batch.machine import Machine
+    from hpcbench.mlperf.run_record import RunRecord
+
+HELP = "tell why one system is faster than another, from runs of one's own and published ones"
+DESCRIPTION = """\
+Compare systems by their runs, one's own and published, and write a page that tells why one is
+faster: epochs, rate per accelerator, number of accelerators, evaluation, staging.
+
+  hpcbench analyze --published
+  hpcbench analyze runs/* --published --machine perlmutter-gpu --out mine
+  hpcbench analyze hpc_results_v1.0 hpc_results_v2.0 --out rounds
+  hpcbench analyze --published --application deepcam --base "selene v1.0" --out selene
+
+The ratio of two times splits into factors exactly. Entries are ranked by application and
+mode; each is compared with the best, or with `--base`, which is the name of an entry, or
+words of it or of its machine; of several that it may mean, the best is taken. Logs by
+themselves and run folders are entries of no round. `hpcbench sites --machines` lists
+machines. Pages of reports among the paths are left out.
+
+In the folder of `--out`: analysis.html, the plots as PNG and SVG in figures, and all numbers
+as CSV in tables. Exit code 0: done. 2: bad input.
+"""
+MOST_LINES = 12
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument(
+        "paths", nargs="*", type=Path, metavar="PATH", help="run folder, log, or folder with some below"
+    )
+    parser.add_argument("--published", action="store_true", help="add the shipped records of published rounds")
+    parser.add_argument("--base", metavar="ENTRY", help="compare with this entry (default: the best of each ranking)")
+    parser.add_argument("--against", metavar="ENTRY", help="draw the way from the base to this entry")
+    parser.add_argument("--application", metavar="APP", help="only this one: cosmoflow, deepcam, ...")
+    parser.add_argument("--machine", metavar="NAME", help="the machine of one's own runs: hpcbench sites --machines")
+    parser.add_argument("--no-cache", action="store_true", help="read each log anew, and keep nothing")
+    parser.add_argument("--out", type=Path, default=Path("analysis"), metavar="FOLDER", help="a new folder (analysis)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read, analyze, write and show."""
+    from hpcbench.analysis.analysis import Question, analyze
+    from hpcbench.analysis.write_analysis import check_out, write_analysis
+    from hpcbench.batch.machine import known_machines
+    from hpcbench.batch.site import machine_folders
+    from staging.errors import InputError
+
+    if not args.paths and not args.published:
+        raise InputError("give run folders, logs, or folders of a round, or --published; --help shows examples")
+    check_out(args.out)
+    machines = known_machines(machine_folders())
+    question = Question(args.base, args.against, args.application, named_machine(args.machine))
+    analysis = analyze(read(args.paths, args.published, not args.no_cache), machines, question)
+    page = write_analysis(analysis, args.out)
+    show(analysis)
+    print(f"\nanalysis: {page}")
+    return 0
+
+
+def named_machine(name: str | None) -> Machine | None:
+    """The machine of a name. Raises ``InputError`` for one that is unknown."""
+    from hpcbench.batch.machine import find_machine
+    from hpcbench.batch.site import machine_folders
+
+    return None if name is None else find_machine(name, machine_folders())
+
+
+def read(paths: list[Path], published: bool, cached: bool) -> list[RunRecord]:
+    """The records of paths, and the shipped ones."""
+    from hpcbench.mlperf.find_logs import find_runs
+    from hpcbench.mlperf.log_cache import LogCache, cache_file
+    from hpcbench.mlperf.read_runs import read_runs
+
+    places = find_runs([path for path in paths if not is_of_a_report(path)] or paths) if paths else []
+    cache = LogCache(cache_file()) if cached else None
+    records = read_runs(places, processes=len(os.sched_getaffinity(0)), cache=cache, quiet=False) if places else []
+    if not published:
+        return records
+    from hpcbench.mlperf.published import published_runs
+
+    return [*records, *published_runs()]
+
+
+def show(analysis: Analysis) -> None:
+    """Print the rankings and the findings."""
+    from hpcbench.analysis.application_names import application_name
+    from hpcbench.analysis.entry_runs import NOT_VERIFIED
+    from hpcbench.analysis.write_analysis import summary
+
+    for ranking in analysis.rankings:
+        print(f"{application_name(ranking.application)}, {ranking.mode}\n{ranking_table(analysis, ranking)}\n")
+    for sentence in summary(analysis, pairs=True):
+        print(textwrap.fill(sentence, 98, subsequent_indent="  "))
+    if analysis.own:
+        print(f"\nEntries of no round: {NOT_VERIFIED}.")
+
+
+def ranking_table(analysis: Analysis, ranking: Ranking) -> str:
+    """The first lines of a ranking as plain text."""
+    from hpcbench.analysis.ranking import ranking_rows
+    from hpcbench.results import units
+    from hpcbench.results.tables import table
+
+    rows = ranking_rows(ranking)
+    score = "models/min" if ranking.mode == "throughput" else "minutes"
+    headers = ["", "entry", "batch", score, "epochs", "s/epoch", "samples/s/acc.", "staging", "compares"]
+    cells = [
+        [str(row.place), analysis.labels[ranking.application, row.entry], units.integer(row.batch),
+         units.significant(row.models_per_min if ranking.mode == "throughput" else row.minutes),
+         units.significant(row.epochs), units.significant(row.epoch_s), units.significant(row.rate),
+         units.percent(row.staging_share), row.compares.split(":")[0]]
+        for row in rows[:MOST_LINES]
+    ]  # fmt: skip
+    more = f"\nand {len(rows) - MOST_LINES} more, in the page" if len(rows) > MOST_LINES else ""
+    return table(headers, cells, right=[head for head in headers if head not in ("entry", "compares")]) + more

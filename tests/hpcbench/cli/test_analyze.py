@@ -1,0 +1,162 @@
+"""``hpcbench analyze``: the page, plots and tables that it writes, a golden table, and bad input."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hpcbench.analysis.entry_runs import NOT_VERIFIED
+from hpcbench.cli.main import main
+from tests.hpcbench.mlperf.test_read_log import COSMOFLOW, DEEPCAM, WITHIN_EPOCHS, in_round
+
+GOLDEN = """\
+place,entry,source,division,accelerators,batch,runs,kept,minutes,models_per_min,epochs,epoch_s,rate,staging_share,\
+compares,differences,verified
+1,v1.0 ORG nvidia,v1.0 closed ORG,closed,2048,2048,1,1,1.6363,,23,3.3004,18.444,,base,,
+2,v0.7 Fujitsu abci,v0.7 closed Fujitsu,closed,1024,2048,1,1,11.901,,24,23.067,5.3757,0.20558,yes,,
+"""
+"""Of one log each, to five digits. By their lines run_start and run_stop the runs took 98.181 and 714.052 s."""
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    """A DeepCAM run of v1.0 and one of v0.7, which compare."""
+    in_round(tmp_path, DEEPCAM, "nvidia")
+    folder = tmp_path / "v0.7" / "Fujitsu" / "results" / "abci" / "deepcam"
+    folder.mkdir(parents=True)
+    shutil.copy(WITHIN_EPOCHS, folder / "result_1.txt")
+    description = folder.parents[2] / "systems" / "abci.json"
+    description.parent.mkdir()
+    description.write_text('{"number_of_nodes": 256, "accelerators_per_node": 4, "accelerator_model_name": "V100"}')
+    return tmp_path
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A run folder whose log is that of a published run."""
+    folder = tmp_path / "runs" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("{}\n")
+    shutil.copy(DEEPCAM, folder / "mllog.txt")
+    return folder
+
+
+def rounded(text: str) -> str:
+    """Numbers of a CSV text to five digits."""
+    return re.sub(r"(?<=,)-?\d+\.\d+(?=,|\n)", lambda found: f"{float(found[0]):.5g}", text)
+
+
+def test_page_plots_and_tables(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = published / "out"
+    assert main(["analyze", str(published), "--out", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 100
+    assert "takes 7.27 times as long as" in shown
+    assert NOT_VERIFIED not in shown
+    ranking = (out / "tables" / "deepcam-time-to-train-ranking.csv").read_text()
+    assert rounded(ranking) == GOLDEN
+    (pair,) = (row for row in rows_of(out, "pairs") if row["a"] == "v0.7 Fujitsu abci")
+    product = 1.0
+    for name in ("epochs", "samples", "accelerators", "rate", "evaluation", "first", "staging", "rest"):
+        product *= float(pair[name])
+    assert product == pytest.approx(float(pair["ratio"]), rel=1e-12)
+    page = (out / "analysis.html").read_text()
+    assert NOT_VERIFIED not in page
+    assert not re.search(r'(src|href)="(?!#)', page)
+    drawn = {path.name for path in (out / "figures").iterdir()}
+    names = {"deepcam-time-to-train-decomposition", "deepcam-time-to-train-waterfall", "staging", "convergence"}
+    assert {f"{name}.{suffix}" for name in names for suffix in ("png", "svg")} <= drawn
+    for sheet in (out / "tables").iterdir():
+        if sheet.name != "pairs.csv":
+            assert f"tables/{sheet.name}" in page
+
+
+def rows_of(out: Path, name: str) -> list[dict[str, str]]:
+    """The rows of a table."""
+    with (out / "tables" / f"{name}.csv").open(newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_own_results_are_not_verified(published: Path, own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the screen, the page, every plot with them and every table."""
+    out = published / "out"
+    words = ["analyze", str(own), str(published / "v1.0"), "--machine", "polaris", "--out", str(out)]
+    assert main(words) == 0
+    assert f"Entries of no round: {NOT_VERIFIED}." in capsys.readouterr().out
+    page = (out / "analysis.html").read_text()
+    assert page.count(NOT_VERIFIED) > 5
+    slug = "deepcam-time-to-train"
+    for name in (f"{slug}-decomposition", f"{slug}-waterfall", "staging", "convergence", "compute"):
+        assert NOT_VERIFIED in (out / "figures" / f"{name}.svg").read_text(), name
+    for name in ("deepcam-time-to-train-ranking", "pairs", "staging", "epochs", "compute"):
+        assert any(row["verified"] == NOT_VERIFIED for row in rows_of(out, name)), name
+    (mine,) = (row for row in rows_of(out, "compute") if row["entry"].startswith("own"))
+    assert mine["machine"].startswith("Polaris")
+    assert "font-weight" in page
+    assert Path(out / "figures" / "tiers.svg").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--base", "nvidi_a"], "--base nvidi_a: no entry has this name; did you mean 'nvidia'?"),
+        (["--against", "zzz"], "--against zzz: no entry has this name; known: v0.7 Fujitsu abci, abci, v1.0 ORG"),
+        (["--base", "abci", "--against", "abci"], "--base and --against are both v0.7 Fujitsu abci; give two entries"),
+        (["--application", "deepcan"], "--application deepcan: no run is of it; did you mean 'deepcam'?"),
+        (["--machine", "polari"], "unknown machine 'polari'; did you mean 'polaris'?"),
+        (["--out", "."], "--out . exists; remove it, or give another name"),
+    ],
+)  # fmt: skip
+def test_a_wrong_option_is_one_line(
+    published: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["analyze", str(published), "--out", str(published / "out"), *words]) == 2
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert shown.count("\n") == 1
+    assert not (published / "out").exists()
+
+
+def test_a_pair_needs_one_benchmark(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    in_round(published, COSMOFLOW, "cosmos")
+    words = ["analyze", str(published), "--out", str(published / "out"), "--base", "cosmos", "--against", "abci"]
+    assert main(words) == 2
+    assert (
+        "v1.0 ORG cosmos is CosmoFlow, time to train, and v0.7 Fujitsu abci is DeepCAM, time to train; "
+        "a pair needs one benchmark and mode" in capsys.readouterr().err
+    )
+
+
+def test_one_entry_is_nothing_to_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = in_round(tmp_path, DEEPCAM, "alone")
+    assert main(["analyze", str(log), "--out", str(tmp_path / "out")]) == 2
+    assert "nothing to compare: 1 entry (v1.0 ORG alone (DeepCAM)); give another" in capsys.readouterr().err
+    in_round(tmp_path, COSMOFLOW, "alone")
+    assert main(["analyze", str(tmp_path / "v1.0"), "--out", str(tmp_path / "out")]) == 2
+    assert "nothing to compare: 2 entries of different benchmarks" in capsys.readouterr().err
+
+
+def test_what_is_no_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ["--out", str(tmp_path / "out")]
+    assert main(["analyze", *out]) == 2
+    assert "give run folders, logs, or folders of a round, or --published" in capsys.readouterr().err
+    assert main(["analyze", str(tmp_path), *out]) == 2
+    assert "holds no run" in capsys.readouterr().err
+    text = tmp_path / "notes.txt"
+    text.write_text("no log\n")
+    assert main(["analyze", str(text), *out]) == 2
+    assert "holds no line of an official log" in capsys.readouterr().err
+    log = in_round(tmp_path, DEEPCAM, "cut")
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:40]))
+    assert main(["analyze", str(log), *out]) == 2
+    assert "no entry has a time to compare; of v1.0 ORG cut: the log ends before run_stop" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (published / "file").write_text("")
+    assert main(["analyze", str(published), "--out", str(published / "file" / "out")]) == 2
+    assert "cannot be written" in capsys.readouterr().err

@@ -20,6 +20,10 @@ NOT_RUN = {
     "hpcbench study execute ": "in jobs alone; tests/slurm/test_convergence.py",
     "hpcbench check results/": "a folder of others' logs; tests/hpcbench/cli/test_check.py",
     "hpcbench results hpc_results": "the logs of others; tests/hpcbench/cli/test_results.py",
+    "hpcbench package LAB": "needs runs of a supercomputer; tests/hpcbench/submission makes some",
+    "hpcbench project runs/": "the same",
+    "hpcbench train cosmoflow --recipe-from": "tests/hpcbench/submission/test_borrowed_recipe.py",
+    "hpcbench submit cosmoflow --recipe-from": "the same",
     "hpcbench doctor --job ": "in jobs alone; tests/hpcbench/measure/test_job_check.py",
 }
 """Beginnings of commands that are not run here, and why."""

@@ -22,7 +22,7 @@ from staging.ranks.process_exit import keep_exit_code
 
 COMMANDS = (
     "demo", "apps", "app", "data", "stage", "plan", "train", "submit", "jobs", "sites", "study", "optimizers", "check",
-    "results", "report", "package", "doctor", "bundle", "environment",
+    "results", "report", "package", "project", "doctor", "bundle", "environment",
 )  # fmt: skip
 
 HEADER = """\

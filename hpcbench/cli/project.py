@@ -11,7 +11,7 @@ from staging.errors import InputError
 HELP = "project the score of a submission from short runs"
 DESCRIPTION = """\
 Project the time to train that a submission would score: epochs that are known x the rate that
-runs of one's own measured at that size, plus staging, with an interval of 90 %.
+runs of one's own measured at that size, plus what a run takes besides, with an interval.
 
   hpcbench project runs/short-1 runs/short-2
   hpcbench project runs/short-1 --epochs 22 23 23 25
@@ -20,8 +20,9 @@ The runs may be short (--train.max_steps 200), but have the nodes and the global
 submission. Epochs are those of the reference convergence point at this batch, or between two of
 them; --epochs gives one's own, a number for each run that reached the published quality.
 
-The interval is that of simulated submissions: epochs are drawn from the known ones, rates around
-the measured ones with their spread; of one run with that of published submissions, 2.4 %.
+The interval holds 90 % of simulated submissions: epochs are drawn from the known ones, rates
+around the measured ones with their spread and that of published submissions, 2.4 %. Runs of two
+epochs or more tell what the first one takes longer; it is left out of the projection otherwise.
 
 Exit code 0: done. 2: bad input.
 """

@@ -1,4 +1,4 @@
-"""What short runs tell of the cost of long ones: rate, evaluation and staging at one size and batch."""
+"""What short runs tell of the cost of long ones: rate, evaluation and fixed parts at one size and batch."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class MeasuredCosts:
         rate = statistics.median(self.costs.samples_per_s)
         return (
             f"{self.application}, {self.nodes} nodes, batch {self.batch:,}, {self.division}: {rate:.4g} samples/s "
-            f"({len(self.costs.samples_per_s)} measured), evaluation {self.costs.evaluation_s:.4g} s, staging "
-            f"{self.costs.staging_s:.4g} s"
+            f"({len(self.costs.samples_per_s)} measured), evaluation {self.costs.evaluation_s:.4g} s, "
+            f"{self.costs.fixed_s:.4g} s besides"
         )
 
 
@@ -51,16 +51,30 @@ def read_costs(paths: Sequence[Path]) -> MeasuredCosts:
     return MeasuredCosts(
         first.benchmark, first.summary.ruleset, first.summary.division, first.summary.global_batch_size, first.nodes,
         Costs(tuple(rate_of(run) for run in runs), statistics.median(evaluation_s(run, validation) for run in runs),
-              statistics.median(run.record.staging_s or 0.0 for run in runs), train),
+              statistics.median(fixed_s(run) for run in runs), train),
     )  # fmt: skip
 
 
 def rate_of(run: SubmittedRun) -> float:
-    """Training samples per second, without warm-up where the run tells it. Raises ``InputError``."""
+    """Training samples per second: over all epochs but the first, else over the steps after the warm-up.
+
+    Raises ``InputError`` where there is none.
+    """
+    later = run.record.epochs_s[1:]
+    if later and run.record.train_samples and sum(later) > 0:
+        return run.record.train_samples * len(later) / sum(later)
     rate = run.summary.warm_samples_per_s or run.record.samples_per_s or run.summary.samples_per_s
     if not rate or rate <= 0:
         raise InputError(f"{run.folder.path} measured no rate; train more steps (--train.max_steps)")
     return float(rate)
+
+
+def fixed_s(run: SubmittedRun) -> float:
+    """Seconds of a run beside its epochs; what the first ones take longer is known from a second one on."""
+    record = run.record
+    longer = (max(0.0, part[0] - statistics.fmean(part[1:])) for part in (record.epochs_s, record.evaluations_s)
+              if len(part) > 1)  # fmt: skip
+    return (record.staging_s or 0.0) + (record.rest_s or 0.0) + sum(longer)
 
 
 def evaluation_s(run: SubmittedRun, published: int) -> float:
@@ -68,4 +82,4 @@ def evaluation_s(run: SubmittedRun, published: int) -> float:
     seconds, samples = run.record.evaluations_s, run.record.validation_samples
     if not seconds or not samples:
         raise InputError(f"{run.folder.path} made no evaluation, whose time counts; let it end with one")
-    return statistics.median(seconds[1:] or seconds) * published / samples
+    return statistics.fmean(seconds[1:] or seconds) * published / samples

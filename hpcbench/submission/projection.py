@@ -1,6 +1,7 @@
 """The score to expect of a submission: published or own epochs x the rate of own runs, with an interval.
 
-A run takes staging + epochs x (training samples / rate + seconds of an evaluation). The interval is that of simulated
+A run takes a fixed part (staging, what first epochs take longer, the rest) + epochs x (training samples / rate +
+seconds of an evaluation). The interval is that of simulated
 submissions: the epochs of each run are drawn from the known ones, which are drawn anew themselves, as they are a sample
 too; the rate is drawn around that of the own runs with their spread. Each simulated submission is scored by the rules:
 mean without the fastest and the slowest run, normalised where it converges faster than the reference.
@@ -21,6 +22,8 @@ from staging.errors import InputError
 
 ONE_RUN_SPREAD = 0.024
 """Standard deviation of ln(seconds per epoch) between runs of a submission: the median of the published rounds."""
+SPREAD_WEIGHT = 2
+"""Degrees of freedom that this spread counts for beside that of the own runs, which are few."""
 DRAWS = 4000
 LEVEL = 0.9
 """Part of the simulated submissions within the interval."""
@@ -44,8 +47,8 @@ class Costs:
     samples_per_s: tuple[float, ...]
     evaluation_s: float
     """Of the whole validation set."""
-    staging_s: float
-    """Within the clock."""
+    fixed_s: float
+    """Of a run, whatever its epochs: staging within the clock, what the first epoch takes longer, the rest."""
     train_samples: int
     """Of the published training set."""
 
@@ -111,7 +114,7 @@ def project(
     random = np.random.default_rng(seed)
     epochs = drawn_epochs(np.asarray(known.values), runs, draws, random)
     rates = drawn_rates(np.asarray(costs.samples_per_s), runs, draws, random)
-    times = costs.staging_s + epochs * (costs.train_samples / rates + costs.evaluation_s)
+    times = costs.fixed_s + epochs * (costs.train_samples / rates + costs.evaluation_s)
     scores, means = olympic_rows(times) / 60, olympic_rows(epochs)
     too_fast = 0.0
     if reference is not None:
@@ -132,8 +135,10 @@ def drawn_rates(measured: Array, runs: int, draws: int, random: np.random.Genera
     """(draws, runs): around the mean of the measured ones, whose own error is drawn too (Student's t)."""
     logs = np.log(measured)
     count = len(measured)
-    spread = float(logs.std(ddof=1)) if count > 1 else ONE_RUN_SPREAD
-    error = random.standard_t(count - 1, size=draws) if count > 1 else random.standard_normal(draws)
+    squares, freedom = float(((logs - logs.mean()) ** 2).sum()), SPREAD_WEIGHT + count - 1
+    pooled = math.sqrt((SPREAD_WEIGHT * ONE_RUN_SPREAD**2 + squares) / freedom)
+    spread = max(pooled, math.sqrt(squares / (count - 1))) if count > 1 else ONE_RUN_SPREAD
+    error = random.standard_t(freedom, size=draws) if count > 1 else random.standard_normal(draws)
     centre = logs.mean() + spread / math.sqrt(count) * error
     drawn: Array = np.exp(centre[:, None] + spread * random.standard_normal((draws, runs)))
     return drawn

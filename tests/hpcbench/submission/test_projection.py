@@ -18,15 +18,16 @@ COSTS = Costs((1000.0, 1000.0, 1000.0), 5.0, 30.0, 100_000)
 def test_without_spread_it_is_arithmetic() -> None:
     """20 epochs of 100 s and 5 s, and 30 s of staging: 35.5 minutes."""
     found = project(KnownEpochs((20.0, 20.0), "given"), COSTS, 10)
-    assert (found.low_min, found.middle_min, found.high_min) == pytest.approx((35.5, 35.5, 35.5))
+    assert found.middle_min == pytest.approx(35.5, rel=2e-3)
+    assert (found.low_min, found.high_min) == pytest.approx((35.5, 35.5), rel=0.04)  # the published spread alone
     assert (found.epoch_s, found.mean_epochs) == pytest.approx((105, 20))
 
 
 def test_faster_convergence_is_normalised_and_may_be_refused() -> None:
     known = KnownEpochs((20.0,), "given")
-    assert project(known, COSTS, 10, Reference(22.0, 19.0)).middle_min == pytest.approx(35.5 * 22 / 20)
+    assert project(known, COSTS, 10, Reference(22.0, 19.0)).middle_min == pytest.approx(35.5 * 22 / 20, rel=2e-3)
     assert project(known, COSTS, 10, Reference(22.0, 21.0)).too_fast == 1
-    assert project(known, COSTS, 10, Reference(18.0, 17.0)).middle_min == pytest.approx(35.5)
+    assert project(known, COSTS, 10, Reference(18.0, 17.0)).middle_min == pytest.approx(35.5, rel=2e-3)
 
 
 def test_epochs_of_the_reference() -> None:

@@ -22,7 +22,8 @@ from staging.ranks.process_exit import keep_exit_code
 
 COMMANDS = (
     "demo", "apps", "app", "data", "stage", "plan", "characterize", "kernels", "train", "submit", "jobs", "sites",
-    "study", "optimizers", "check", "results", "analyze", "campaign", "report", "doctor", "bundle", "environment",
+    "study", "optimizers", "check", "results", "analyze", "project", "package", "campaign", "report", "doctor",
+    "bundle", "environment",
 )  # fmt: skip
 
 HEADER = """\

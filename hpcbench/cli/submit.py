@@ -7,15 +7,17 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from hpcbench.application import find_application
 from hpcbench.cli.arguments import add_run_options, resolve_arguments
+from hpcbench.cli.recipe_from import add_recipe_option, borrow, settings_of
 from hpcbench.environment_copy import own_parts
 from staging.errors import InputError
 from staging.number_options import MOST_NODES, MOST_PER_NODE, add_whole
 
 if TYPE_CHECKING:
+    from hpcbench.application import Application
     from hpcbench.batch.job_request import JobRequest
 
 HELP = "submit a training as a batch job, or print its script"
@@ -47,6 +49,7 @@ machine, its size is that of the samples asked for (--samples, or the preset's).
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command; dotted settings come on top."""
     add_run_options(parser)
+    add_recipe_option(parser)
     parser.add_argument("--run-dir", type=Path, help="folder of run, script and log (default: runs/APP-PRESET-TIME)")
     parser.add_argument("--dry-run", action="store_true", help="print the script, and on stderr what it needs")
     parser.add_argument("--no-stage", action="store_true", help="read the dataset where it is")
@@ -105,12 +108,15 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     preset = args.preset or "smoke"
     folder = args.run_dir or default_path(application.name, preset)
     title = f"{application.name}, preset {preset},"
-    job = make_job(site, request, folder, own_command(bool(args.image)), train_words(args, overrides), title, stages)
+    job = make_job(site, request, folder, own_command(bool(args.image)), (), title, stages)
+    told = sys.stderr if args.dry_run else sys.stdout
+    overrides = with_recipe(application, args, overrides, job.ranks, told)
+    job = replace(job, arguments=train_words(args, overrides))
     config = resolve_arguments(application, args, overrides | settings_of_script(job), "train")
     fit = job_fit(application, config, job, site)
     fit.check()
     job = replace(job, local_gib=doctor_gib(fit.staged))
-    print("\n".join(fit.lines), file=sys.stderr if args.dry_run else sys.stdout)
+    print("\n".join(fit.lines), file=told)
     if args.dry_run:
         print(job_script(job, site, SCHEDULERS[site.scheduler]), end="")
         return 0
@@ -120,6 +126,21 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     )
     print(f"run folder: {folder}\nstatus: hpcbench jobs {shlex.quote(str(folder))}")
     return 0
+
+
+def with_recipe(
+    application: Application, args: argparse.Namespace, overrides: dict[str, str], ranks: int, told: TextIO
+) -> dict[str, str]:
+    """The dotted settings with those of a borrowed recipe, so that the job needs no log; says them to ``told``."""
+    recipe = borrow(application, args, overrides)
+    if recipe is None:
+        return overrides
+    from hpcbench.submission.borrowed_recipe import recipe_lines
+
+    before = resolve_arguments(application, args, {**recipe.settings, **overrides}, "train")
+    borrowed = settings_of(recipe, before, ranks, overrides)
+    print("\n".join(recipe_lines(recipe, borrowed)), file=told)
+    return {**borrowed, **overrides}
 
 
 def job_request(args: argparse.Namespace, nodes: int) -> JobRequest:

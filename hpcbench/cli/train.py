@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from hpcbench.application import find_application
 from hpcbench.cli.arguments import add_run_options, resolve_arguments
+from hpcbench.cli.recipe_from import add_recipe_option, borrow, settings_of
 from hpcbench.exits import DONE, TARGET_NOT_REACHED
 from hpcbench.frame_lookups import cheap_frame_lookups
 from staging.cli import said_once
@@ -19,6 +20,7 @@ from staging.errors import InputError
 from staging.ranks.mpi import start_early
 
 if TYPE_CHECKING:  # importing them here would make `hpcbench --help` slow
+    from hpcbench.application import Application
     from hpcbench.config.schema import RunConfig
     from hpcbench.measure.job_check import Asked
     from hpcbench.results.summary import Summary
@@ -32,6 +34,8 @@ Train an application to its target and leave a run folder with logs and a report
   mpiexec -n 4 hpcbench train cosmoflow --preset laptop --data.root data/cosmoflow
   hpcbench train cosmoflow --preset laptop --data.root data/cosmoflow --run-dir runs/mine
   hpcbench train cosmoflow --run-dir runs/mine --resume      continues it where it was stopped
+  hpcbench train cosmoflow --recipe-from result_1.txt --data.root data/cosmoflow
+      trains with the optimizer, schedule and global batch of an official log
 
 Every setting has a dotted name, such as --train.local_batch_size 4; `--list` shows them
 all with their values. Defaults < preset < --config < dotted settings, in any order.
@@ -41,6 +45,7 @@ all with their values. Defaults < preset < --config < dotted settings, in any or
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command; dotted settings come on top."""
     add_run_options(parser)
+    add_recipe_option(parser)
     parser.add_argument("--run-dir", type=Path, help="folder of the run (default: runs/APP-PRESET-TIME)")
     parser.add_argument("--resume", action="store_true", help="continue the run in --run-dir from its last checkpoint")
     parser.add_argument("--resume-or-start", action="store_true", help="the same; without a checkpoint, put aside what "
@@ -62,7 +67,7 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
         if args.resume_or_start:
             args.resume = has_checkpoint(args.run_dir)
         application = find_application(args.app)
-        config = resolve_arguments(application, args, overrides, "train")
+        config = configuration(application, args, overrides)
         code = exit_code_if_finished(args.run_dir, config) if args.resume_or_start and args.resume else None
         if code is not None:
             return code
@@ -92,6 +97,23 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     if asked is not None:
         asked = replace(asked, local=config.staging.destination)
     return run_training(application, config, args.run_dir, resume=args.resume, again=args.resume_or_start, asked=asked)
+
+
+def configuration(application: Application, args: argparse.Namespace, overrides: dict[str, str]) -> RunConfig:
+    """The configuration that the command line asks for; a borrowed recipe is named once."""
+    recipe = borrow(application, args, overrides)
+    if recipe is None:
+        return resolve_arguments(application, args, overrides, "train")
+    from hpcbench.submission.borrowed_recipe import recipe_lines
+    from staging.ranks.launch import detect
+
+    launch = detect(os.environ)
+    before = resolve_arguments(application, args, {**recipe.settings, **overrides}, "train")
+    starts = before.parallel.devices if "HPCBENCH_SPAWNED" not in os.environ else None
+    borrowed = settings_of(recipe, before, starts or launch.world_size, overrides)
+    if launch.rank == 0 and "HPCBENCH_SPAWNED" not in os.environ:
+        print("\n".join(recipe_lines(recipe, borrowed)), flush=True)
+    return resolve_arguments(application, args, {**borrowed, **overrides}, "train")
 
 
 def asked_for(text: str | None) -> Asked | None:

@@ -25,6 +25,10 @@ NOT_RUN = {
     "hpcbench campaign plan ": "for accelerators; tests/hpcbench/cli/test_campaign.py",
     "hpcbench campaign run esif-hpc-4 ": "needs the published dataset; tests/hpcbench/campaign/test_rehearsal.py",
     "hpcbench campaign show --rules ": "a file of the reader's; tests/hpcbench/campaign/test_read_rules.py",
+    "hpcbench package LAB": "needs runs of a supercomputer; tests/hpcbench/submission makes some",
+    "hpcbench project runs/": "the same",
+    "hpcbench train cosmoflow --recipe-from": "tests/hpcbench/submission/test_borrowed_recipe.py",
+    "hpcbench submit cosmoflow --recipe-from": "the same",
     "hpcbench doctor --job ": "in jobs alone; tests/hpcbench/measure/test_job_check.py",
 }
 """Beginnings of commands that are not run here, and why."""

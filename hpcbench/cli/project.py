@@ -1,0 +1,59 @@
+"""``hpcbench project``: the score to expect of a submission, before machine time is spent on it."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from pathlib import Path
+
+from staging.errors import InputError
+
+HELP = "project the score of a submission from short runs"
+DESCRIPTION = """\
+Project the time to train that a submission would score: epochs that are known x the rate that
+runs of one's own measured at that size, plus what a run takes besides, with an interval.
+
+  hpcbench project runs/short-1 runs/short-2
+  hpcbench project runs/short-1 --epochs 22 23 23 25
+
+The runs may be short (--train.max_steps 200), but have the nodes and the global batch of the
+submission. Epochs are those of the reference convergence point at this batch, or between two of
+them; --epochs gives one's own, a number for each run that reached the published quality.
+
+The interval holds 90 % of simulated submissions: epochs are drawn from the known ones, rates
+around the measured ones with their spread and that of published submissions, 2.4 %. Runs of two
+epochs or more tell what the first one takes longer; it is left out of the projection otherwise.
+
+Exit code 0: done. 2: bad input.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders of one size and batch")
+    parser.add_argument("--epochs", nargs="+", type=float, metavar="N", help="epochs of own runs to the quality")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read the runs, project, and say how."""
+    from hpcbench.mlperf.convergence_check import RUNS
+    from hpcbench.submission.measured_costs import read_costs
+    from hpcbench.submission.projection import KnownEpochs, interval_words, project, reference_epochs
+
+    measured = read_costs(args.runs)
+    known = None if args.epochs is None else KnownEpochs(tuple(args.epochs), f"{len(args.epochs)} given")
+    try:
+        reference_known, reference = reference_epochs(measured.application, measured.ruleset, measured.batch)
+    except InputError:
+        if known is None:
+            raise
+        reference_known, reference = known, None
+    projection = project(
+        known or reference_known, measured.costs, RUNS[measured.application],
+        reference if measured.division == "closed" else None,
+    )  # fmt: skip
+    print(f"{measured.words}\n")
+    for line in interval_words(projection, known or reference_known):
+        print(textwrap.fill(line, 98, subsequent_indent="  "))
+    print("\nA projection, and no result. Result not verified by MLCommons Association.")
+    return 0

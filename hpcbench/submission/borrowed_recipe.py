@@ -1,0 +1,95 @@
+"""A recipe out of another's log, as dotted settings of a run (MLPerf HPC training rules 3.0, borrowing)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcbench.submission.logged_values import LoggedValues, as_number, read_values
+from hpcbench.submission.recipe_keys import TRANSLATIONS, UNITS, Settings
+from staging.errors import InputError
+
+
+@dataclass(frozen=True)
+class BorrowedRecipe:
+    """The recipe of a log: what it logs of optimizer, schedule, regularization and batch."""
+
+    path: Path
+    application: str
+    organization: str
+    global_batch_size: int
+    accumulation: int | None
+    """Micro-batches per optimizer step; ``None`` where the log is silent."""
+    norm_samples: float | None
+    """Samples that share the statistics of batch norm; ``None`` where it has none, or the log is silent."""
+    settings: Mapping[str, str]
+    """Dotted settings, those of the batch apart, which depends on the ranks of the run."""
+
+
+def read_recipe(path: Path, application: str, given: Mapping[str, str]) -> BorrowedRecipe:
+    """The recipe in the log at ``path`` for a run of ``application``.
+
+    ``given`` are dotted settings of the user: these win, and what they decide is not asked of the log. Raises
+    ``InputError`` for a log of another application, and for what no settings of ours express.
+    """
+    log = read_values(path, given)
+    if application not in TRANSLATIONS:
+        raise log.error(f"recipes can be taken from logs of {' and '.join(TRANSLATIONS)}, not of {application}")
+    logged = log.get("submission_benchmark")
+    if logged != application:
+        raise log.error(f"is a log of {logged or 'no benchmark'}; give one of {application}")
+    batch = log.whole("global_batch_size", "optim.base_batch_size")
+    made: Settings = {
+        "optim.scaling": "none", "optim.base_batch_size": str(batch), "schedule.unit": UNITS[application],
+        "schedule.warmup_unit": "null",
+    }  # fmt: skip
+    for keys, translate in TRANSLATIONS[application]:
+        if not set(keys) <= given.keys():
+            made |= translate(log)
+    silent = log.get("gradient_accumulation_frequency") is None
+    accumulation = None if silent else log.whole("gradient_accumulation_frequency", "train.accumulation")
+    return BorrowedRecipe(
+        log.path, application, str(log.get("submission_org") or "unnamed"), batch, accumulation,
+        norm_samples(log, batch, accumulation or 1), {key: made[key] for key in made if key not in given},
+    )  # fmt: skip
+
+
+def norm_samples(log: LoggedValues, batch: int, accumulation: int) -> float | None:
+    """Samples that share the statistics of batch norm, where the log tells its ranks and their groups."""
+    ranks, size = as_number(log.get("number_of_ranks")), as_number(log.get("batchnorm_group_size"))
+    return batch * size / (ranks * accumulation) if ranks and size else None
+
+
+def batch_settings(recipe: BorrowedRecipe, ranks: int, given: Mapping[str, str]) -> Settings:
+    """Local batch and accumulation that make the recipe's global batch on ``ranks`` places along data.
+
+    Raises ``InputError`` where they cannot.
+    """
+    batch, local, passes = recipe.global_batch_size, "train.local_batch_size", "train.accumulation"
+    if local in given and passes in given:
+        return {}
+    known, wanted = (local, passes) if local in given else (passes, local)
+    part = as_number(given[known]) if known in given else float(recipe.accumulation or 1)
+    if part is None or part < 1 or part != int(part):
+        return {}  # for the configuration to refuse
+    whole, rest = divmod(batch, ranks * int(part))
+    if rest or not whole:
+        what = "samples each" if known == local else "micro-batches"
+        raise InputError(
+            f"--recipe-from {recipe.path}: its global batch of {batch:,} does not divide over {ranks:,} ranks x "
+            f"{int(part)} {what}; take ranks that do, or give --{local} and --{passes}"
+        )
+    return {wanted: str(whole)} | ({} if known in given else {known: str(int(part))})
+
+
+def recipe_lines(recipe: BorrowedRecipe, settings: Mapping[str, str]) -> list[str]:
+    """What is taken from the log, in lines for the screen."""
+    lines = [f"recipe of {recipe.path} ({recipe.organization}, batch {recipe.global_batch_size:,}):"]
+    lines += [f"  --{key} {value}" for key, value in settings.items()]
+    local, group = settings.get("train.local_batch_size"), settings.get("train.batchnorm_group_size", "1")
+    if recipe.norm_samples is not None and local is not None and int(local) * int(group) != recipe.norm_samples:
+        lines.append(
+            f"  note: batch norm sees {int(local) * int(group)} samples here, {recipe.norm_samples:g} in the log"
+        )
+    return lines

@@ -1,0 +1,85 @@
+"""What short runs tell of the cost of long ones: rate, evaluation and fixed parts at one size and batch."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcbench.measure.log_rules import PUBLISHED_SAMPLES
+from hpcbench.submission.projection import Costs
+from hpcbench.submission.submitted_runs import SubmittedRun, read_submitted
+from staging.errors import InputError
+
+
+@dataclass(frozen=True)
+class MeasuredCosts:
+    """The costs, and what the runs have in common."""
+
+    application: str
+    ruleset: str
+    division: str
+    batch: int
+    nodes: int
+    costs: Costs
+
+    @property
+    def words(self) -> str:
+        """What was measured, in words."""
+        rate = statistics.median(self.costs.samples_per_s)
+        return (
+            f"{self.application}, {self.nodes} nodes, batch {self.batch:,}, {self.division}: {rate:.4g} samples/s "
+            f"({len(self.costs.samples_per_s)} measured), evaluation {self.costs.evaluation_s:.4g} s, "
+            f"{self.costs.fixed_s:.4g} s besides"
+        )
+
+
+def read_costs(paths: Sequence[Path]) -> MeasuredCosts:
+    """The costs that runs measured. Raises ``InputError`` where they differ in size or batch, or miss a part."""
+    runs, _ = read_submitted(paths)
+    first = runs[0]
+    if first.benchmark not in PUBLISHED_SAMPLES:
+        raise InputError(f"{first.folder.path}: the sizes of {first.benchmark}'s dataset are not known here")
+    for run in runs:
+        for what in ("application", "nodes", "global_batch_size", "division", "ruleset"):
+            one, other = getattr(first.summary, what), getattr(run.summary, what)
+            if one != other:
+                raise InputError(f"the runs differ in {what}: {one} in {first.folder.path}, {other} in "
+                                 f"{run.folder.path}; give those of one size and batch")  # fmt: skip
+    train, validation = PUBLISHED_SAMPLES[first.benchmark]
+    return MeasuredCosts(
+        first.benchmark, first.summary.ruleset, first.summary.division, first.summary.global_batch_size, first.nodes,
+        Costs(tuple(rate_of(run) for run in runs), statistics.median(evaluation_s(run, validation) for run in runs),
+              statistics.median(fixed_s(run) for run in runs), train),
+    )  # fmt: skip
+
+
+def rate_of(run: SubmittedRun) -> float:
+    """Training samples per second: over all epochs but the first, else over the steps after the warm-up.
+
+    Raises ``InputError`` where there is none.
+    """
+    later = run.record.epochs_s[1:]
+    if later and run.record.train_samples and sum(later) > 0:
+        return run.record.train_samples * len(later) / sum(later)
+    rate = run.summary.warm_samples_per_s or run.record.samples_per_s or run.summary.samples_per_s
+    if not rate or rate <= 0:
+        raise InputError(f"{run.folder.path} measured no rate; train more steps (--train.max_steps)")
+    return float(rate)
+
+
+def fixed_s(run: SubmittedRun) -> float:
+    """Seconds of a run beside its epochs; what the first ones take longer is known from a second one on."""
+    record = run.record
+    longer = (max(0.0, part[0] - statistics.fmean(part[1:])) for part in (record.epochs_s, record.evaluations_s)
+              if len(part) > 1)  # fmt: skip
+    return (record.staging_s or 0.0) + (record.rest_s or 0.0) + sum(longer)
+
+
+def evaluation_s(run: SubmittedRun, published: int) -> float:
+    """Seconds over the published validation set. Raises ``InputError`` where the run made no evaluation."""
+    seconds, samples = run.record.evaluations_s, run.record.validation_samples
+    if not seconds or not samples:
+        raise InputError(f"{run.folder.path} made no evaluation, whose time counts; let it end with one")
+    return statistics.fmean(seconds[1:] or seconds) * published / samples

@@ -1,0 +1,81 @@
+"""A submission from its entries to the verdict on its tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcbench.mlperf.entries import entries_of
+from hpcbench.mlperf.find_logs import find_runs
+from hpcbench.mlperf.read_runs import read_runs
+from hpcbench.mlperf.rulesets import ROUNDS
+from hpcbench.results.units import MISSING
+from hpcbench.submission.findings import Finding, find_faults
+from hpcbench.submission.official_checks import OfficialVerdict, check_tree
+from hpcbench.submission.planned_entries import PlannedEntry
+from hpcbench.submission.shipped_code import code_faults
+from hpcbench.submission.submission_tree import NamedEntry, name_entries, new_tree, write_tree
+from hpcbench.submission.system_facts import Facts
+
+ROUND_OF = {ruleset: name for name, ruleset in ROUNDS.items()}
+"""The round of each ruleset."""
+MODES = {"strong": "time to train", "weak": "throughput"}
+
+
+@dataclass(frozen=True)
+class Package:
+    """What was built, and what is to be said of it."""
+
+    folder: Path
+    ruleset: str
+    division: str
+    rows: Sequence[Sequence[str]]
+    """System, benchmark, kind of score, runs, minutes and models per minute of each entry."""
+    findings: Sequence[Finding]
+    verdict: OfficialVerdict
+
+    @property
+    def submittable(self) -> bool:
+        """Whether nothing is missing, and the official checkers find no error."""
+        return self.verdict.passed and all(finding.note for finding in self.findings)
+
+
+def build(
+    organization: str, entries: Sequence[PlannedEntry], system: str | None, facts: Facts, out: Path | None
+) -> Package:
+    """Build the tree of an organization below ``out`` and check it.
+
+    Raises ``InputError`` where the folder exists, the system has no name, or entries are of two divisions.
+    """
+    first = entries[0].first
+    ruleset, division = first.summary.ruleset, str(first.record.division)
+    named = name_entries(entries, organization, system, facts)
+    folder = (out or Path("submissions") / ROUND_OF[ruleset]) / organization
+    with new_tree(folder) as part:
+        write_tree(part, organization, named)
+        verdict = check_tree(part, ruleset)
+        findings = find_faults(named, part, ruleset)
+        rows = score_rows(part, named, ruleset)
+    runs = [run for entry in entries for run in entry.runs]
+    findings += [Finding("code", words, note=True) for words in code_faults(runs)]
+    return Package(folder, ruleset, division, rows, findings, verdict)
+
+
+def score_rows(folder: Path, named: Sequence[NamedEntry], ruleset: str) -> list[list[str]]:
+    """The score of each entry, read back from the logs of the tree."""
+    records = read_runs(find_runs([folder / "results"]))
+    for record in records:
+        record.round = ROUND_OF[ruleset]
+    scored = {(entry.first.system, entry.first.mode, entry.first.application): entry for entry in entries_of(records)}
+    rows = []
+    for each in named:
+        entry = scored.get((each.system, MODES[each.entry.mode], each.entry.benchmark))
+        whole = entry is not None and len(each.entry.runs) >= each.entry.needed
+        minutes = entry.score_min if whole and entry is not None else None
+        models = entry.models_per_min if whole and entry is not None else None
+        rows.append([
+            each.system, each.entry.benchmark, MODES[each.entry.mode], str(len(each.entry.runs)),
+            MISSING if minutes is None else f"{minutes:.3f}", MISSING if models is None else f"{models:.4g}",
+        ])  # fmt: skip
+    return rows

@@ -1,0 +1,150 @@
+"""Groups runs into entries of a submission, and chooses those that count where there are more than the rules ask for.
+
+Source: MLPerf training rules (runs beyond the number asked for, whose median window is submitted) and HPC training
+rules 3.0 (time to train, throughput).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from hpcbench.mlperf.convergence_check import RUNS, olympic
+from hpcbench.submission.submitted_runs import SubmittedRun
+from staging.errors import InputError
+
+Mode = Literal["strong", "weak"]
+"""The folder of a score: time to train, or throughput."""
+ALIKE = {
+    "global_batch_size": "global batch", "accelerators": "number of accelerators",
+    "optimizer": "optimizer", "recipe": "hyperparameters",
+}  # fmt: skip
+"""Columns of a record that all runs of an entry share."""
+Extent = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class PlannedEntry:
+    """The runs of one score, in the order in which they began."""
+
+    benchmark: str
+    mode: Mode
+    nodes: int
+    """Of the whole system: those of a run, or of all instances that ran at a time."""
+    runs: tuple[SubmittedRun, ...]
+    beyond: tuple[SubmittedRun, ...] = ()
+    """Runs outside of the median window."""
+    pruned: tuple[SubmittedRun, ...] = ()
+    """Instances without convergence, or with the seed of another."""
+
+    @property
+    def needed(self) -> int:
+        """Runs that the rules ask for."""
+        return RUNS[self.benchmark]
+
+    @property
+    def first(self) -> SubmittedRun:
+        """A run, for what all have in common."""
+        return self.runs[0]
+
+
+def plan_entries(strong: Sequence[SubmittedRun], weak: Sequence[SubmittedRun]) -> list[PlannedEntry]:
+    """The entries of runs for time to train and of instances for throughput, a group for each benchmark and size.
+
+    Raises ``InputError`` where runs of a group are not alike, or all runs do not follow one ruleset.
+    """
+    both = {run.folder.path.resolve() for run in strong} & {run.folder.path.resolve() for run in weak}
+    if both:
+        raise InputError(f"{min(both)} is given for time to train and for throughput; a run counts for one of them")
+    rulesets = {run.summary.ruleset: run for run in (*strong, *weak)}
+    if len(rulesets) > 1:
+        told = ", ".join(f"{ruleset} ({run.folder.path})" for ruleset, run in sorted(rulesets.items()))
+        raise InputError(f"the runs follow different rules: {told}; give those of one round")
+    divisions = {run.record.division: run for run in (*strong, *weak)}
+    if len(divisions) > 1:
+        told = ", ".join(f"{division} ({run.folder.path})" for division, run in divisions.items())
+        raise InputError(f"the runs are of two divisions: {told}; package each by itself")
+    entries: list[PlannedEntry] = []
+    modes: tuple[tuple[Mode, Sequence[SubmittedRun]], ...] = (("strong", strong), ("weak", weak))
+    for mode, runs in modes:
+        groups: dict[tuple[str, int], list[SubmittedRun]] = {}
+        for run in sorted(runs, key=lambda run: run.record.start_unix_s or 0.0):
+            groups.setdefault((run.benchmark, run.nodes), []).append(run)
+        for (benchmark, nodes), group in groups.items():
+            check_alike(group)
+            if mode == "weak":
+                entries.append(throughput_entry(benchmark, nodes, group))
+                continue
+            chosen = median_window(group, RUNS[benchmark])
+            beyond = tuple(run for run in group if run not in chosen)
+            entries.append(PlannedEntry(benchmark, mode, nodes, tuple(chosen), beyond))
+    return entries
+
+
+def throughput_entry(benchmark: str, nodes: int, group: Sequence[SubmittedRun]) -> PlannedEntry:
+    """The entry of instances; those that did not converge, or have the seed of an earlier one, are pruned."""
+    kept: dict[int, SubmittedRun] = {}
+    for run in group:
+        if seconds(run) < math.inf:
+            kept.setdefault(run.summary.seed, run)
+    counted = tuple(kept.values()) or tuple(group)
+    pruned = tuple(run for run in group if run not in counted)
+    return PlannedEntry(benchmark, "weak", nodes * most_at_once(group), counted, pruned=pruned)
+
+
+def check_alike(runs: Sequence[SubmittedRun]) -> None:
+    """Raise ``InputError`` where runs differ in what a score cannot mix."""
+    for column, words in ALIKE.items():
+        values = Counter(str(getattr(run.record, column)) for run in runs)
+        if len(values) > 1:
+            (usual, _), *_ = values.most_common()
+            odd = next(run for run in runs if str(getattr(run.record, column)) != usual)
+            told = "" if column == "recipe" else f": {getattr(odd.record, column)} in {odd.folder.path}, else {usual}"
+            told = told or f": {differing(odd, next(run for run in runs if str(run.record.recipe) == usual))}"
+            raise InputError(f"runs of one entry differ in {words}{told}; give those of one entry")
+
+
+def differing(one: SubmittedRun, other: SubmittedRun) -> str:
+    """The first hyperparameter in which two runs differ."""
+    keys = sorted({*one.record.recipe, *other.record.recipe})
+    key = next(key for key in keys if one.record.recipe.get(key) != other.record.recipe.get(key))
+    return (
+        f"{key} {one.record.recipe.get(key)} in {one.folder.path}, {other.record.recipe.get(key)} in "
+        f"{other.folder.path}"
+    )
+
+
+def median_window(runs: Sequence[SubmittedRun], needed: int) -> list[SubmittedRun]:
+    """Of more runs than needed, the consecutive ones whose score is the median of all such windows.
+
+    A window in which more than one run missed counts as infinite; of two in the middle it is the slower one.
+    """
+    if len(runs) <= needed:
+        return list(runs)
+    windows = [list(runs[first : first + needed]) for first in range(len(runs) - needed + 1)]
+    ranked = sorted(windows, key=lambda window: olympic([seconds(run) for run in window]))
+    return ranked[len(ranked) // 2]
+
+
+def seconds(run: SubmittedRun) -> float:
+    """Time to train; infinite without convergence."""
+    time_s = run.record.time_to_train_s
+    return time_s if run.converged and time_s is not None else math.inf
+
+
+def most_at_once(runs: Sequence[SubmittedRun]) -> int:
+    """The largest number of instances that were on the clock at one time."""
+    clocks: list[Extent] = [
+        (run.record.start_unix_s, run.record.start_unix_s + (run.record.time_to_train_s or 0.0))
+        for run in runs
+        if run.record.start_unix_s is not None
+    ]
+    changes = sorted([(begin, 1) for begin, _ in clocks] + [(end, -1) for _, end in clocks])
+    most = now = 0
+    for _, change in changes:
+        now += change
+        most = max(most, now)
+    return max(most, 1)

@@ -1,0 +1,162 @@
+"""The score to expect of a submission: published or own epochs x the rate of own runs, with an interval.
+
+A run takes a fixed part (staging, what first epochs take longer, the rest) + epochs x (training samples / rate +
+seconds of an evaluation). The interval is that of simulated
+submissions: the epochs of each run are drawn from the known ones, which are drawn anew themselves, as they are a sample
+too; the rate is drawn around that of the own runs with their spread. Each simulated submission is scored by the rules:
+mean without the fastest and the slowest run, normalised where it converges faster than the reference.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbench.mlperf.convergence_check import RUNS, checker, nearest
+from staging.errors import InputError
+
+ONE_RUN_SPREAD = 0.024
+"""Standard deviation of ln(seconds per epoch) between runs of a submission: the median of the published rounds."""
+SPREAD_WEIGHT = 2
+"""Degrees of freedom that this spread counts for beside that of the own runs, which are few."""
+DRAWS = 4000
+LEVEL = 0.9
+"""Part of the simulated submissions within the interval."""
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class KnownEpochs:
+    """Epochs to the published quality, of single runs."""
+
+    values: tuple[float, ...]
+    source: str
+    """Where they come from, in words."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What the own runs measured, each in the order of the runs."""
+
+    samples_per_s: tuple[float, ...]
+    evaluation_s: float
+    """Of the whole validation set."""
+    fixed_s: float
+    """Of a run, whatever its epochs: staging within the clock, what the first epoch takes longer, the rest."""
+    train_samples: int
+    """Of the published training set."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The mean of the reference at a batch, and the least mean that is accepted."""
+
+    mean_epochs: float
+    least_epochs: float
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Minutes to train, as the rules score them."""
+
+    middle_min: float
+    """Median of the simulated submissions."""
+    low_min: float
+    high_min: float
+    """90 % of them lie between these."""
+    too_fast: float
+    """Part that converges faster than the rules accept; 0 without a reference."""
+    epoch_s: float
+    """Seconds of an epoch with its evaluation, at the median rate."""
+    mean_epochs: float
+
+
+def reference_epochs(application: str, ruleset: str, batch: int) -> tuple[KnownEpochs, Reference]:
+    """Epochs of the reference convergence point at a batch, or between two, and its mean.
+
+    Raises ``InputError`` where no point is at the batch or on both sides of it.
+    """
+    found, point = nearest(checker(application, ruleset), batch, "pruned_rcps")
+    if point is None or found not in ("point", "interpolated"):
+        raise InputError(
+            f"no reference convergence point of {application} is at batch {batch} or on both sides of it; give epochs "
+            "of your own with --epochs"
+        )
+    mean = float(point["RCP Mean"])
+    reference = Reference(mean, mean / float(point["Max Speedup"]))
+    if found == "point":
+        epochs = tuple(float(each) for each in point["Epochs to converge"])
+        return KnownEpochs(epochs, f"reference convergence point of rules {ruleset}, {len(epochs)} runs"), reference
+    spread, runs = float(point["RCP Stdev"]), 2 * RUNS[application]
+    # Points between have a mean and a spread alone: the quantiles of a normal distribution stand for runs.
+    normal = statistics.NormalDist(mean, max(spread, 1e-9))
+    epochs = tuple(normal.inv_cdf((number + 0.5) / runs) for number in range(runs))
+    return KnownEpochs(epochs, f"between two reference convergence points of rules {ruleset}"), reference
+
+
+def project(
+    known: KnownEpochs, costs: Costs, runs: int, reference: Reference | None = None, seed: int = 1, draws: int = DRAWS
+) -> Projection:
+    """The projected score of ``runs`` runs. ``reference``: of the closed division, which normalises by it.
+
+    Raises ``InputError`` without epochs, or where a rate is not above 0.
+    """
+    if not known.values or min(known.values) <= 0:
+        raise InputError("epochs must be at least one number above 0")
+    if not costs.samples_per_s or min(costs.samples_per_s) <= 0:
+        raise InputError("no run measured a rate above 0 samples/s")
+    random = np.random.default_rng(seed)
+    epochs = drawn_epochs(np.asarray(known.values), runs, draws, random)
+    rates = drawn_rates(np.asarray(costs.samples_per_s), runs, draws, random)
+    times = costs.fixed_s + epochs * (costs.train_samples / rates + costs.evaluation_s)
+    scores, means = olympic_rows(times) / 60, olympic_rows(epochs)
+    too_fast = 0.0
+    if reference is not None:
+        scores = scores * np.maximum(1.0, reference.mean_epochs / means)
+        too_fast = float((means < reference.least_epochs).mean())
+    low, middle, high = (float(each) for each in np.quantile(scores, [(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2]))
+    rate = statistics.median(costs.samples_per_s)
+    return Projection(middle, low, high, too_fast, costs.train_samples / rate + costs.evaluation_s, float(means.mean()))
+
+
+def drawn_epochs(known: Array, runs: int, draws: int, random: np.random.Generator) -> Array:
+    """(draws, runs): for each submission the known runs drawn anew, and from these its own."""
+    anew = random.choice(known, size=(draws, len(known)))
+    return np.take_along_axis(anew, random.integers(0, len(known), size=(draws, runs)), axis=1)
+
+
+def drawn_rates(measured: Array, runs: int, draws: int, random: np.random.Generator) -> Array:
+    """(draws, runs): around the mean of the measured ones, whose own error is drawn too (Student's t)."""
+    logs = np.log(measured)
+    count = len(measured)
+    squares, freedom = float(((logs - logs.mean()) ** 2).sum()), SPREAD_WEIGHT + count - 1
+    pooled = math.sqrt((SPREAD_WEIGHT * ONE_RUN_SPREAD**2 + squares) / freedom)
+    spread = max(pooled, math.sqrt(squares / (count - 1))) if count > 1 else ONE_RUN_SPREAD
+    error = random.standard_t(freedom, size=draws) if count > 1 else random.standard_normal(draws)
+    centre = logs.mean() + spread / math.sqrt(count) * error
+    drawn: Array = np.exp(centre[:, None] + spread * random.standard_normal((draws, runs)))
+    return drawn
+
+
+def olympic_rows(values: Array) -> Array:
+    """Mean of each row without its lowest and highest."""
+    rows: Array = np.sort(values, axis=1)[:, 1:-1].mean(axis=1)
+    return rows
+
+
+def interval_words(projection: Projection, known: KnownEpochs) -> Sequence[str]:
+    """The projection in sentences."""
+    lines = [
+        f"time to train {projection.middle_min:.4g} min, 90 % between {projection.low_min:.4g} and "
+        f"{projection.high_min:.4g}",
+        f"{projection.mean_epochs:.4g} epochs ({known.source}) of {projection.epoch_s:.4g} s with evaluation",
+    ]
+    if projection.too_fast > 0:
+        lines.append(f"{100 * projection.too_fast:.0f} % of simulated submissions converge faster than is accepted")
+    return lines

@@ -1,0 +1,115 @@
+"""Code and settings of a submission: what reproduces its runs."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from hpcbench import DISTRIBUTION, __version__
+from hpcbench.application import find_application
+from hpcbench.measure.environment import source
+from hpcbench.submission.planned_entries import PlannedEntry
+from hpcbench.submission.scrub import Scrubber
+from hpcbench.submission.submitted_runs import SubmittedRun
+
+LEFT_OUT = re.compile(r"__pycache__|\..*|.* .*|.*\.(pyc|so|egg-info)")
+"""Names that a repository of submissions does not take, or that are made from others."""
+DATASET = "dataset"
+"""What stands for the folder of the dataset in settings."""
+
+
+def packages(application: str) -> list[str]:
+    """The Python packages that a run of an application needs of this suite and of the application's author."""
+    own = find_application(application).package.partition(".")[0]
+    return sorted({"hpcbench", "staging", own})
+
+
+def copy_code(folder: Path, application: str) -> None:
+    """Copy the packages into ``folder``."""
+    for name in packages(application):
+        spec = find_spec(name)
+        for place in (spec.submodule_search_locations or []) if spec is not None else []:
+            shutil.copytree(place, folder / name, ignore=ignored, dirs_exist_ok=True)
+
+
+def ignored(_: str, names: list[str]) -> list[str]:
+    """What of a folder is not copied."""
+    return [name for name in names if LEFT_OUT.fullmatch(name)]
+
+
+def settings_of(run: SubmittedRun, scrubber: Scrubber, organization: str, system: str) -> dict[str, Any]:
+    """The settings of a run, fit for another machine: no seed, and no folder of the one that it ran on."""
+    config: dict[str, Any] = scrubber.value(dict(run.config))
+    group = {name: dict(config.get(name) or {}) for name in ("data", "train", "staging", "submission")}
+    group["data"]["root"] = DATASET
+    group["train"]["seed"] = None
+    if group["staging"].get("destination"):
+        group["staging"]["destination"] = "$TMPDIR/hpcbench"
+    group["staging"]["index"] = ""
+    group["submission"] |= {"org": organization, "platform": system}
+    return {**config, **group}
+
+
+def requirements(environment: Mapping[str, Any]) -> str:
+    """The packages of a run with their versions, for pip."""
+    versions = environment.get("versions") or {}
+    lines = [f"{name}=={version}" for name, version in versions.items()
+             if name not in ("python", DISTRIBUTION) and not name.startswith("torch_")]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def read_me(entries: Sequence[tuple[str, PlannedEntry]], application: str) -> str:
+    """How to reproduce the entries of a benchmark; each comes with the name of its file of settings."""
+    run = entries[0][1].first
+    python = (run.environment.get("versions") or {}).get("python", "3.11")
+    commit = (run.environment.get("source") or {}).get("commit")
+    lines = [
+        f"# {find_application(application).title}",
+        "",
+        f"{DISTRIBUTION} {version_of(run) or __version__}{f', commit {commit}' if commit else ''}, Python {python}.",
+        "",
+        "    pip install -r requirements.txt",
+        "    export PYTHONPATH=$PWD/code",
+        "",
+        "One file of settings for each entry; the dataset is where `--data.root` says. A run of each, on so many ranks "
+        "as below:",
+        "",
+    ]
+    for settings, entry in entries:
+        summary = entry.first.summary
+        mode = "time to train" if entry.mode == "strong" else "throughput, an instance"
+        lines += [
+            f"- {mode}: {summary.nodes} nodes x {summary.ranks_per_node} ranks, {summary.threads} threads each, "
+            f"global batch {summary.global_batch_size}; seeds {', '.join(str(run.summary.seed) for run in entry.runs)}",
+            "",
+            f"      python -m hpcbench train {application} --config settings/{settings} --data.root {DATASET}",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def version_of(run: SubmittedRun) -> str | None:
+    """Version of this suite that made a run."""
+    version = (run.environment.get("versions") or {}).get(DISTRIBUTION)
+    return None if version is None else str(version)
+
+
+def code_faults(runs: Sequence[SubmittedRun]) -> list[str]:
+    """Why the code that is shipped may not be that of the runs."""
+    made = {(version_of(run), (run.environment.get("source") or {}).get("commit")) for run in runs}
+    told = []
+    if len(made) > 1:
+        words = "; ".join(sorted(f"{version or 'unknown'} {commit or ''}".strip() for version, commit in made))
+        told.append(f"the runs were made by different code: {words}")
+    here = (__version__, source()["commit"])
+    for version, commit in sorted(made, key=str):
+        if len(made) == 1 and version is not None and (version, commit) != here:
+            was, now = (f"{each[0]}{f' (commit {each[1]})' if each[1] else ''}" for each in ((version, commit), here))
+            told.append(f"the runs were made by {was}, and the code here is {now}; package with the code of the runs")
+    if any((run.environment.get("source") or {}).get("dirty") for run in runs):
+        told.append("the code of the runs had changes that no commit has")
+    return told

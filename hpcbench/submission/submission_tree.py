@@ -1,0 +1,173 @@
+"""Writes the tree of a submission: whole, or not at all (MLPerf HPC: systems, results, benchmarks)."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcbench.submission.planned_entries import PlannedEntry
+from hpcbench.submission.power_logs import POWER, copy_power
+from hpcbench.submission.scrub import Scrubber, scrubber
+from hpcbench.submission.shipped_code import copy_code, read_me, requirements, settings_of
+from hpcbench.submission.submitted_runs import SubmittedRun
+from hpcbench.submission.system_facts import Facts, checked_name, describe
+from staging.errors import InputError
+from staging.formats.regular import read_text
+
+IMPLEMENTATION = "hpcbench"
+PRUNED = "pruned_results"
+
+
+@dataclass(frozen=True)
+class NamedEntry:
+    """An entry with the system that its folder is named for, and that system's description."""
+
+    system: str
+    entry: PlannedEntry
+    description: dict[str, Any]
+
+    @property
+    def place(self) -> str:
+        """Its folder, below that of the organization."""
+        return f"results/{self.system}/{self.entry.mode}/{self.entry.benchmark}"
+
+    @property
+    def words(self) -> str:
+        """The entry in words."""
+        mode = "time to train" if self.entry.mode == "strong" else "throughput"
+        return f"{self.system}, {self.entry.benchmark}, {mode}"
+
+
+def name_entries(
+    entries: Sequence[PlannedEntry], organization: str, name: str | None, facts: Facts
+) -> list[NamedEntry]:
+    """Entries with their systems: one name, with ``_nN`` where there are several sizes.
+
+    Raises ``InputError`` where nobody named the system; the name of a host is none.
+    """
+    said = name or facts.system_name or entries[0].first.platform
+    if not said:
+        raise InputError("the system has no name; give one with --system NAME, or as system_name in the file of facts")
+    checked_name(said, "system")
+    sizes = {entry.nodes for entry in entries}
+    named = []
+    for entry in entries:
+        system = said if len(sizes) == 1 else f"{said}_n{entry.nodes}"
+        named.append(NamedEntry(system, entry, describe(entry.first, facts, organization, system, entry.nodes)))
+    return named
+
+
+@contextmanager
+def new_tree(folder: Path) -> Iterator[Path]:
+    """A folder to build in, of the same name, which takes the place of ``folder`` in the end.
+
+    Raises ``InputError`` where that exists, or cannot be written. What fails leaves nothing.
+    """
+    exists = InputError(f"{folder} exists; remove it, or give another --out")
+    if folder.exists():
+        raise exists
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".hpcbench-package-", dir=folder.parent) as temporary:
+            part = Path(temporary) / folder.name
+            part.mkdir(mode=0o777)
+            yield part
+            if folder.exists():
+                raise exists
+            part.rename(folder)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written ({error.strerror or error}); give another --out") from None
+
+
+def write_tree(folder: Path, organization: str, named: Sequence[NamedEntry]) -> None:
+    """Everything below the folder of the organization."""
+    scrub = scrubber_of([run for each in named for run in (*each.entry.runs, *each.entry.pruned)])
+    systems = folder / "systems"
+    systems.mkdir()
+    for each in named:
+        text = json.dumps(scrub.value(each.description), indent=4) + "\n"
+        (systems / f"{each.system}.json").write_text(text, encoding="utf-8")
+        write_results(folder / each.place, each, organization, scrub)
+    for benchmark in dict.fromkeys(each.entry.benchmark for each in named):
+        own = [each for each in named if each.entry.benchmark == benchmark]
+        write_implementation(folder / "benchmarks" / benchmark / "implementations" / IMPLEMENTATION, own, organization,
+                             scrub)  # fmt: skip
+
+
+def write_results(folder: Path, named: NamedEntry, organization: str, scrub: Scrubber) -> None:
+    """The logs of an entry, with the names that it is submitted under, and power logs where all its runs have some."""
+    folder.mkdir(parents=True)
+    identity = {
+        "submission_org": organization, "submission_platform": named.system,
+        "submission_status": str(named.description.get("status", "")),
+    }  # fmt: skip
+    for number, run in enumerate(named.entry.runs):
+        write_log(folder / f"result_{number}.txt", run, identity, scrub)
+        if all((each.folder.path / POWER).is_dir() for each in named.entry.runs):
+            copy_power(run.folder.path / POWER, folder / "power" / f"result_{number}", scrub)
+    for number, run in enumerate(named.entry.pruned):
+        (folder / PRUNED).mkdir(exist_ok=True)
+        write_log(folder / PRUNED / f"result_{number}.txt", run, identity, scrub)
+
+
+def write_log(path: Path, run: SubmittedRun, identity: dict[str, str], scrub: Scrubber) -> None:
+    """A run's official log without names of people and places."""
+    text = read_text(run.folder.mllog, encoding="utf-8", errors="replace")
+    path.write_text(scrub.log(text, identity), encoding="utf-8")
+
+
+def write_implementation(folder: Path, named: Sequence[NamedEntry], organization: str, scrub: Scrubber) -> None:
+    """Code, settings of each entry, and how to run it."""
+    import yaml
+
+    (folder / "settings").mkdir(parents=True)
+    application = named[0].entry.first.summary.application
+    listed = []
+    for each in named:
+        name = f"{each.system}-{each.entry.mode}.yaml"
+        settings = settings_of(each.entry.first, scrub, organization, each.system)
+        (folder / "settings" / name).write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
+        listed.append((name, each.entry))
+    (folder / "README.md").write_text(read_me(listed, application), encoding="utf-8")
+    (folder / "requirements.txt").write_text(
+        scrub.text(requirements(named[0].entry.first.environment)), encoding="utf-8"
+    )
+    copy_code(folder / "code", application)
+
+
+def scrubber_of(runs: Sequence[SubmittedRun]) -> Scrubber:
+    """What the folders of runs tell of hosts and users, with those of this machine."""
+    hosts, texts = {platform.node()}, []
+    for run in runs:
+        hosts.add(str(run.environment.get("host", "")))
+        folder = run.folder.path
+        hosts |= {str(each.get("host", "")) for each in map(read_hold, sorted((folder / "holds").glob("*.json")))}
+        for path in (run.folder.config, run.folder.environment, run.folder.mllog, folder / "job.sh"):
+            if path.exists():
+                texts.append(read_text(path, encoding="utf-8", errors="replace"))
+    return scrubber(texts, hosts, {user_here()})
+
+
+def read_hold(path: Path) -> dict[str, Any]:
+    """What an attempt of a job wrote of itself; nothing where it cannot be read."""
+    try:
+        found = json.loads(read_text(path))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def user_here() -> str:
+    """Name of who runs this; empty where the system has none."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return os.environ.get("USER", "")

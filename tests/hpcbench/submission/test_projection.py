@@ -1,0 +1,72 @@
+"""Projected scores: arithmetic, and how often the score of simulated submissions lies within the interval."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hpcbench.cli.main import main
+from hpcbench.submission.projection import Costs, KnownEpochs, Reference, olympic_rows, project, reference_epochs
+from staging.errors import InputError
+from tests.hpcbench.submission.conftest import BuildRun
+
+COSTS = Costs((1000.0, 1000.0, 1000.0), 5.0, 30.0, 100_000)
+
+
+def test_without_spread_it_is_arithmetic() -> None:
+    """20 epochs of 100 s and 5 s, and 30 s of staging: 35.5 minutes."""
+    found = project(KnownEpochs((20.0, 20.0), "given"), COSTS, 10)
+    assert found.middle_min == pytest.approx(35.5, rel=2e-3)
+    assert (found.low_min, found.high_min) == pytest.approx((35.5, 35.5), rel=0.04)  # the published spread alone
+    assert (found.epoch_s, found.mean_epochs) == pytest.approx((105, 20))
+
+
+def test_faster_convergence_is_normalised_and_may_be_refused() -> None:
+    known = KnownEpochs((20.0,), "given")
+    assert project(known, COSTS, 10, Reference(22.0, 19.0)).middle_min == pytest.approx(35.5 * 22 / 20, rel=2e-3)
+    assert project(known, COSTS, 10, Reference(22.0, 21.0)).too_fast == 1
+    assert project(known, COSTS, 10, Reference(18.0, 17.0)).middle_min == pytest.approx(35.5, rel=2e-3)
+
+
+def test_epochs_of_the_reference() -> None:
+    known, reference = reference_epochs("cosmoflow", "3.0.0", 512)
+    assert sorted(known.values) == [21] * 3 + [22] + [23] * 13 + [24] * 3
+    assert (reference.mean_epochs, reference.least_epochs) == pytest.approx((22.8333, 22.1995), abs=1e-4)
+    between, _ = reference_epochs("deepcam", "3.0.0", 1536)
+    assert np.mean(between.values) == pytest.approx((13 + 22.625) / 2)
+    with pytest.raises(InputError, match="no reference convergence point of deepcam is at batch 4096"):
+        reference_epochs("deepcam", "3.0.0", 4096)
+
+
+@pytest.mark.parametrize(("measured", "sigma"), [(1, 0.024), (3, 0.024), (5, 0.1)])
+def test_the_score_lies_within_the_interval_as_often_as_it_says(measured: int, sigma: float) -> None:
+    """Submissions of 10 runs, drawn as the 20 published ones were: 90 % within, by 400 of them to about 3 %."""
+    random = np.random.default_rng(7)
+    population = np.asarray(reference_epochs("cosmoflow", "3.0.0", 1024)[0].values)
+    inside, trials = 0, 400
+    for trial in range(trials):
+        known = KnownEpochs(tuple(random.choice(population, 20)), "simulated")
+        rates = 1000 * np.exp(sigma * random.standard_normal(measured + 10))
+        found = project(known, Costs(tuple(rates[:measured]), 5.0, 30.0, 100_000), 10, seed=trial, draws=500)
+        times = 30 + random.choice(population, 10) * (100_000 / rates[measured:] + 5)
+        score = float(olympic_rows(times[None])[0]) / 60
+        inside += found.low_min <= score <= found.high_min
+    assert 0.84 <= inside / trials <= 0.96
+
+
+def test_the_command(tmp_path: Path, build_run: BuildRun, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [str(build_run(tmp_path / f"r{number}", seed=number)) for number in (1, 2)]
+    assert main(["project", *runs]) == 0
+    printed = capsys.readouterr().out
+    assert "cosmoflow, 16 nodes, batch 512, closed:" in printed
+    assert "reference convergence point of rules 3.0.0, 20 runs" in printed
+    assert "Result not verified by MLCommons Association." in printed
+    assert main(["project", *runs, "--epochs", "40", "41"]) == 0
+    assert "(2 given)" in capsys.readouterr().out
+    other = str(build_run(tmp_path / "cam", application="deepcam", epochs=7))
+    assert main(["project", runs[0], other]) == 2
+    assert "the runs differ in application: cosmoflow in" in capsys.readouterr().err
+    assert main(["project", *runs, "--epochs", "0"]) == 2
+    assert "epochs must be at least one number above 0" in capsys.readouterr().err

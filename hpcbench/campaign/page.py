@@ -8,10 +8,7 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from hpcbench import __version__
-from hpcbench.campaign.cost import cost_lines
-from hpcbench.campaign.folder import CampaignFolder
-from hpcbench.campaign.plots import metric_plot
-from hpcbench.campaign.report import (
+from hpcbench.campaign.content import (
     NOT_VERIFIED,
     REHEARSAL,
     Content,
@@ -21,6 +18,9 @@ from hpcbench.campaign.report import (
     scenario_heading,
     size_lines,
 )
+from hpcbench.campaign.cost import cost_lines
+from hpcbench.campaign.folder import CampaignFolder
+from hpcbench.campaign.plots import metric_plot
 from hpcbench.campaign.response import SHORT, TITLES, ResponseRow
 from hpcbench.campaign.rules import Column, Scenario
 from hpcbench.campaign.show import TEXTS, beside_table, facts, setting_rows, table_columns

@@ -1,41 +1,13 @@
-"""Makes of a campaign's runs its response: the table as text and CSV, a page, and whether what was promised is met."""
+"""Writes the response of a campaign: a table, a CSV file and a page."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-from hpcbench.campaign.acceptance import Accepted, judge
-from hpcbench.campaign.cost import cost_lines
-from hpcbench.campaign.figures import SizeResult, installed, read_results
-from hpcbench.campaign.folder import CampaignFolder, Definition
-from hpcbench.campaign.response import FIGURES, TITLES, ResponseRow, csv_rows, rows_of
-from hpcbench.campaign.rules import UNITS, Campaign, Scenario
-from hpcbench.campaign.show import filled, response_table
+from hpcbench.campaign.content import csv_text, read_content, text_of
+from hpcbench.campaign.folder import CampaignFolder
+from hpcbench.campaign.page import write_campaign_page
 from hpcbench.exits import DONE, TARGET_NOT_REACHED
-from hpcbench.measure.installation import installation_words
-from hpcbench.results.run_folder import RunFolder, write_atomic
-from hpcbench.results.units import counted, significant
+from hpcbench.results.run_folder import write_atomic
 from hpcbench.study.progress import say
-from staging.errors import InputError
-
-NOT_VERIFIED = "Result not verified by MLCommons Association."
-REHEARSAL = "REHEARSAL: scaled-down numbers on simulated nodes and data. Nothing here is a result of the campaign."
-
-
-@dataclass(frozen=True)
-class Content:
-    """Everything that a report is made of."""
-
-    campaign: Campaign
-    rehearsal: bool
-    scenarios: tuple[tuple[Scenario, tuple[SizeResult, ...], tuple[ResponseRow, ...]], ...]
-    """Each scenario that has runs, with its sizes and its rows."""
-    acceptance: tuple[Accepted, ...]
-    packages: tuple[str, ...]
-    """What the runs say of the packages that they ran."""
 
 
 def report(folder: CampaignFolder) -> int:
@@ -43,8 +15,6 @@ def report(folder: CampaignFolder) -> int:
 
     3 where a committed value is not met. Raises ``InputError`` where no run is done.
     """
-    from hpcbench.campaign.page import write_campaign_page
-
     definition = folder.open()
     content = read_content(folder, definition)
     text = text_of(content)
@@ -53,95 +23,3 @@ def report(folder: CampaignFolder) -> int:
     write_campaign_page(content, folder)
     say(f"{text}\n\ntable: {folder.response}\npage: {folder.page}")
     return DONE if all(each.verdict == "met" for each in content.acceptance) else TARGET_NOT_REACHED
-
-
-def read_content(folder: CampaignFolder, definition: Definition) -> Content:
-    """What the folder has. Raises ``InputError`` where no run is done."""
-    results = read_results(folder, definition)
-    if not any(result.runs for result in results):
-        reasons = [reason for result in results for reason in result.failed]
-        raise InputError(f"{folder.path} has no run that is done{': ' + reasons[0] if reasons else ''}")
-    campaign = definition.campaign
-    scenarios = []
-    for name in dict.fromkeys(result.scenario.name for result in results):
-        own = tuple(result for result in results if result.scenario.name == name)
-        scenarios.append((own[0].scenario, own, tuple(rows_of(own[0].scenario, own))))
-    packages = {
-        installation_words(installed(RunFolder(folder.study(result.category, result.scenario).run(run.name))))
-        for result in results for run in result.runs
-    }  # fmt: skip
-    # The sizes of a rehearsal are none that anybody committed to.
-    acceptance = () if definition.rehearsal else tuple(judge(campaign, results))
-    return Content(campaign, definition.rehearsal, tuple(scenarios), acceptance, tuple(sorted(packages)))
-
-
-def text_of(content: Content) -> str:
-    """The response as text within 100 columns."""
-    blocks = [heading(content), *([REHEARSAL] if content.rehearsal else [])]
-    if content.acceptance:
-        blocks.append("\n".join(wrapped([f"{each.verdict}: {each.words}" for each in content.acceptance])))
-    for scenario, results, rows in content.scenarios:
-        shown = response_table(scenario, rows)
-        lines = wrapped([*size_lines(content, results), *cost_lines(scenario, rows)])
-        blocks.append(f"{scenario_heading(content, scenario)}\n\n{shown}\n\n" + "\n".join(lines))
-    blocks.append("\n".join(wrapped(notes(content))))
-    return "\n\n".join(blocks)
-
-
-def heading(content: Content) -> str:
-    """The title of the report."""
-    return f"{content.campaign.title}: {'rehearsal' if content.rehearsal else 'response'}"
-
-
-def scenario_heading(content: Content, scenario: Scenario) -> str:
-    """The title of a scenario's part."""
-    return f"{scenario.name}: {'rehearsal of ' if content.rehearsal else ''}{scenario.title}"
-
-
-def size_lines(content: Content, results: Sequence[SizeResult]) -> list[str]:
-    """The figure of each size in a sentence, what is missing of it, and why runs do not count."""
-    lines = []
-    for result in results:
-        metric = result.scenario.metric
-        at = f"{result.category.name}, {counted(result.nodes, 'node')}"
-        value = "no figure yet" if result.value is None else (
-            f"{significant(result.value, 4)} {UNITS[metric.what]} ({metric.statistic} of {result.valid})"
-        )  # fmt: skip
-        left = f"; {counted(result.missing, 'run')} missing" if result.missing else ""
-        mark = "rehearsal: " if content.rehearsal else ""
-        lines.append(f"{mark}{at}: {value}{left}")
-        if result.convergence is not None:
-            lines.append(f"{at}, convergence: {result.convergence.words}")
-        lines += [f"{at}, {run.name} does not count: {'; '.join(run.faults)}" for run in result.runs if run.faults]
-        lines += [f"{at}, {reason}" for reason in result.failed]
-    return lines
-
-
-def notes(content: Content) -> list[str]:
-    """Where the rules are from, what ran, and that nobody has verified it."""
-    found = [f"Rules: {each.text}; {each.url}, read {each.read}." for each in content.campaign.sources]
-    found += [f"Packages: {each}." for each in content.packages]
-    found += [f"{scenario.name}: {note}" for scenario, _, _ in content.scenarios for note in scenario.notes]
-    if any(scenario.references for scenario, _, _ in content.scenarios):
-        found.append(f"Rows 'reference' are published; their {TITLES['samples_per_s_per_accelerator']} is calculated.")
-    return [*found, NOT_VERIFIED]
-
-
-def wrapped(lines: Sequence[str]) -> list[str]:
-    """Sentences in lines of at most 100 columns."""
-    return [part for line in lines for part in filled(line, "", "  ")]
-
-
-def csv_text(content: Content) -> str:
-    """All rows as CSV."""
-    rows = csv_rows(content.campaign, content.rehearsal, {s.name: rows for s, _, rows in content.scenarios})
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-def metric_column(scenario: Scenario) -> str:
-    """The title of the column that has the metric."""
-    return TITLES[FIGURES[scenario.metric.what]]

@@ -11,8 +11,8 @@ from hpcbench.cli.run_folders import ended_runs
 from staging.errors import InputError
 
 if TYPE_CHECKING:
-    from hpcbench.measure.verdicts import Verdict
     from hpcbench.mlperf.check_targets import Target
+    from hpcbench.mlperf.verdicts import Verdict
 
 HELP = "check official logs and whole submissions against the MLPerf HPC rules"
 DESCRIPTION = """\
@@ -61,10 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check all that the paths name and print tables; exit code 1 where something does not pass."""
-    from hpcbench.measure.compliance import DIVISIONS
-    from hpcbench.measure.verdicts import verdicts_on
     from hpcbench.mlperf.check_targets import targets_of
+    from hpcbench.mlperf.compliance import DIVISIONS
     from hpcbench.mlperf.rulesets import check_ruleset
+    from hpcbench.mlperf.verdicts import verdicts_on
 
     if args.ruleset is not None:
         check_ruleset(args.ruleset)
@@ -92,7 +92,7 @@ def refuse_other_files(target: Target) -> None:
 
 def show(verdicts: list[Verdict]) -> None:
     """Print a table of each kind, and below it what is to be said; rows with the same lines stand together."""
-    from hpcbench.measure.verdicts import COLUMNS
+    from hpcbench.mlperf.verdicts import COLUMNS
     from hpcbench.results.tables import table
 
     tables = []

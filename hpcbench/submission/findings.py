@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcbench.measure.compliance import check_log
 from hpcbench.measure.log_rules import PUBLISHED_TARGETS
+from hpcbench.mlperf.compliance import check_log
 from hpcbench.mlperf.convergence_check import check_convergence, has_points
 from hpcbench.results.units import counted
 from hpcbench.submission.power_logs import POWER

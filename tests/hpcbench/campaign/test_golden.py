@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from hpcbench.campaign.categories import scenario_of
+from hpcbench.campaign.content import read_content, text_of
 from hpcbench.campaign.folder import CampaignFolder
-from hpcbench.campaign.report import read_content, report, text_of
+from hpcbench.campaign.report import report
 from hpcbench.campaign.response import ResponseRow, row_of_reference
 from hpcbench.exits import DONE
 from tests.hpcbench.campaign.made_up import make_size, shipped

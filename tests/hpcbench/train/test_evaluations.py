@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from hpcbench.cli.main import main
-from hpcbench.measure.compliance import check_log
+from hpcbench.mlperf.compliance import check_log
 from hpcbench.results import units
 from hpcbench.results.plots import quality, throughput
 from hpcbench.results.records import read_run

@@ -15,7 +15,7 @@ import pytest
 from hpcbench.application import find_application
 from hpcbench.cli.main import main
 from hpcbench.config.resolve import resolve
-from hpcbench.measure.compliance import check_log
+from hpcbench.mlperf.compliance import check_log
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.train.loop import Trainer
 from staging.errors import InputError

@@ -18,7 +18,7 @@ from apps.cosmoflow.samples import SUFFIXES, read_sample, write_sample
 from hpcbench.application import find_application
 from hpcbench.cli.main import main
 from hpcbench.config.resolve import resolve
-from hpcbench.measure.compliance import check_log
+from hpcbench.mlperf.compliance import check_log
 from hpcbench.parallel.mesh_shape import MeshShape
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.train.check_mesh import check_mesh

@@ -12,7 +12,7 @@ import yaml
 
 from hpcbench.cli.main import main
 from hpcbench.data.files import SPLITS
-from hpcbench.measure.compliance import check_log
+from hpcbench.mlperf.compliance import check_log
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.train.checkpoint_io import load_newest
 

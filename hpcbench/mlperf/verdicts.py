@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcbench.measure.compliance import CheckResult, check_log
 from hpcbench.mlperf.check_folder import check_runs
 from hpcbench.mlperf.check_targets import Kind, Target
+from hpcbench.mlperf.compliance import CheckResult, check_log
 from hpcbench.mlperf.package_check import FolderCheck, OrganizationCheck, check_organization
 from hpcbench.mlperf.package_notes import notes_of
 from hpcbench.mlperf.rulesets import NEWEST, WITHOUT, round_around

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mlperf_logging.compliance_checker import mlp_compliance
 
-from hpcbench.measure.compliance import check_log
+from hpcbench.mlperf.compliance import check_log
 from staging.errors import DataError, InputError
 from tests.hpcbench.measure.driven_logs import DEEPCAM, TO_TARGET, drive, lines_of
 

@@ -8,8 +8,8 @@ import shutil
 import pytest
 from mlperf_logging.compliance_checker import mlp_compliance
 
-from hpcbench.measure.compliance import check_log, run_official
 from hpcbench.measure.mllog import RunLog
+from hpcbench.mlperf.compliance import check_log, run_official
 from hpcbench.mlperf.rulesets import RULESETS
 from hpcbench.optim.recipes import RECIPES
 from tests.hpcbench.measure.driven_logs import COSMOFLOW, DEEPCAM, OLD, PUBLISHED, TO_TARGET, drive, lines_of

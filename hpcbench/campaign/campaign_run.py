@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hpcbench.batch.site import find_site
+from hpcbench.campaign.content import REHEARSAL
 from hpcbench.campaign.entry import Entry
 from hpcbench.campaign.folder import CampaignFolder
-from hpcbench.campaign.content import REHEARSAL, report
+from hpcbench.campaign.report import report
 from hpcbench.campaign.runs import check_entry, make_entry
 from hpcbench.exits import DONE, Aborted
 from hpcbench.study.progress import say

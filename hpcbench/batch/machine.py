@@ -1,4 +1,4 @@
-"""Facts of a machine: memory, accelerators, node-local storage, links and charge, each with its source and date.
+"""Facts of a machine: accelerators, memory, links, storage and charge, each with its source and date.
 
 A machine is a YAML file with the fields of ``Machine``. Those of the suite lie in ``hpcbench/machines``; a user's own
 lie in the folder ``machines`` of the folder with their profiles. A profile of a site names its machine. What a file
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from hpcbench.batch.read_dataclass import from_values
@@ -21,20 +22,45 @@ from staging.errors import InputError
 
 MACHINES = Path(__file__).parents[1] / "machines"
 MOST_GB = 1e9
+NOT_FACTS = ("name", "title", "storage", "published_as", "sources")
 
 
 @dataclass(frozen=True)
 class Storage:
     """A place on each node that jobs may write to."""
 
-    path: str
-    """Its folder, as in ``local_path`` of a profile; further folders and variables may follow there."""
+    path: str | None
+    """Its folder, as in ``local_path`` of a profile; further folders and variables may follow there. ``None`` where no
+    page tells it."""
     gb: float | None = field(default=None, metadata=within(0, MOST_GB, open_low=True))
     """Room for a job, in 10^9 bytes."""
     in_memory: bool | None = None
     """Whether it is memory of the node, which a job then has less of."""
     shared: bool | None = None
     """Whether other jobs may use it at the same time."""
+    read_gb_s: float | None = field(default=None, metadata=within(0, 1e6, open_low=True))
+    """What a node reads from it, in 10^9 bytes/s."""
+    write_gb_s: float | None = field(default=None, metadata=within(0, 1e6, open_low=True))
+
+    @property
+    def fact(self) -> str:
+        """Its name among the facts of a machine."""
+        return "storage" if self.path is None else f"storage.{self.path}"
+
+
+@dataclass(frozen=True)
+class PublishedName:
+    """How the results of a published round call a machine."""
+
+    organization: str
+    """The folder of the submitter."""
+    system: str
+    """The name of the system description, with ``*`` for anything."""
+
+    def names(self, organization: str, system: str) -> bool:
+        """Whether an entry is of this machine. Rounds spell a submitter in more than one case."""
+        same = self.organization.casefold() == organization.casefold()
+        return same and fnmatchcase(system.casefold(), self.system.casefold())
 
 
 @dataclass(frozen=True)
@@ -45,15 +71,25 @@ class Source:
     read: str
     """YYYY-MM-DD."""
     facts: tuple[str, ...]
-    """Names of fields of ``Machine``; of storage ``storage.PATH``."""
+    """Names of fields of ``Machine``; of storage ``storage.PATH``, or ``storage`` where no page tells its path."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Nodes of one kind. ``None`` and empty: unknown."""
+    """Nodes of one kind. ``None`` and empty: unknown.
+
+    Peaks and memory bandwidth are of each accelerator; where a node has none (``accelerators`` is 0), they are of the
+    node, which counts as one, as in the records of published runs.
+    """
 
     name: str
     title: str
+    organization: str | None = None
+    """Who runs it."""
+    nodes: int | None = field(default=None, metadata=within(1, 10**7))
+    """Nodes of this kind."""
+    processor: str | None = None
+    """Model of the processors of a node, with their number where it is not one."""
     cores: int | None = field(default=None, metadata=within(1, 10**6))
     """Physical cores of a node that a job may use."""
     threads_per_core: int | None = field(default=None, metadata=within(1, 64))
@@ -66,14 +102,34 @@ class Machine:
     """Their model."""
     accelerator_memory_gib: float | None = field(default=None, metadata=within(0, 10**6, open_low=True))
     """Of each."""
+    accelerator_memory_gb_s: float | None = field(default=None, metadata=within(0, 1e6, open_low=True))
+    """Bandwidth of its memory by its maker, in 10^9 bytes/s."""
+    peak_16bit_tflop_s: float | None = field(default=None, metadata=within(0, 1e6, open_low=True))
+    """By its maker in float16 or bfloat16, dense, on matrix units where it has them; 10^12 operations/s."""
+    peak_tf32_tflop_s: float | None = field(default=None, metadata=within(0, 1e6, open_low=True))
+    """The same in TF32."""
+    peak_32bit_tflop_s: float | None = field(default=None, metadata=within(0, 1e6, open_low=True))
+    """The same in float32, without TF32."""
     accelerator_link_gb_s: float | None = field(default=None, metadata=within(0, 1e6, open_low=True))
     """Between two accelerators of a node that are linked, in each direction; the least of them. 10^9 bytes/s."""
+    network: str | None = None
+    """Its kind, and the number of ports of a node."""
     network_gb_s: float | None = field(default=None, metadata=within(0, 1e6, open_low=True))
-    """What a node sends to others, in 10^9 bytes/s."""
+    """What a node sends to others, in 10^9 bytes/s. For storage there may be ports of their own."""
+    local_disk: bool | None = None
+    """Whether a node has a storage device of its own. Its size, and where jobs write to it, is in ``storage``."""
+    filesystem: str | None = None
+    """Name and kind of the shared one that jobs read large data from."""
+    filesystem_tb: float | None = field(default=None, metadata=within(0, 1e9, open_low=True))
+    """Its room, in 10^12 bytes."""
+    filesystem_read_gb_s: float | None = field(default=None, metadata=within(0, 1e6, open_low=True))
+    """What all nodes together read from it, in 10^9 bytes/s; of both directions where its page tells one figure."""
     charge: float | None = field(default=None, metadata=within(0, 1e6))
     """What a node-hour costs, in units of ``charge_unit``."""
     charge_unit: str | None = None
     storage: tuple[Storage, ...] = ()
+    published_as: tuple[PublishedName, ...] = ()
+    """What rounds of MLPerf HPC call it; empty where none has it."""
     sources: tuple[Source, ...] = ()
 
     def __post_init__(self) -> None:
@@ -96,10 +152,12 @@ class Machine:
         """Names and values of what is known."""
         for each in fields(self):
             value = getattr(self, each.name)
-            if each.name not in ("name", "title", "storage", "sources") and value is not None:
+            if each.name not in NOT_FACTS and value is not None:
                 yield each.name, value
         for storage in self.storage:
-            yield f"storage.{storage.path}", storage
+            yield storage.fact, storage
+        if self.published_as:
+            yield "published_as", self.published_as
 
     def source_of(self, name: str) -> Source:
         """Where a fact is from."""
@@ -108,8 +166,26 @@ class Machine:
     def storage_at(self, path: str) -> Storage | None:
         """The storage that the folder ``path`` of a job lies on, where it is known."""
         own = PurePosixPath(path)
-        found = [each for each in self.storage if own.is_relative_to(each.path)]
-        return max(found, key=lambda each: len(each.path), default=None)
+        found = [(each.path, each) for each in self.storage if each.path and own.is_relative_to(each.path)]
+        return max(found, key=lambda pair: len(pair[0]), default=("", None))[1]
+
+    @property
+    def devices(self) -> int | None:
+        """What trains in a node: its accelerators; a node without any counts as one."""
+        return None if self.accelerators is None else max(self.accelerators, 1)
+
+    @property
+    def disks(self) -> tuple[Storage, ...]:
+        """The storage of a node that is not its memory."""
+        return tuple(each for each in self.storage if each.in_memory is False)
+
+    @property
+    def local_disk_gb(self) -> float | None:
+        """Room on the storage devices of a node, in 10^9 bytes; 0 where it has none, ``None`` where that is unknown."""
+        if self.local_disk is False:
+            return 0.0
+        rooms = [each.gb for each in self.disks if each.gb is not None]
+        return max(rooms, default=None)
 
 
 def check_source(machine: str, source: Source) -> None:
@@ -132,6 +208,19 @@ def find_machine(name: str, folders: Sequence[Path]) -> Machine:
             return read_machine(path)
     known = sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
     raise InputError(f"unknown machine '{name}'; {suggest(name, known)}. Your own would be {folders[0] / name}.yaml")
+
+
+def known_machines(folders: Sequence[Path] = (MACHINES,)) -> list[Machine]:
+    """All machines of ``folders`` by name; of two with one name that of the first folder. Raises ``InputError``."""
+    paths = {path.stem: path for folder in reversed(folders) for path in folder.glob("*.yaml")}
+    return [read_machine(paths[name]) for name in sorted(paths)]
+
+
+def published_machine(machines: Iterable[Machine], organization: str | None, system: str | None) -> Machine | None:
+    """The machine that an entry of a published round ran on, where one of ``machines`` says so."""
+    return next(
+        (each for each in machines for name in each.published_as if name.names(organization or "", system or "")), None
+    )
 
 
 def read_machine(path: Path) -> Machine:

@@ -153,7 +153,12 @@ def machine_of(values: Tree, path: Path, environ: Mapping[str, str] | None) -> M
         return None
     if "node" in values:
         raise InputError(f"{path}: has machine and node; leave out node, which the machine's file describes")
-    return find_machine(typed(name, str, f"{path}: machine"), [folders(environ)[0] / "machines", MACHINES])
+    return find_machine(typed(name, str, f"{path}: machine"), machine_folders(environ))
+
+
+def machine_folders(environ: Mapping[str, str] | None = None) -> list[Path]:
+    """Where the files of machines are, the user's own first."""
+    return [folders(environ)[0] / "machines", MACHINES]
 
 
 def node_of(machine: Machine) -> Node:

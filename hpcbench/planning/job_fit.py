@@ -168,7 +168,7 @@ def room_of(storage: Storage, site: Site, job: Job) -> Room:
     memory = node_memory(site, job)
     if storage.in_memory and memory is not None:
         limits.append(memory)
-    words = storage.path + (" (memory of the node)" if storage.in_memory else "")
+    words = (storage.path or "storage of the node") + (" (memory of the node)" if storage.in_memory else "")
     return Room(words, min(limits, default=None))
 
 

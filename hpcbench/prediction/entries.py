@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcbench.batch.machine import Machine
+from hpcbench.mlperf.published import PublishedRun
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.prediction.platforms import Platform, platform_of
 from hpcbench.prediction.work import Work, published_work
@@ -23,8 +24,8 @@ LEAST_STAGING_S = 1.0
 
 
 @dataclass(frozen=True)
-class PublishedEntry:
-    """The runs of one entry that reached the target. Seconds are medians over runs."""
+class ModelEntry:
+    """The runs of one entry that reached the target. Seconds are means over the runs that the score is the mean of."""
 
     round: str
     application: str
@@ -43,14 +44,17 @@ class PublishedEntry:
     one_trajectory: bool
     """Whether all runs ended with the same quality after the same epochs: one run, made several times."""
     time_s: float
-    """Time to train; of throughput from the first start to the last end."""
+    """The score: mean time to train without the fastest and the slowest run; of throughput from the first start to the
+    last end."""
     staging_s: float
     """Before the first epoch."""
     first_epoch_s: float
     epoch_s: float
-    """Training of a later epoch."""
+    """Training of a later epoch, in the mean."""
+    usual_epoch_s: float
+    """The same, in the median over epochs and runs: without interruptions."""
     evaluation_s: float
-    """A later one."""
+    """A later one, in the mean."""
     extras_s: float
     """The first evaluation beyond a later one, and what lies between phases."""
     train_samples: int
@@ -70,8 +74,8 @@ class PublishedEntry:
 
     @property
     def step_s(self) -> float:
-        """Of a later epoch."""
-        return self.epoch_s / self.steps
+        """Of a later epoch, without interruptions."""
+        return self.usual_epoch_s / self.steps
 
     @property
     def stages_first(self) -> bool:
@@ -102,7 +106,8 @@ class PublishedEntry:
     @property
     def words(self) -> str:
         """The entry in words."""
-        return f"{self.round} {self.application} {self.site}, {self.accelerators:,} accelerators, batch {self.global_batch:,}"
+        size = f"{self.accelerators:,} accelerators, batch {self.global_batch:,}"
+        return f"{self.round} {self.application} {self.site}, {size}"
 
     @property
     def tuned(self) -> bool:
@@ -111,15 +116,15 @@ class PublishedEntry:
         return on_a100 and (self.organization, self.round) not in REFERENCE_CODE
 
 
-def published_entries(records: Iterable[RunRecord], machines: Sequence[Machine]) -> list[PublishedEntry]:
+def model_entries(records: Iterable[RunRecord], machines: Sequence[Machine]) -> list[ModelEntry]:
     """The entries of published runs, in the order of the runs; pruned and failed runs are left out.
 
     An entry that a later round has again, with the same runs, counts once.
     """
     groups: dict[tuple[object, ...], list[RunRecord]] = {}
     for record in records:
-        usable = record.status == "success" and not record.pruned and record.epochs is not None and record.epochs_s
-        if usable and record.application in published_work() and record.time_to_train_s is not None:
+        usable = record.status == "success" and not record.pruned and record.epochs is not None
+        if usable and epochs_of(record) is not None and record.application in published_work() and record.time_to_train_s is not None:
             key = (record.round, record.application, record.mode, record.organization, record.system,
                    record.global_batch_size, record.division)  # fmt: skip
             groups.setdefault(key, []).append(record)
@@ -132,34 +137,87 @@ def published_entries(records: Iterable[RunRecord], machines: Sequence[Machine])
     return found
 
 
-def entry_of(runs: Sequence[RunRecord], machines: Sequence[Machine]) -> PublishedEntry:
+def entry_of(runs: Sequence[RunRecord], machines: Sequence[Machine]) -> ModelEntry:
     """The entry of runs that reached the target."""
     first = runs[0]
     assert first.accelerators is not None
     assert first.global_batch_size is not None
     assert first.train_samples is not None
     assert first.validation_samples is not None
-    machine = machine_of(first, machines)
-    later = [statistics.median(run.epochs_s[1:] or run.epochs_s) for run in runs]
-    evaluations = [statistics.median(run.evaluations_s[1:] or run.evaluations_s or [0.0]) for run in runs]
-    firsts = [run.evaluations_s[0] if run.evaluations_s else 0.0 for run in runs]
-    extras = [(run.rest_s or 0.0) + value - usual
-              for run, value, usual in zip(runs, firsts, evaluations, strict=True)]  # fmt: skip
-    throughput = first.mode == "throughput"
-    return PublishedEntry(
+    machine, throughput = machine_of(first, machines), first.mode == "throughput"
+    kept = list(runs) if throughput else scored(runs)
+    epochs = [found for run in kept if (found := epochs_of(run)) is not None]
+    evaluations = [evaluations_of(run) or FirstAndLater(0.0, 0.0, 0.0, 0.0) for run in kept]
+    return ModelEntry(
         round=first.round or "", application=first.application or "", organization=first.organization or "",
         system=first.system or "", site=machine.name if machine else first.organization or "", throughput=throughput,
         division=first.division or "", nodes=first.nodes or first.accelerators, accelerators=first.accelerators,
         global_batch=first.global_batch_size, recipe=first.recipe,
         epochs=tuple(run.epochs for run in runs if run.epochs is not None),
         one_trajectory=len(runs) > 1 and len({(run.quality, run.epochs) for run in runs}) == 1,
-        time_s=whole_time(runs) if throughput else statistics.median(run.time_to_train_s or 0.0 for run in runs),
-        staging_s=statistics.median(run.staging_s or 0.0 for run in runs),
-        first_epoch_s=statistics.median(run.epochs_s[0] for run in runs), epoch_s=statistics.median(later),
-        evaluation_s=statistics.median(evaluations), extras_s=statistics.median(extras),
+        time_s=whole_time(runs) if throughput else statistics.fmean(run.time_to_train_s or 0.0 for run in kept),
+        staging_s=statistics.fmean(run.staging_s or 0.0 for run in kept),
+        first_epoch_s=statistics.fmean(found.first for found in epochs), epoch_s=later_mean(epochs),
+        usual_epoch_s=statistics.median(found.usual for run in runs if (found := epochs_of(run)) is not None),
+        evaluation_s=later_mean(evaluations),
+        extras_s=statistics.fmean(run.rest_s or 0.0 for run in kept)
+        + statistics.fmean(found.first for found in evaluations) - later_mean(evaluations),
         train_samples=first.train_samples, validation_samples=first.validation_samples,
         platform=known_platform(machine, machines),
     )  # fmt: skip
+
+
+def scored(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """The runs whose mean is the score: without the fastest and the slowest."""
+    ordered = sorted(runs, key=lambda run: run.time_to_train_s or 0.0)
+    return ordered[1:-1] if len(ordered) > 2 else ordered
+
+
+@dataclass(frozen=True)
+class FirstAndLater:
+    """Seconds of the first of several epochs or evaluations, and sum, number and median of the later ones."""
+
+    first: float
+    later: float
+    count: float
+    usual: float
+
+
+def epochs_of(record: RunRecord) -> FirstAndLater | None:
+    """Training of the epochs of a run, where its log tells it."""
+    if isinstance(record, PublishedRun):
+        return first_and_later(record.first_epoch_s, record.training_s, record.epochs, record.epoch_median_s)
+    return first_and_later(*sums(record.epochs_s))
+
+
+def evaluations_of(record: RunRecord) -> FirstAndLater | None:
+    """Evaluations of a run, where its log tells them."""
+    if isinstance(record, PublishedRun):
+        usual = record.evaluation_median_s
+        return first_and_later(record.first_evaluation_s, record.evaluation_s, record.epochs, usual)
+    return first_and_later(*sums(record.evaluations_s))
+
+
+def sums(times: Sequence[float]) -> tuple[float | None, float | None, int, float | None]:
+    """The first, the sum, how many, and the median of the later ones."""
+    if not times:
+        return None, None, 0, None
+    return times[0], sum(times), len(times), statistics.median(times[1:] or times)
+
+
+def first_and_later(
+    first: float | None, total: float | None, count: float | None, usual: float | None
+) -> FirstAndLater | None:
+    """The first of ``count`` and the others, where they are known."""
+    if first is None or total is None or count is None or usual is None:
+        return None
+    return FirstAndLater(first, total - first, count - 1, usual)
+
+
+def later_mean(found: Sequence[FirstAndLater]) -> float:
+    """Mean of the later ones over all runs; of runs with one alone, that."""
+    count = sum(each.count for each in found)
+    return sum(each.later for each in found) / count if count else statistics.fmean(each.first for each in found)
 
 
 def whole_time(runs: Sequence[RunRecord]) -> float:
@@ -179,10 +237,10 @@ def machine_of(record: RunRecord, machines: Sequence[Machine]) -> Machine | None
 
 
 def known_platform(machine: Machine | None, machines: Sequence[Machine]) -> Platform | None:
-    """The platform of a machine, or ``None`` where its file lacks what a step's time follows from."""
+    """The platform of a machine, or ``None`` where its file lacks its accelerators."""
     if machine is None:
         return None
     try:
-        return platform_of(machine, machines)
+        return platform_of(machine, machines, calibrated=True)
     except InputError:
         return None

@@ -64,8 +64,8 @@ class Factor:
         return unpack(self.priors, rng.multivariate_normal(self.z, self.covariance, count), self.applications)
 
     def noise(self, rng: np.random.Generator, count: int) -> Floats:
-        """``count`` draws of the logarithm of what a new site has beside the model: Student's t of the sites."""
-        return self.spread * rng.standard_t(max(self.sites - 1, 1), count)
+        """``count`` draws of the logarithm of what a new site has beside the model."""
+        return self.spread * rng.standard_normal(count)
 
 
 def unpack(priors: Sequence[Prior], z: Floats, applications: int) -> dict[str, Floats]:

@@ -15,6 +15,7 @@ from hpcbench.batch.machine import MACHINES, Machine, read_machine
 from staging.errors import InputError
 
 GIGA, TERA = 1e9, 1e12
+FEWEST_ALIKE = 3
 MODEL = re.compile(r"\b(A100|V100|P100|H100|H200|GH200|B200|RTX \d+)\b")
 
 
@@ -66,48 +67,62 @@ class Platform:
 
     @property
     def model(self) -> str:
-        """The generation of the accelerator, such as ``A100``; its whole name where it is none that is known."""
-        found = MODEL.search(self.accelerator)
-        return found.group(1) if found else self.accelerator
+        """The generation of the accelerator; see ``accelerator_model``."""
+        return accelerator_model(self.accelerator)
 
 
-def platform_of(machine: Machine, others: Sequence[Machine]) -> Platform:
-    """The platform of a machine; ``others`` bound what its file lacks. Raises ``InputError`` that names the field."""
-    devices = machine.devices
-    needed = {
-        "accelerators": devices, "accelerator_memory_gb_s": machine.accelerator_memory_gb_s,
-        "peak_16bit_tflop_s": machine.peak_16bit_tflop_s,
-    }  # fmt: skip
-    lacking = [name for name, value in needed.items() if value is None]
-    if lacking:
+def platform_of(machine: Machine, others: Sequence[Machine], *, calibrated: bool = False) -> Platform:
+    """The platform of a machine; ``others`` bound what its file lacks.
+
+    Where a run on the machine tells the time of a step (``calibrated``), its peak and memory bandwidth are not needed,
+    and are not-a-number where they are unknown. Raises ``InputError`` that names the field that is missing.
+    """
+    facts = {"accelerator_memory_gb_s": GIGA, "peak_16bit_tflop_s": TERA}
+    lacking = [name for name in facts if getattr(machine, name) is None]
+    if machine.devices is None:
+        lacking = ["accelerators", *([] if calibrated else lacking)]
+    if machine.devices is None or (lacking and not calibrated):
         raise InputError(
             f"machine {machine.name} has no {' and no '.join(lacking)}, from which the time of a step follows; add "
-            f"{'them' if len(lacking) > 1 else 'it'} with a source to a file of your own ({machine.name}.yaml)"
+            f"{'them' if len(lacking) > 1 else 'it'} with a source to a file of your own ({machine.name}.yaml), or give "
+            "a run on it with --calibrate"
         )
-    assert devices is not None
-    assert machine.accelerator_memory_gb_s is not None
-    assert machine.peak_16bit_tflop_s is not None
-    missing = []
     network, link = machine.network_gb_s, machine.accelerator_link_gb_s
-    if network is None:
-        missing.append("network_gb_s")
-        network_fact = known_range(each.network_gb_s / each.devices for each in others
-                                   if each.network_gb_s and each.devices and each.accelerators).scaled(devices)  # fmt: skip
-    else:
-        network_fact = Fact(network, network)
-    if link is None and devices > 1:
+    missing = [*lacking, *(["network_gb_s"] if network is None else [])]
+    if link is None and machine.devices > 1:
         missing.append("accelerator_link_gb_s")
-    link_fact = known_range(each.accelerator_link_gb_s for each in others) if link is None else Fact(link, link)
+    own = [(getattr(machine, name) or math.nan) * unit for name, unit in facts.items()]
     return Platform(
-        machine.name, machine.title, devices, machine.accelerator or machine.processor or "", machine.nodes,
-        machine.accelerator_memory_gb_s * GIGA, machine.peak_16bit_tflop_s * TERA,
-        network_fact.scaled(GIGA), link_fact.scaled(GIGA), machine.charge, machine.charge_unit, tuple(missing),
+        machine.name, machine.title, machine.devices, machine.accelerator or machine.processor or "", machine.nodes,
+        *own,
+        known_range(like(machine, others, "network_gb_s", per_device=True)).scaled(machine.devices * GIGA)
+        if network is None else Fact(network * GIGA, network * GIGA),
+        known_range(like(machine, others, "accelerator_link_gb_s")).scaled(GIGA)
+        if link is None else Fact(link * GIGA, link * GIGA),
+        machine.charge, machine.charge_unit, tuple(missing),
     )  # fmt: skip
 
 
-def known_range(values: Iterable[float | None]) -> Fact:
+def like(machine: Machine, others: Sequence[Machine], name: str, per_device: bool = False) -> list[float]:
+    """What others have of a fact: those with the same kind of accelerator, or all where they are too few."""
+    known = [
+        (accelerator_model(each.accelerator), value / (each.devices if per_device else 1))
+        for each in others
+        if (value := getattr(each, name)) and each.devices and each.accelerators
+    ]
+    own = [value for model, value in known if model == accelerator_model(machine.accelerator)]
+    return own if len(own) >= FEWEST_ALIKE else [value for _, value in known]
+
+
+def accelerator_model(name: str | None) -> str:
+    """The generation of an accelerator, such as ``A100``; its whole name where it is none that is known."""
+    found = MODEL.search(name or "")
+    return found.group(1) if found else name or ""
+
+
+def known_range(values: Iterable[float]) -> Fact:
     """The least and the most of what machines have."""
-    found = [value for value in values if value]
+    found = list(values)
     return Fact(min(found), max(found))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,13 @@ from hpcbench.prediction.step_time import StepCase, device_s, entry_case, expose
 from hpcbench.prediction.training import Training
 
 Floats = NDArray[np.float64]
+
+
+class KernelTime(Protocol):
+    """Seconds of a pass by its kernels."""
+
+    def device_s(self, case: StepCase) -> Floats:
+        """Of a typical rank, at the case's local batch, peak and memory bandwidth."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +54,14 @@ class Calibration:
     """Runs on the machine; none: the model as it is fitted."""
 
     runs: tuple[Measured, ...] = ()
+    kernels: KernelTime | None = None
+    """Device time by kernels, from a characterisation; ``None``: that of tuned code, as it was published."""
 
     def noise(self, fitted: Fitted, rng: np.random.Generator, count: int) -> Noise:
         """What is left unknown: of a calibrated machine the growth, of another one the site."""
-        step = np.exp(fitted.growth * rng.standard_normal(count)) if self.runs else np.exp(fitted.step.noise(rng, count))
+        step = (
+            np.exp(fitted.growth * rng.standard_normal(count)) if self.runs else np.exp(fitted.step.noise(rng, count))
+        )
         arrival = np.exp(fitted.arrival.noise(rng, count) * (0.5 if self.staged else 1.0))
         own = np.exp(RUN_SPREAD * rng.standard_normal(count))
         return Noise(
@@ -68,15 +80,19 @@ class Calibration:
         ``network`` and ``link``: what a draw of these has over the central fact, for facts that are intervals.
         """
         if not self.runs:
-            return None
+            return None if self.kernels is None else self.kernels.device_s(case)
         found = []
         for run in self.runs:
             links = {"network_bytes_per_s": run.case.network_bytes_per_s * network,
                      "link_bytes_per_s": run.case.link_bytes_per_s * link}  # fmt: skip
             own = StepCase(**{**vars(run.case), **links})
             busy = np.maximum(run.step_s - exposed_s(parameters, own), run.step_s / 2) / jitter(parameters, own)
-            found.append(np.log(busy / run.accumulation) - np.log(device_s(parameters, own)))
-        return np.asarray(np.exp(np.mean(found, axis=0)) * device_s(parameters, case))
+            found.append(np.log(busy / run.accumulation) - np.log(self.modelled(parameters, own)))
+        return np.asarray(np.exp(np.mean(found, axis=0)) * self.modelled(parameters, case))
+
+    def modelled(self, parameters: Parameters, case: StepCase) -> Floats:
+        """Device seconds before the machine was measured."""
+        return device_s(parameters, case) if self.kernels is None else self.kernels.device_s(case)
 
     def arrival(self, modelled: Floats, training: Training, parameters: Parameters, number: NDArray[np.intp]) -> Floats:
         """Seconds of staging, at the level that the runs had."""

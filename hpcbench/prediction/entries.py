@@ -123,8 +123,8 @@ def model_entries(records: Iterable[RunRecord], machines: Sequence[Machine]) -> 
     """
     groups: dict[tuple[object, ...], list[RunRecord]] = {}
     for record in records:
-        usable = record.status == "success" and not record.pruned and record.epochs is not None
-        if usable and epochs_of(record) is not None and record.application in published_work() and record.time_to_train_s is not None:
+        usable = record.status == "success" and not record.pruned and record.application in published_work()
+        if usable and None not in (epochs_of(record), record.epochs, record.time_to_train_s):
             key = (record.round, record.application, record.mode, record.organization, record.system,
                    record.global_batch_size, record.division)  # fmt: skip
             groups.setdefault(key, []).append(record)

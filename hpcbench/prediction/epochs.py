@@ -19,8 +19,15 @@ from numpy.typing import NDArray
 
 from hpcbench.prediction.entries import ModelEntry
 from hpcbench.prediction.recipes import (
-    NEWEST_RULES, RULES, Recipe, recipe_of, reference_epochs, reference_points, same,
+    NEWEST_RULES,
+    RULES,
+    Recipe,
+    recipe_of,
+    reference_epochs,
+    reference_points,
+    same,
 )  # fmt: skip
+from hpcbench.results.units import counted
 from staging.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -173,7 +180,8 @@ def reference_training(
             and not other.one_trajectory
             and same(recipe_of(other.recipe), recipe)
         ]
-        words = f"reference point at batch {batch:,}: {len(epochs)} runs, and {len(alike)} published entries"
+        entries = counted(len(alike), "published entry", "published entries")
+        words = f"reference point at batch {batch:,}: {len(epochs)} runs, and {entries}"
         return pooled([epochs, *alike], spreads, "reference point", words)
     mean = between_points(application, ruleset, batch)
     if mean is None:
@@ -190,9 +198,7 @@ def own_epochs(batch: int, runs: Mapping[int, Sequence[float]], spreads: EpochSp
         raise InputError(f"--recipe {where} has no run that reached the target at batch {batch:,} (it has {have})")
     words = f"{len(runs[batch])} runs of {where}"
     seeds = float(np.std(np.log(runs[batch]), ddof=1)) if len(runs[batch]) > 2 else spreads.seeds
-    return Epochs(
-        statistics.fmean(runs[batch]), seeds / math.sqrt(len(runs[batch])), seeds, "own runs", words
-    )
+    return Epochs(statistics.fmean(runs[batch]), seeds / math.sqrt(len(runs[batch])), seeds, "own runs", words)
 
 
 def neighbours(batches: Sequence[int], batch: int) -> tuple[int, int]:

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-import numpy as np
-
 from hpcbench.mlperf.published import published_runs
 from hpcbench.prediction.entries import ModelEntry, model_entries
 from hpcbench.prediction.epochs import EpochSpreads, fit_spreads

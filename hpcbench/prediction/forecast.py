@@ -85,13 +85,11 @@ class Draws:
 
 def forecast(fitted: Fitted, training: Training, calibration: Calibration | None = None) -> Forecast:
     """Predict a training, as the machine was measured by ``calibration`` where that is given."""
-    fitted_noise = calibration or Calibration()
-    central = central_draws(fitted, training)
+    calibration = calibration or Calibration()
     rng = np.random.default_rng(SEED)
-    random = random_draws(fitted, training, fitted_noise, rng)
-    values, spread = parts_of(training, central, fitted_noise), parts_of(training, random, fitted_noise)
-    add_last(values, training, fitted)
-    add_last(spread, training, fitted, rng)
+    values = central_parts(training, central_draws(fitted, training), calibration)
+    spread = centred(parts_of(training, random_draws(fitted, training, calibration, rng), calibration), values)
+    add_last(spread, training, rng)
     total, totals = sum_of(values), sum_of(spread)
     return Forecast(
         training, interval(total, totals), {name: float(values[name]) for name in PARTS},
@@ -100,14 +98,34 @@ def forecast(fitted: Fitted, training: Training, calibration: Calibration | None
     )  # fmt: skip
 
 
+def central_parts(training: Training, draws: Draws, calibration: Calibration) -> dict[str, Floats]:
+    """The parts for draws that are one set of numbers."""
+    values = parts_of(training, draws, calibration)
+    add_last(values, training)
+    return values
+
+
+def centred(draws: Mapping[str, Floats], central: Mapping[str, Floats]) -> dict[str, Floats]:
+    """The draws of each part, with the most probable value as their median.
+
+    What is known of the parameters is their spread about that, in logarithms; parts are far from linear in some.
+    """
+    found = {}
+    for name, values in draws.items():
+        middle = float(np.median(values))
+        found[name] = np.asarray(values * float(central[name]) / middle if middle > 0 else values)
+    return found
+
+
 def central_draws(fitted: Fitted, training: Training) -> Draws:
     """The most probable parameters, without noise."""
     one = np.ones(())
+    platform = training.platform
     return Draws(
         fitted.step.parameters(), fitted.arrival.parameters(), fitted.evaluation.parameters(),
-        fitted.interruptions.parameters(), fitted.extras.parameters(), Noise(one, one, one, one, one), np.asarray(training.epochs.mean),
-        np.asarray(training.platform.network_bytes_per_s.central),
-        np.asarray(training.platform.link_bytes_per_s.central),
+        fitted.interruptions.parameters(), fitted.extras.parameters(), Noise(one, one, one, one, one),
+        np.asarray(training.epochs.mean), np.asarray(platform.network_bytes_per_s.central),
+        np.asarray(platform.link_bytes_per_s.central),
     )  # fmt: skip
 
 
@@ -172,7 +190,7 @@ def step_parts(
     return device, factor, exposed
 
 
-def add_last(parts: dict[str, Floats], training: Training, fitted: Fitted, rng: np.random.Generator | None = None) -> None:
+def add_last(parts: dict[str, Floats], training: Training, rng: np.random.Generator | None = None) -> None:
     """What the last of several instances takes over a typical one; of one instance nothing."""
     once = sum_of(parts) * 0
     if training.instances > 1:

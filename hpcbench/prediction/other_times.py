@@ -29,7 +29,7 @@ EVALUATION_PRIORS = (Prior("faster", 3.0, 0.7, each=True),)
 INTERRUPTION_PRIORS = (Prior("interruptions", 0.02, 1.0),)
 LEAST_INTERRUPTIONS = 0.002
 EXTRAS_PRIORS = (Prior("extras", 3.0, 1.5, each=True),)
-LEAST_EXTRAS_S = 0.5
+LEAST_EXTRAS_S = 1.0
 """Times of a log that add up to less than the whole are within its resolution."""
 
 

@@ -56,6 +56,8 @@ class Platform:
     """Of each device."""
     peak_flop_per_s: float
     """Of each device, in 16 bits."""
+    memory_bytes: float | None
+    """Of each device."""
     network_bytes_per_s: Fact
     """Of a node, in each direction."""
     link_bytes_per_s: Fact
@@ -84,22 +86,31 @@ def platform_of(machine: Machine, others: Sequence[Machine], *, calibrated: bool
     if machine.devices is None or (lacking and not calibrated):
         raise InputError(
             f"machine {machine.name} has no {' and no '.join(lacking)}, from which the time of a step follows; add "
-            f"{'them' if len(lacking) > 1 else 'it'} with a source to a file of your own ({machine.name}.yaml), or give "
-            "a run on it with --calibrate"
+            f"{'them' if len(lacking) > 1 else 'it'} with a source to a file of your own ({machine.name}.yaml), or "
+            "give a run on it with --calibrate"
         )
     network, link = machine.network_gb_s, machine.accelerator_link_gb_s
     missing = [*lacking, *(["network_gb_s"] if network is None else [])]
     if link is None and machine.devices > 1:
         missing.append("accelerator_link_gb_s")
-    own = [(getattr(machine, name) or math.nan) * unit for name, unit in facts.items()]
+    bandwidth, peak = ((getattr(machine, name) or math.nan) * unit for name, unit in facts.items())
+    if network is None:
+        network_fact = known_range(like(machine, others, "network_gb_s", per_device=True)).scaled(
+            machine.devices * GIGA
+        )
+    else:
+        network_fact = Fact(network * GIGA, network * GIGA)
+    if link is None:
+        link_fact = known_range(like(machine, others, "accelerator_link_gb_s")).scaled(GIGA)
+    else:
+        link_fact = Fact(link * GIGA, link * GIGA)
     return Platform(
-        machine.name, machine.title, machine.devices, machine.accelerator or machine.processor or "", machine.nodes,
-        *own,
-        known_range(like(machine, others, "network_gb_s", per_device=True)).scaled(machine.devices * GIGA)
-        if network is None else Fact(network * GIGA, network * GIGA),
-        known_range(like(machine, others, "accelerator_link_gb_s")).scaled(GIGA)
-        if link is None else Fact(link * GIGA, link * GIGA),
-        machine.charge, machine.charge_unit, tuple(missing),
+        name=machine.name, title=machine.title, devices=machine.devices,
+        accelerator=machine.accelerator or machine.processor or "", nodes=machine.nodes,
+        memory_bytes_per_s=bandwidth, peak_flop_per_s=peak,
+        memory_bytes=None if machine.accelerator_memory_gib is None else machine.accelerator_memory_gib * 2**30,
+        network_bytes_per_s=network_fact, link_bytes_per_s=link_fact,
+        charge=machine.charge, charge_unit=machine.charge_unit, missing=tuple(missing),
     )  # fmt: skip
 
 

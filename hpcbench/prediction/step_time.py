@@ -49,6 +49,7 @@ class StepCase:
     roofline_s: Floats
     """Of a sample."""
     memory_bytes_per_s: Floats
+    peak_flop_per_s: Floats
     devices: Floats
     """Of a node."""
     nodes: Floats
@@ -68,7 +69,7 @@ def case_of(
     """A case on ``devices`` of each of ``nodes`` nodes; ``network`` and ``link`` stand for facts that are intervals."""
     values = (
         float(newer), local_batch, work.seconds_per_sample(platform.peak_flop_per_s, platform.memory_bytes_per_s),
-        platform.memory_bytes_per_s, devices, nodes, work.gradient_bytes,
+        platform.memory_bytes_per_s, platform.peak_flop_per_s, devices, nodes, work.gradient_bytes,
         platform.link_bytes_per_s.central if link is None else link,
         platform.network_bytes_per_s.central if network is None else network,
     )  # fmt: skip

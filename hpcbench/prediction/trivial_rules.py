@@ -29,7 +29,9 @@ class Guess:
 def nearest(entry: ModelEntry, others: Sequence[ModelEntry]) -> ModelEntry:
     """The result that the rules start from."""
     known = [
-        other for other in others if other.tuned and other.application == entry.application and other.round <= entry.round
+        other
+        for other in others
+        if other.tuned and other.application == entry.application and other.round <= entry.round
     ]
     return min(known, key=lambda other: distance(entry, other))
 

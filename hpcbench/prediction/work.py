@@ -23,8 +23,12 @@ class Work:
     application: str
     flop: float
     """Executed for a sample, forward and backward."""
+    useful_flop: float
+    """Products alone, without padding: what the suite counts for a sample."""
     memory_bytes: float
     """Moved to and from the memory of the accelerator for a sample."""
+    footprint_bytes: float
+    """Of the accelerator's memory, for a sample of the local batch."""
     parameters: int
     train_samples: int
     validation_samples: int

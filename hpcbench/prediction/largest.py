@@ -10,7 +10,7 @@ Floats = NDArray[np.float64]
 
 
 def expected_largest(count: ArrayLike) -> Floats:
-    """The expected largest of ``count`` standard normal numbers: 0 for one (Blom, 1958; within 1 % from 3 on)."""
+    """The expected largest of ``count`` standard normal numbers: 0 for one (Blom, 1958; within 0.04)."""
     count = np.asarray(count, float)
     found: Floats = np.asarray(ndtri((count - 0.375) / (count + 0.25)))
     return found

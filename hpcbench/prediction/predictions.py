@@ -91,7 +91,7 @@ def request_of(name: str, options: Options, machines: Sequence[Machine]) -> Requ
     work, newer = work_of(name), options.software == NEWEST
     own = {}
     if options.recipe not in (REFERENCE, OTHER):
-        own = own_epochs_of(recipe_folder(options.recipe), name)
+        own = own_epochs_of(recipe_folder(options.recipe), work)
     calibration = Calibration()
     if options.calibrate:
         platform = platform_of(options.machine, machines, calibrated=True)

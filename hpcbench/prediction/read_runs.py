@@ -49,6 +49,7 @@ def measured(record: RunRecord, work: Work, platform: Platform, newer: bool) -> 
     summary = summary_of(record)
     if summary is not None:
         check_size(where, summary, work)
+        check_times(where, summary)
     batch, ranks, nodes = record.global_batch_size, record.accelerators, record.nodes
     step = step_of(record, summary)
     if batch is None or not ranks or not nodes or step is None:
@@ -68,10 +69,14 @@ def summary_of(record: RunRecord) -> Summary | None:
     return folder.read_summary() if folder.summary.exists() else None
 
 
-def check_size(where: str, summary: Summary, work: Work) -> None:
-    """Raise ``InputError`` for a run whose samples or ranks are not those that are predicted."""
+def check_times(where: str, summary: Summary) -> None:
+    """Raise ``InputError`` for a run whose times are of no machine."""
     if summary.simulated_ranks is not None or summary.simulated_nodes is not None:
         raise InputError(f"{where} simulated its ranks or nodes, so that its times are of no machine; give another run")
+
+
+def check_size(where: str, summary: Summary, work: Work) -> None:
+    """Raise ``InputError`` for a run whose samples are not those that are predicted."""
     own = summary.flops_training_per_sample
     if not own or abs(own / work.useful_flop - 1) > ALIKE:
         found = f"{own / 1e9:,.3g}" if own else "unknown"
@@ -94,17 +99,22 @@ def step_of(record: RunRecord, summary: Summary | None) -> float | None:
     return epochs.usual / (record.train_samples // batch)
 
 
-def own_epochs_of(path: Path, application: str) -> dict[int, list[float]]:
+def own_epochs_of(path: Path, work: Work) -> dict[int, list[float]]:
     """Epochs of the runs below a folder that reached the target, by batch. Raises ``InputError``."""
     found: dict[int, list[float]] = {}
     trajectories = set()
     for record in records_of([path], "--recipe"):
-        if record.application == application and record.epochs and record.global_batch_size:
+        if record.application == work.application and record.epochs and record.global_batch_size:
+            summary = summary_of(record)
+            if summary is not None:
+                check_size(f"--recipe {record.path}", summary, work)
             trajectory = (record.global_batch_size, *record.qualities)
             if len(record.qualities) > 2 and trajectory in trajectories:
                 continue
             trajectories.add(trajectory)
             found.setdefault(record.global_batch_size, []).append(record.epochs)
     if not found:
-        raise InputError(f"--recipe {path} has no run of {application} that reached its target; give another folder")
+        raise InputError(
+            f"--recipe {path} has no run of {work.application} that reached its target; give another folder"
+        )
     return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from hpcbench.prediction.work import Work, published_work
 Floats = NDArray[np.float64]
 
 A100_80_BYTES_PER_S = 2.039e12
+A100_FLOP_PER_S = 312e12
 NEWEST = "v2.0"
 TINY_S = 1e-9
 PRIORS = (
@@ -66,11 +68,16 @@ def case_of(
     work: Work, platform: Platform, nodes: float, devices: float, local_batch: float, newer: bool,
     network: float | Floats | None = None, link: float | Floats | None = None,
 ) -> StepCase:  # fmt: skip
-    """A case on ``devices`` of each of ``nodes`` nodes; ``network`` and ``link`` stand for facts that are intervals."""
+    """A case on ``devices`` of each of ``nodes`` nodes; ``network`` and ``link`` stand for facts that are intervals.
+
+    An unknown peak or memory bandwidth is that of an A100: only ratios of device times are then used, of a machine
+    that was measured.
+    """
+    bandwidth = platform.memory_bytes_per_s if isfinite(platform.memory_bytes_per_s) else A100_80_BYTES_PER_S
+    peak = platform.peak_flop_per_s if isfinite(platform.peak_flop_per_s) else A100_FLOP_PER_S
     values = (
-        float(newer), local_batch, work.seconds_per_sample(platform.peak_flop_per_s, platform.memory_bytes_per_s),
-        platform.memory_bytes_per_s, platform.peak_flop_per_s, devices, nodes, work.gradient_bytes,
-        platform.link_bytes_per_s.central if link is None else link,
+        float(newer), local_batch, work.seconds_per_sample(peak, bandwidth), bandwidth, peak, devices, nodes,
+        work.gradient_bytes, platform.link_bytes_per_s.central if link is None else link,
         platform.network_bytes_per_s.central if network is None else network,
     )  # fmt: skip
     number = list(published_work()).index(work.application)

@@ -1,0 +1,95 @@
+"""How far predictions are off: published results that the model has not seen, and steps and staging here.
+
+``python benchmarks/prediction.py`` predicts the tuned A100 entries of MLPerf HPC v1.0 and v2.0 with one site left out,
+larger sizes of a system from its smallest, and v2.0 from v1.0, beside rules of one line. It prints the table and writes
+``benchmarks/results/prediction.json``; this is arithmetic and takes seconds. A goal that is not met stays in the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from _common import write_results
+
+from hpcbench.mlperf.published import published_runs
+from hpcbench.prediction.entries import model_entries
+from hpcbench.prediction.judge import Held, Row, predicted, truth
+from hpcbench.prediction.judgement import Judgement, Pair, judge
+from hpcbench.prediction.platforms import shipped_machines
+from hpcbench.results.tables import table
+
+
+def percent(value: float | None) -> str:
+    """A share, or a dash."""
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def line(row: Row) -> list[str]:
+    """The cells of a row."""
+    verdict = "" if row.met is None else "met" if row.met else "missed"
+    return [row.what, row.factor, row.predictor, str(row.n), percent(row.median), percent(row.tail),
+            percent(row.inside), percent(row.width), row.goal, verdict]  # fmt: skip
+
+
+def held_line(each: Held) -> list[str]:
+    """The cells of an entry that was held out."""
+    found, values = predicted(each.forecast), truth(each.entry)
+    errors = [f"{100 * (found[name].central / values[name] - 1):+.0f}" for name in found]
+    return [
+        each.entry.words,
+        *errors,
+        each.forecast.training.epochs.basis,
+        "" if found["time to train"].holds(each.entry.time_s) else "outside",
+    ]
+
+
+def pair_line(pair: Pair) -> list[str]:
+    """The cells of a pair of sizes."""
+    return [
+        pair.large.words,
+        f"{pair.small.accelerators:,}",
+        f"{100 * pair.model:+.1f}",
+        f"{100 * pair.no_change:+.1f}",
+    ]
+
+
+def show(found: Judgement) -> None:
+    """Print the tables."""
+    headers = ["what", "factor", "predictor", "n", "median", "90 %", "inside", "width", "goal", ""]
+    print(table(headers, [line(row) for row in found.rows], right=headers[3:8], width=150))
+    print("\n90 %: the 90th percentile of errors; of larger sizes and next rounds the largest. inside: share of cases")
+    print("within the 80 % interval; width: median of the interval over the prediction.\n")
+    headers = ["one site left out: errors in %", "time", "epoch", "epochs", "staging", "step", "epochs from", ""]
+    print(table(headers, [held_line(each) for each in found.held], right=headers[1:6], width=130))
+    headers = ["same system, larger: errors of the step in %", "from", "model", "no change"]
+    print("\n" + table(headers, [pair_line(pair) for pair in found.pairs], right=headers[1:], width=130))
+    print(f"\nNo better than a rule of one line: {', '.join(found.experimental) or 'nothing'}")
+
+
+def published() -> dict[str, object]:
+    """Judge by published results, print, and return what is written."""
+    found = judge(model_entries(published_runs(), shipped_machines()))
+    show(found)
+    return {
+        "rows": [asdict(row) for row in found.rows],
+        "held": [
+            {"entry": each.entry.words, "throughput": each.entry.throughput, "epochs_from": each.forecast.training.epochs.basis,
+             **{name: {"predicted": interval.central, "low": interval.low, "high": interval.high, "true": truth(each.entry)[name]}
+                for name, interval in predicted(each.forecast).items()}}
+            for each in found.held
+        ],
+        "pairs": [{"system": pair.large.words, "from": pair.small.accelerators, "model": pair.model, "no_change": pair.no_change}
+                  for pair in found.pairs],
+        "experimental": found.experimental,
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.parse_args()
+    write_results("prediction", {"published": published()})
+
+
+if __name__ == "__main__":
+    main()

@@ -73,16 +73,26 @@ def published() -> dict[str, object]:
     show(found)
     return {
         "rows": [asdict(row) for row in found.rows],
-        "held": [
-            {"entry": each.entry.words, "throughput": each.entry.throughput, "epochs_from": each.forecast.training.epochs.basis,
-             **{name: {"predicted": interval.central, "low": interval.low, "high": interval.high, "true": truth(each.entry)[name]}
-                for name, interval in predicted(each.forecast).items()}}
-            for each in found.held
-        ],
-        "pairs": [{"system": pair.large.words, "from": pair.small.accelerators, "model": pair.model, "no_change": pair.no_change}
-                  for pair in found.pairs],
+        "held": [held_object(each) for each in found.held],
+        "pairs": [pair_object(pair) for pair in found.pairs],
         "experimental": found.experimental,
-    }  # fmt: skip
+    }
+
+
+def held_object(each: Held) -> dict[str, object]:
+    """An entry that was held out: what was predicted, and what was true."""
+    factors = {
+        name: {"predicted": found.central, "low": found.low, "high": found.high, "true": truth(each.entry)[name]}
+        for name, found in predicted(each.forecast).items()
+    }
+    basis = each.forecast.training.epochs.basis
+    return {"entry": each.entry.words, "throughput": each.entry.throughput, "epochs_from": basis, **factors}
+
+
+def pair_object(pair: Pair) -> dict[str, object]:
+    """A pair of sizes, with the errors of the larger one's step."""
+    small = pair.small.accelerators
+    return {"system": pair.large.words, "from": small, "model": pair.model, "no_change": pair.no_change}
 
 
 def main() -> None:

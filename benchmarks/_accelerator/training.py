@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from _accelerator.answers import Say, SkipMeasurementError
-from _accelerator.kernels import kernel_times
 from _accelerator.problems import Batch, Problem, problem
 from _accelerator.roofs import ROOFS, ByteCounter, current_device, spread, synchronizer, timed
+from hpcbench.characterisation.kernel_times import kernel_times
 from hpcbench.config.schema import OptimConfig
 from hpcbench.data.device_prefetch import DevicePrefetcher
 from hpcbench.measure.flops import count_flops

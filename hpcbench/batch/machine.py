@@ -65,11 +65,12 @@ class PublishedName:
 
 @dataclass(frozen=True)
 class Source:
-    """A page, when it was read, and the facts that it holds."""
+    """A page or a measurement, of what day it is, and the facts that it holds."""
 
     url: str
+    """Address of the page; or ``measured: `` and by what, where."""
     read: str
-    """YYYY-MM-DD."""
+    """YYYY-MM-DD, when the page was read, or the measurement made."""
     facts: tuple[str, ...]
     """Names of fields of ``Machine``; of storage ``storage.PATH``, or ``storage`` where no page tells its path."""
 
@@ -189,9 +190,12 @@ class Machine:
 
 
 def check_source(machine: str, source: Source) -> None:
-    """Raise ``InputError`` for a source that is no page, or was read on no day."""
-    if not re.fullmatch(r"https?://\S+", source.url):
-        raise InputError(f"machine {machine}: the source {source.url!r} must be an address that begins with https://")
+    """Raise ``InputError`` for a source that is neither a page nor a measurement, or was read on no day."""
+    if not re.fullmatch(r"https?://\S+|measured: \S.*", source.url):
+        raise InputError(
+            f"machine {machine}: the source {source.url!r} must be an address that begins with https://, "
+            "or 'measured: ' and by what"
+        )
     try:
         datetime.date.fromisoformat(source.read)
     except ValueError:

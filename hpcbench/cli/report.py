@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from hpcbench.cli.run_folders import ended_runs
+from staging.errors import InputError
 
 HELP = "write pages with plots and numbers of runs"
 DESCRIPTION = """\
@@ -16,8 +17,11 @@ scripts or links to the outside, fit for mail and paper. Several runs are also c
   hpcbench report runs/cosmoflow-laptop-20260314-092653
   hpcbench report runs/* --out comparison.html      compare runs of any size and seed
   hpcbench report runs/* --png                      plots as PNG files beside each page
+  hpcbench report runs/* --beside published         and beside results of Fugaku, Perlmutter, Selene
 
-Pages of earlier reports and runs that have not ended are left out.
+Pages of earlier reports and runs that have not ended are left out. Published results are those
+of MLPerf HPC v0.7 to v2.0 that come with the suite, the fastest of each machine in each class of
+size; the pages say what a run does otherwise.
 """
 
 
@@ -25,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the report."""
     parser.add_argument("run_dirs", nargs="+", type=Path, metavar="RUN_DIR", help="folder of a run")
     parser.add_argument("--out", type=Path, metavar="FILE", help="page of the comparison, or of a single run")
+    parser.add_argument("--beside", choices=("published",), help="show published results of MLPerf HPC beside the runs")
     parser.add_argument("--png", action="store_true", help="also write every plot to figures/ beside its page")
 
 
@@ -35,8 +40,46 @@ def run(args: argparse.Namespace) -> int:
     from hpcbench.results.tables import runs_table
 
     folders = ended_runs(args.run_dirs)
-    pages = write_report(folders, args.out, args.png)
+    if args.beside is not None:
+        from hpcbench.mlperf.beside_published import beside_published
+
+        check_published(folders)
+        pages = write_report(folders, args.out, args.png, beside_published)
+    else:
+        pages = write_report(folders, args.out, args.png)
     print(f"{runs_table(load_runs(folders))}\n")
+    if args.beside is not None:
+        print_beside(folders)
     for page in pages:
         print(f"report: {page}")
     return 0
+
+
+def check_published(folders: list[Path]) -> None:
+    """Raise ``InputError`` where no run is of an application with published results."""
+    from hpcbench.mlperf.published import published_applications
+    from hpcbench.results.records import read_summary
+
+    found = {read_summary(folder).summary.application for folder in folders}
+    known = published_applications()
+    if not found & set(known):
+        raise InputError(
+            f"--beside published: there are no published results of {', '.join(sorted(found))}; "
+            f"those that there are, are of {', '.join(known)}"
+        )
+
+
+def print_beside(folders: list[Path]) -> None:
+    """For each application its runs and the published entries, with what the runs do otherwise."""
+    from hpcbench.mlperf.beside_published import beside_published
+    from hpcbench.results.beside import beside_text
+    from hpcbench.results.compare import run_names
+    from hpcbench.results.records import read_summary
+
+    runs = [read_summary(folder) for folder in folders]
+    named = dict(zip(run_names(runs) if len(runs) > 1 else ["this run"], runs, strict=True))
+    for application in dict.fromkeys(run.summary.application for run in runs):
+        members = {name: run for name, run in named.items() if run.summary.application == application}
+        found = beside_published(members, draw=False)
+        if found is not None:
+            print(f"{application} beside published results of MLPerf HPC\n\n{beside_text(found)}\n")

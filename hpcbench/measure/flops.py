@@ -58,10 +58,14 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        count = _FLOPS.get(func.overloadpacket)
-        if count is not None:
-            self.flops += count(args, result)
+        self.flops += product_flops(func, args, result) or 0
         return result
+
+
+def product_flops(func: Any, args: tuple[Any, ...], result: Any) -> int | None:
+    """Operations of an operation of torch that is a product and returned ``result``; ``None`` for any other."""
+    count = _FLOPS.get(func.overloadpacket)
+    return None if count is None else count(args, result)
 
 
 def _convolution(args: tuple[Any, ...], result: Tensor) -> int:

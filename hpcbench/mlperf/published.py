@@ -52,6 +52,7 @@ class PublishedEntry:
     """``time to train`` or ``throughput``."""
     division: str
     category: str
+    """Of the system description: ``onprem`` or ``available``. Logs may say otherwise."""
     accelerator: str
     framework: str
     system_nodes: int | None
@@ -101,6 +102,11 @@ def published_entries() -> list[PublishedEntry]:
     """All entries, by round, organization and system."""
     with (FOLDER / "entries.csv").open(encoding="utf-8", newline="") as lines:
         return [entry_of(row) for row in csv.DictReader(lines)]
+
+
+def published_applications() -> list[str]:
+    """Applications that have entries."""
+    return sorted({entry.application for entry in published_entries()})
 
 
 def published_runs() -> list[RunRecord]:
@@ -154,7 +160,7 @@ def run_of(row: Row, entries: Mapping[tuple[str, str, str, str, str], PublishedE
     ):  # fmt: skip
         setattr(record, name, value(row, name, float))
     entry = entries[row["round"], row["organization"], row["system"], row["application"], row["mode"]]
-    record.category, record.accelerator = entry.category, entry.accelerator
+    record.accelerator = entry.accelerator
     record.optimizer, record.recipe = entry.optimizer, dict(entry.recipe)
     if record.time_to_train_s is None:
         record.reason = "the log ends before run_stop"

@@ -40,8 +40,7 @@ class GradientReducer:
         self._handles: list[Any] = []
         if group.world_size == 1:
             return
-        wanted = [p for p in dict.fromkeys(parameters) if p.requires_grad]
-        for members in _partition(wanted[::-1], bucket_bytes):
+        for members in _partition(_in_order(parameters), bucket_bytes):
             bucket = _Bucket(members)
             self._buckets.append(bucket)
             for parameter in members:
@@ -128,6 +127,17 @@ def broadcast_state(model: nn.Module, group: Group) -> None:
         for tensor in tensors:
             tensor.copy_(flat[offset : offset + tensor.numel()].view(tensor.shape))
             offset += tensor.numel()
+
+
+def bucket_sizes(parameters: Iterable[nn.Parameter], bucket_bytes: int) -> list[int]:
+    """Bytes of the messages in which the gradients of ``parameters`` travel, in their order."""
+    buckets = _partition(_in_order(parameters), bucket_bytes)
+    return [sum(parameter.nbytes for parameter in members) for members in buckets]
+
+
+def _in_order(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+    """Those that have gradients, each once, the last layers first."""
+    return [p for p in dict.fromkeys(parameters) if p.requires_grad][::-1]
 
 
 def _partition(parameters: list[nn.Parameter], bucket_bytes: int) -> list[list[nn.Parameter]]:

@@ -42,13 +42,23 @@ class Traffic:
     sums: int = 0
     """Sums and statistics over the ranks of a group: of global means and batch norms, in both directions."""
     going_back: bool = False
+    messages: int = 0
+    """Times that something was sent to one other rank."""
+    summed: int = 0
+    """Times that something was put into a sum, or statistics were."""
 
     def message(self, size: int) -> None:
         """Add ``size`` bytes to those of the direction under way."""
+        self.messages += 1
         if self.going_back:
             self.backward += size
         else:
             self.forward += size
+
+    def add_sum(self, size: int) -> None:
+        """Add ``size`` bytes that are put into a sum."""
+        self.summed += 1
+        self.sums += size
 
 
 class CountingPeers:
@@ -65,12 +75,12 @@ class CountingPeers:
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
         """As of ``Peers``."""
-        self.traffic.sums += tensor.nbytes
+        self.traffic.add_sum(tensor.nbytes)
         return tensor
 
     def stacked(self, own: Tensor) -> Tensor:
         """As of ``Peers``."""
-        self.traffic.sums += own.nbytes
+        self.traffic.add_sum(own.nbytes)
         return own.new_empty((self.size, *own.shape))
 
 
@@ -94,10 +104,12 @@ class PassCount:
 
 
 def count_pass(
-    application: Application, config: RunConfig, shape: MeshShape, place: tuple[int, ...], batch: int
-) -> PassCount:
+    application: Application, config: RunConfig, shape: MeshShape, place: tuple[int, ...], batch: int,
+    watching: AbstractContextManager[object] | None = None,
+) -> PassCount:  # fmt: skip
     """Count one pass of ``batch`` samples on the rank at ``place`` of a group that shares them.
 
+    ``watching`` is entered around forward pass, loss and backward pass, such as a mode that sees their operations.
     Raises ``InputError`` where the model cannot be split so.
     """
     traffic = Traffic()
@@ -115,7 +127,7 @@ def count_pass(
             part = inputs = part.clone()
         set_sample_keys(model, torch.empty(batch, dtype=torch.int64))
         kept = Kept([*model.parameters(), *model.buffers(), inputs, targets])
-        with Living(model, processor=on_processor(config)) as living:
+        with Living(model, processor=on_processor(config)) as living, watching or nullcontext():
             with torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor):
                 with autocast(config):
                     output: Tensor = model(part)

@@ -15,6 +15,7 @@ from hpcbench import __version__
 from hpcbench.results import compare, run_page, style, units
 from hpcbench.results.attempts import Attempts
 from hpcbench.results.attempts_table import attempts_table
+from hpcbench.results.beside import Beside, FindBeside
 from hpcbench.results.layer_plots import trust_ratios
 from hpcbench.results.machine_use import checkpoint_pairs, use_pairs
 from hpcbench.results.phase_table import phase_table
@@ -47,13 +48,15 @@ class Drawn:
         return cls(figure.name, figure.title, figure.caption, Markup(labelled))  # noqa: S704
 
 
-def write_report(paths: Sequence[Path], out: Path | None = None, png: bool = False) -> list[Path]:
+def write_report(
+    paths: Sequence[Path], out: Path | None = None, png: bool = False, find_beside: FindBeside | None = None
+) -> list[Path]:
     """Write ``report.html`` into every run folder of ``paths``, and for several runs a page that compares them.
 
     ``out`` is where the comparison goes (``comparison.html`` in the folder that holds the runs when unset); for a
-    single run, where its page goes. ``png`` adds every plot as ``figures/<name>.png`` beside its page. Returns the
-    pages written, the comparison last. Raises ``InputError`` for what is no run folder, ``DataError`` for damaged
-    files of a run.
+    single run, where its page goes. ``png`` adds every plot as ``figures/<name>.png`` beside its page. With
+    ``find_beside`` the pages show results of others beside the runs, where there are any. Returns the pages written,
+    the comparison last. Raises ``InputError`` for what is no run folder, ``DataError`` for damaged files of a run.
     """
     if out is not None and out.is_dir():
         raise InputError(f"--out {out} is a folder; give the name of a file, such as {out / 'comparison.html'}")
@@ -61,11 +64,11 @@ def write_report(paths: Sequence[Path], out: Path | None = None, png: bool = Fal
     pages = []
     for run in runs:
         page = out if out is not None and len(runs) == 1 else run.folder.report
-        write_page(page, page_of_run(run, page, png))
+        write_page(page, page_of_run(run, page, png, find_beside=find_beside))
         pages.append(page)
     if len(runs) > 1:
         page = out or Path(os.path.commonpath([run.folder.path.resolve().parent for run in runs])) / "comparison.html"
-        write_page(page, comparison_page(runs, page, png))
+        write_page(page, comparison_page(runs, page, png, find_beside))
         pages.append(page)
     return pages
 
@@ -98,9 +101,12 @@ def draw_run(run: Run, page: Path, png: bool = False) -> Drawings:
     }
 
 
-def page_of_run(run: Run, page: Path, png: bool = False, drawings: Drawings | None = None) -> str:
+def page_of_run(
+    run: Run, page: Path, png: bool = False, drawings: Drawings | None = None, find_beside: FindBeside | None = None
+) -> str:
     """The page of one run as HTML text, with ``drawings`` or newly drawn plots."""
     drawings = draw_run(run, page, png) if drawings is None else drawings
+    found = None if find_beside is None else find_beside({"this run": run})
     bar = phases(run)
     environment = read_object(run.folder.environment)
     system = read_object(run.folder.system)
@@ -128,6 +134,7 @@ def page_of_run(run: Run, page: Path, png: bool = False, drawings: Drawings | No
         staging=staging_pairs(run),
         references=references,
         this_run=here,
+        beside=drawn_beside(found, page, png),
         command=run_page.command_line(environment),
         setup=run_page.setup_pairs(run),
         machine=run_page.machine_pairs(run, system),
@@ -140,7 +147,7 @@ def page_of_run(run: Run, page: Path, png: bool = False, drawings: Drawings | No
     )
 
 
-def comparison_page(runs: Sequence[Run], page: Path, png: bool = False) -> str:
+def comparison_page(runs: Sequence[Run], page: Path, png: bool = False, find_beside: FindBeside | None = None) -> str:
     """The page that compares ``runs``, grouped by application, as HTML text."""
     names = compare.run_names(runs)
     groups = []
@@ -148,7 +155,8 @@ def comparison_page(runs: Sequence[Run], page: Path, png: bool = False) -> str:
         members = {name: run for name, run in zip(names, runs, strict=True) if run.summary.application == application}
         group = compare.group(members, page.parent)
         drawn = [_draw(figure, page, png) for figure in compare.figures(members)]
-        groups.append(group | {"figures": drawn})
+        found = None if find_beside is None else find_beside(members)
+        groups.append(group | {"figures": drawn, "beside": drawn_beside(found, page, png)})
     return _render(
         "compare.html",
         page_title=f"Comparison of {len(runs)} runs",
@@ -156,6 +164,14 @@ def comparison_page(runs: Sequence[Run], page: Path, png: bool = False) -> str:
         count=len(runs),
         groups=groups,
     )
+
+
+def drawn_beside(found: Beside | None, page: Path, png: bool) -> dict[str, Any] | None:
+    """What is beside the runs of a page, with its figure drawn."""
+    if found is None:
+        return None
+    figure = None if found.figure is None else _draw(found.figure, page, png)
+    return {"metric": found.metric, "rows": found.rows, "notes": found.notes, "figure": figure}
 
 
 def _draw(figure: Figure, page: Path, png: bool) -> Drawn:

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hpcbench.application import Application
+from hpcbench.config.schema import RunConfig
 from hpcbench.measure.memory import reset_peak_memory
 from hpcbench.optim.registry import create_optimizer, parameter_kinds
 from hpcbench.parallel.spatial.layers import own_part
@@ -122,14 +124,21 @@ def evaluation_pass(run: RunContext, step: TrainingStep, samples: int) -> None:
 
 def made_up(run: RunContext, samples: int) -> tuple[Tensor, Tensor]:
     """Inputs, this rank's part of them, and targets of a batch as model and loss take them: uniform or zeros."""
-    inputs, target = run.application.module("shapes").batch_shapes(run.config, samples)
+    inputs, goal = whole_batch(run.application, run.config, samples, run.device)
+    return own_part(run.as_input(inputs), run.mesh.axes), goal
+
+
+def whole_batch(
+    application: Application, config: RunConfig, samples: int, device: torch.device
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Inputs and targets of whole made-up samples."""
+    inputs, target = application.module("shapes").batch_shapes(config, samples)
     # Readers give channels last, as samples are stored; compiled code is for one layout.
     layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(inputs.dim(), torch.contiguous_format)
-    filled = torch.zeros(inputs.shape, dtype=inputs.dtype, device=run.device).contiguous(memory_format=layout)
+    filled = torch.zeros(inputs.shape, dtype=inputs.dtype, device=device).contiguous(memory_format=layout)
     if filled.is_floating_point():
         filled.uniform_()
-    goal = torch.zeros(target.shape, dtype=target.dtype, device=run.device)
-    return own_part(run.as_input(filled), run.mesh.axes), goal
+    return filled, torch.zeros(target.shape, dtype=target.dtype, device=device)
 
 
 def try_optimizer(run: RunContext, step: TrainingStep) -> None:

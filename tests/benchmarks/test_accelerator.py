@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from _accelerator.gpu_tests import OPTIONS
-from _accelerator.kernels import kind_of
 from _accelerator.plan import ROOT, Planned, planned
 from _accelerator.runner import Record, Runner
 from _accelerator.wheels import describe_checkout, download, install, report
 
+from hpcbench.characterisation.kernel_times import kind_of
 from hpcbench.results.run_folder import RunFolder
 from tests.benchmarks.bare_python import make_bare_python
 

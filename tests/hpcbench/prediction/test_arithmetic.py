@@ -1,4 +1,4 @@
-"""Messages, the largest of many, and what a training asks for: against closed forms, simulation and published counts."""
+"""Messages, the largest of many, and counts: against closed forms, simulation and what was published."""
 
 from __future__ import annotations
 

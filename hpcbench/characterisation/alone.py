@@ -1,0 +1,84 @@
+"""Each kernel of a step alone, on tensors of its shapes and layouts, on the device of this rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hpcbench.characterisation.model import Kernel
+from hpcbench.characterisation.operations import Operation, TensorShape
+from hpcbench.characterisation.timing import timed
+
+LEAST_BUDGET_S = 0.01
+
+
+def time_alone(
+    kernels: Sequence[Kernel], operations: Sequence[Operation | None], device: torch.device, budget_s: float,
+    say: Callable[[str], None] = lambda words: None,
+) -> tuple[Kernel, ...]:  # fmt: skip
+    """The kernels with their times; all together take about ``budget_s``, but each is done twice at least.
+
+    A kernel has no time where the device cannot execute it alone, or memory does not suffice.
+    """
+    shares = budget_shares(kernels, budget_s)
+    found = []
+    for number, (kernel, operation, share) in enumerate(zip(kernels, operations, shares, strict=True)):
+        say(f"kernel {number + 1} of {len(kernels)}: {kernel.operation}")
+        seconds = None if operation is None else seconds_alone(operation, device, share)
+        found.append(replace(kernel, alone_s=seconds))
+    say("")
+    return tuple(found)
+
+
+def budget_shares(kernels: Sequence[Kernel], budget_s: float) -> list[float]:
+    """Seconds for each kernel: as its operations and bytes are of all, and a little for the small ones."""
+    work = [kernel.flop / 10 + kernel.bytes for kernel in kernels]
+    whole = sum(work) or 1.0
+    return [max(LEAST_BUDGET_S, budget_s * each / whole) for each in work]
+
+
+def seconds_alone(operation: Operation, device: torch.device, budget_s: float) -> float | None:
+    """Seconds of an operation; ``None`` where it cannot be executed alone."""
+    try:
+        args, kwargs = filled(as_executed(operation), device), filled(operation.kwargs, device)
+        with torch.no_grad():
+            return timed(lambda: operation.func(*args, **kwargs), device, budget_s)
+    except (RuntimeError, NotImplementedError, TypeError, IndexError):
+        return None
+
+
+def as_executed(operation: Operation) -> tuple[Any, ...]:
+    """The arguments as a real pass has them: statistics that batch norm keeps have the type of its weights."""
+    args = operation.args
+    if operation.name != "native_batch_norm_backward" or not isinstance(args[2], TensorShape):
+        return args
+    kept = [replace(each, dtype=args[2].dtype) if isinstance(each, TensorShape) else each for each in args[5:7]]
+    return (*args[:5], *kept, *args[7:])
+
+
+def filled(values: Any, device: torch.device) -> Any:
+    """The same with tensors on ``device`` in the place of ``TensorShape``: random numbers, zeros of integers."""
+    if isinstance(values, TensorShape):
+        return tensor_of(values, device)
+    if isinstance(values, torch.device):
+        return device
+    if isinstance(values, dict):
+        return {key: filled(each, device) for key, each in values.items()}
+    if isinstance(values, list | tuple):
+        return type(values)(filled(each, device) for each in values)
+    return values
+
+
+def tensor_of(shape: TensorShape, device: torch.device) -> Tensor:
+    """A tensor of this shape and layout; zeros of integers are indices and classes that exist."""
+    places = 1 + sum((size - 1) * step for size, step in zip(shape.shape, shape.stride, strict=True))
+    numbers = max(0, places) if 0 not in shape.shape else 0
+    if shape.dtype.is_floating_point:
+        memory = torch.rand(numbers, device=device).to(shape.dtype)
+    else:
+        memory = torch.zeros(numbers, device=device, dtype=shape.dtype)
+    return memory.as_strided(shape.shape, shape.stride)

@@ -1,0 +1,118 @@
+"""The least time that each part of a machine needs for a step, by its own roof, and what the step attained of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hpcbench.characterisation.model import PRODUCTS, Characterisation, Curve, Kernel, Message, total
+from hpcbench.characterisation.roofs import COMPUTED_IN
+
+Part = Literal["compute", "memory", "input", "network"]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One part of the machine in a step of one rank."""
+
+    part: Part
+    roof: str
+    """Which roof: a precision, ``memory``, a folder, a link."""
+    work: float
+    """Operations of products, or bytes, of a step."""
+    rate: float
+    """The roof, per second."""
+    bound_s: float
+    """The least time: work over roof, with the latency of messages."""
+    attained: float | None
+    """Work over the measured step; unset where none was."""
+
+    @property
+    def utilisation(self) -> float | None:
+        """What of the roof was attained."""
+        return None if self.attained is None else self.attained / self.rate
+
+
+def step_s(found: Characterisation) -> float | None:
+    """The measured step on all ranks."""
+    return found.steps[-1].median_s if found.steps else None
+
+
+def product_flop(found: Characterisation) -> float:
+    """Operations of products in a step of a rank."""
+    return total([kernel for kernel in found.kernels if kernel.kind in PRODUCTS], "flop")
+
+
+def bounds(found: Characterisation) -> list[Bound]:
+    """Every part whose work and roof are known, in the order of the table of a page."""
+    seconds = step_s(found)
+    parts: list[Bound] = []
+
+    def add(part: Part, roof: str, work: float, rate: float, latency_s: float = 0.0) -> None:
+        attained = None if seconds is None else work / seconds
+        parts.append(Bound(part, roof, work, rate, work / rate + latency_s, attained))
+
+    compute = found.roof("compute", COMPUTED_IN.get(found.precision, "float32"))
+    if compute is not None:
+        add("compute", compute.name, product_flop(found), compute.value)
+    memory = found.roof("memory")
+    if memory is not None:
+        add("memory", "memory", found.bytes, memory.value)
+    stored, passes = found.input.stored_bytes, found.local_batch * found.accumulation
+    for roof in found.roofs:
+        if roof.resource == "read" and stored is not None:
+            add("input", roof.name, stored * passes, roof.value)
+    for message in found.messages:
+        curve = curve_of(found, message)
+        if curve is not None:
+            add("network", f"{message.kind}, {curve.link}", message.bytes, curve.bytes_per_s,
+                message.count * curve.latency_s)  # fmt: skip
+    return parts
+
+
+def curve_of(found: Characterisation, message: Message) -> Curve | None:
+    """The measured curve of a message's operation over the same link; a gather or a scatter is half of a sum."""
+    operation = "exchange" if message.operation == "exchange" else "all_reduce"
+    same = [each for each in found.curves if each.operation == operation and each.link == message.link]
+    return max(same, key=lambda each: each.ranks, default=None)
+
+
+def bound_of(kernel: Kernel, found: Characterisation) -> float | None:
+    """The least seconds of one execution: its operations or its bytes over their roof, or a launch: the longest.
+
+    ``None`` where the roofs were not measured. Operations of what is no product are not held against a product's roof.
+    """
+    memory = found.roof("memory")
+    if memory is None:
+        return None
+    launch = found.roof("launch")
+    seconds = max(kernel.bytes / memory.value, launch.value if launch else 0.0)
+    compute = found.roof("compute", kernel.precision) or found.roof("compute", "float32")
+    if kernel.kind in PRODUCTS and compute is not None:
+        seconds = max(seconds, kernel.flop / compute.value)
+    return seconds
+
+
+def limited_by(kernel: Kernel, found: Characterisation) -> Literal["compute", "memory", "launch"]:
+    """Which of these takes longest for a kernel at least."""
+    memory, bound = found.roof("memory"), bound_of(kernel, found)
+    if memory is None or bound is None or bound == kernel.bytes / memory.value:
+        return "memory"
+    launch = found.roof("launch")
+    return "launch" if launch is not None and bound == launch.value else "compute"
+
+
+def lost_s(kernel: Kernel, found: Characterisation) -> float | None:
+    """Seconds of a step beyond the kernel's bound: all executions alone, less their least time; none below zero.
+
+    Work that a cache holds may be faster than the roof of memory.
+    """
+    bound = bound_of(kernel, found)
+    if bound is None or kernel.alone_s is None:
+        return None
+    return max(0.0, kernel.count * (kernel.alone_s - bound))
+
+
+def ranked(found: Characterisation) -> list[Kernel]:
+    """Kernels by the time that they lose, most first; those without a time last."""
+    return sorted(found.kernels, key=lambda kernel: -(lost_s(kernel, found) or 0.0))

@@ -1,0 +1,229 @@
+"""``hpcbench characterize``: counts, then measures on all ranks at hand, and puts both together."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from hpcbench import __version__
+from hpcbench.application import Application
+from hpcbench.characterisation.alone import time_alone
+from hpcbench.characterisation.counts import Counted, count_step
+from hpcbench.characterisation.curves import message_curves
+from hpcbench.characterisation.model import PRODUCTS, Characterisation, Curve, Host, Link, Message, Roof, total
+from hpcbench.characterisation.reading import describe_input
+from hpcbench.characterisation.roofs import COMPUTED_IN, device_roofs
+from hpcbench.characterisation.steps import Measured, measure_steps
+from hpcbench.characterisation.tiers import storage_roofs
+from hpcbench.config.resolve import as_tree
+from hpcbench.config.schema import RunConfig
+from hpcbench.measure.system import accelerator, processor, software
+from hpcbench.parallel.group import Group
+from hpcbench.parallel.mesh_shape import MeshShape, check_axes, mesh_shape
+from hpcbench.parallel.precision import resolve_precision
+from hpcbench.parallel.staging_world import staging_world
+from hpcbench.planning.counting import shapes
+from hpcbench.train.check_mesh import check_mesh
+from hpcbench.train.memory_limits import check_memory
+from hpcbench.train.ranks import Ranks
+
+SOFTWARE = ("python", "torch", "torch_cuda", "torch_hip", "numpy")
+STEPS_SHARE, KERNELS_SHARE = 0.4, 0.6
+"""Parts of the budget for steps and for kernels; roofs, curves and storage have short times of their own."""
+LEAST_PROBE_S, PROBE_SHARE = 0.5, 0.1
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is measured."""
+
+    seconds: float = 60.0
+    """About so long for steps and kernels together."""
+    storage: tuple[Path, ...] = ()
+    """Folders to probe."""
+    measured: bool = True
+    """Whether anything is; else counts alone."""
+
+
+def characterize(application: Application, config: RunConfig, ranks: Ranks, wanted: Wanted) -> Characterisation:
+    """Characterise a training on the ranks at hand; collective, the same on all.
+
+    Raises ``InputError`` on all ranks for a mesh, a batch or a dataset that cannot be.
+    """
+    say = progress if ranks.launch.rank == 0 else silent
+    found, counted, config = counted_here(application, config, ranks, wanted, say)
+    if wanted.measured:
+        shape = mesh_of(application, config, ranks.launch.world_size)
+        found = with_times(found, application, config, ranks, shape, counted, wanted, say)
+    say("")
+    return ranks.group.broadcast_object(found)
+
+
+def counted_here(
+    application: Application, config: RunConfig, ranks: Ranks, wanted: Wanted, say: Callable[[str], None]
+) -> tuple[Characterisation, Counted, RunConfig]:  # fmt: skip
+    """What can be said before steps are made: counts, input and roofs; and the configuration with its precision.
+
+    Collective. Raises ``InputError`` on all ranks.
+    """
+    launch = ranks.launch
+    config = with_precision(config, ranks.device)
+    shape = ranks.together(lambda: mesh_of(application, config, launch.world_size))
+    if wanted.measured:
+        ranks.together(lambda: check_mesh(application, config, shape, launch.rank))
+        ranks.together(lambda: check_memory(application, config, ranks.device, launch.local_size))
+    say("counting")
+    counted = ranks.together(lambda: count_step(application, config, shape, link_of(ranks.group)))
+    sample = ranks.together(lambda: prepared(application, config))
+    data = ranks.together(lambda: describe_input(application, config, ranks.device, sample, read=wanted.measured))
+    found = Characterisation(
+        application=application.name, title=application.title, preset=config.preset,
+        date=datetime.now(UTC).isoformat(timespec="seconds"), version=__version__,
+        host=host_of(ranks), precision=config.train.precision, local_batch=config.train.local_batch_size,
+        accumulation=config.train.accumulation, optimizer=config.optim.name, parameters=counted.parameters,
+        useful_flop=counted.useful_flop, kernels=counted.kernels, footprint=counted.footprint, input=data,
+        messages=counted.messages, roofs=tuple(measured_roofs(config, ranks, wanted, say)),
+        notes=tuple(notes_of(config, wanted, launch.world_size)), configuration=as_tree(config),
+    )  # fmt: skip
+    return found, counted, config
+
+
+def with_times(
+    found: Characterisation, application: Application, config: RunConfig, ranks: Ranks, shape: MeshShape,
+    counted: Counted, wanted: Wanted, say: Callable[[str], None],
+) -> Characterisation:  # fmt: skip
+    """What was counted with the times of steps, kernels and messages; collective."""
+    roof = found.roof("compute", COMPUTED_IN[config.train.precision])
+    products = total([kernel for kernel in counted.kernels if kernel.kind in PRODUCTS], "flop")
+    budget = wanted.seconds * STEPS_SHARE / (1 + ranks.launch.world_size.bit_length())
+    steps = measure_steps(application, config, ranks, shape, products, roof.value if roof else None, budget, say)
+    say("messages")
+    curves = curves_for(counted, config, ranks)
+    kernels = time_alone(counted.kernels, counted.operations, ranks.device, wanted.seconds * KERNELS_SHARE, say)
+    return replace(
+        found, kernels=(*kernels[:-1], replace(kernels[-1], alone_s=steps.optimizer_s)), steps=steps.steps,
+        messages=tuple(with_exposed(message, steps) for message in found.messages), curves=tuple(curves),
+        profile=steps.profile, footprint=replace(found.footprint, measured_peak=steps.peak_bytes),
+    )  # fmt: skip
+
+
+def with_precision(config: RunConfig, device: torch.device) -> RunConfig:
+    """The same with the precision that ``auto`` means on this device, and the device that counts are for."""
+    config = copy.deepcopy(config)
+    config.train.precision = resolve_precision(config.train.precision, device)
+    if device.type == "cpu":
+        config.parallel.accelerator = "cpu"
+    return config
+
+
+def mesh_of(application: Application, config: RunConfig, ranks: int) -> MeshShape:
+    """The mesh of the configuration. Raises ``InputError``."""
+    check_axes(config.parallel.spatial, shapes(application, config, 1)[0].dim() - 2)
+    return mesh_shape(ranks, config.parallel.spatial)
+
+
+def prepared(application: Application, config: RunConfig) -> float:
+    """Bytes of a sample as model and loss take it."""
+    return float(sum(each.nbytes for each in shapes(application, config, 1)))
+
+
+def link_of(group: Group) -> Link:
+    """The slowest link among all ranks."""
+    if group.world_size == 1:
+        return "none"
+    return "between nodes" if group.launch.nodes > 1 else "within a node"
+
+
+def measured_roofs(
+    config: RunConfig, ranks: Ranks, wanted: Wanted, say: Callable[[str], None]
+) -> list[Roof]:  # fmt: skip
+    """Roofs of the device and of storage; collective. Empty where nothing is measured."""
+    if not wanted.measured:
+        return []
+    say("roofs")
+    found = device_roofs(ranks.device, config.train.precision, ranks.group)
+    if wanted.storage:
+        say("storage")
+        budget = max(LEAST_PROBE_S, wanted.seconds * PROBE_SHARE / len(wanted.storage))
+        found += storage_roofs(wanted.storage, staging_world(ranks.group), budget)
+    return found
+
+
+def with_exposed(message: Message, measured: Measured) -> Message:
+    """A message with the time that steps waited for it; a single rank sends none."""
+    return message if message.link == "none" else replace(message, exposed_s=measured.exposed_s.get(message.kind))
+
+
+def host_of(ranks: Ranks) -> Host:
+    """The machine as this rank sees it; collective."""
+    device, launch = ranks.device, ranks.launch
+    if device.type == "cpu":
+        import psutil
+
+        from hpcbench.measure.memory import memory_limit_bytes
+
+        model, memory = processor()["host_processor_model_name"], memory_limit_bytes() or psutil.virtual_memory().total
+    else:
+        model = accelerator()["accelerator_model_name"]
+        memory = int(torch.get_device_module(device).get_device_properties(device).total_memory)
+    import platform
+
+    versions = software()
+    return Host(
+        platform.node(), device.type, model, launch.nodes, launch.world_size, ranks.threads, memory,
+        {name: versions[name] for name in SOFTWARE if name in versions},
+    )  # fmt: skip
+
+
+def notes_of(config: RunConfig, wanted: Wanted, ranks: int) -> Sequence[str]:
+    """What is left out, and why."""
+    found = []
+    if not wanted.measured:
+        found.append("counted alone: nothing was measured")
+        return found
+    if config.train.cuda_graph:
+        found.append("steps are not captured as a graph here, as they are in a run with train.cuda_graph")
+    if not config.data.root:
+        found.append("no dataset at hand (--data.root): reading and decoding were not measured")
+    if not wanted.storage:
+        found.append("no folder of storage was named (--storage): its roofs were not measured")
+    if ranks == 1:
+        found.append("one rank: no messages were sent, and links have no curves")
+    return found
+
+
+def kernels_alone(
+    application: Application, config: RunConfig, ranks: Ranks, seconds: float
+) -> Characterisation:  # fmt: skip
+    """Roofs, message curves, and the kernels of a step with their times alone, for ``hpcbench kernels``; collective.
+
+    Raises ``InputError`` on all ranks as ``characterize`` does.
+    """
+    wanted = Wanted(seconds)
+    say = progress if ranks.launch.rank == 0 else silent
+    found, counted, config = counted_here(application, config, ranks, wanted, say)
+    kernels = time_alone(counted.kernels, counted.operations, ranks.device, seconds, say)
+    curves = curves_for(counted, config, ranks)
+    return ranks.group.broadcast_object(replace(found, kernels=kernels, curves=tuple(curves)))
+
+
+def curves_for(counted: Counted, config: RunConfig, ranks: Ranks) -> list[Curve]:
+    """Curves of messages as large as the step's; collective."""
+    largest = max((message.bytes // max(1, message.count) for message in counted.messages), default=0)
+    return message_curves(ranks.group, ranks.device, config.parallel.timeout_s, largest)
+
+
+def progress(words: str) -> None:
+    """Show what is being done, to somebody who waits."""
+    if sys.stderr.isatty():
+        print(f"\r{words:70}\r", end="", file=sys.stderr, flush=True)
+
+
+def silent(words: str) -> None:
+    """Show nothing."""

@@ -1,0 +1,37 @@
+"""``darshan-parser LOG``: bytes and operations of files, by the mount point that they lie on.
+
+After a head of lines with ``#``, each line has module, rank, record, counter, value, file, mount point and type of the
+filesystem, with tabs between them (darshan-util documentation, "darshan-parser"). The module POSIX is read, below which
+others do their work.
+"""
+
+from __future__ import annotations
+
+from hpcbench.characterisation.model import MovedBytes
+
+HEAD = "# darshan log version:"
+FIELDS = 8
+
+
+def is_output(text: str) -> bool:
+    """Whether a text begins as the parser's output does."""
+    return any(line.startswith(HEAD) for line in text.splitlines()[:5])
+
+
+def read(text: str) -> list[MovedBytes]:
+    """The sums of each mount point. Raises ``ValueError`` where the log has no POSIX records."""
+    sums: dict[str, dict[str, int]] = {}
+    for line in text.splitlines():
+        fields = line.split("\t")
+        if len(fields) == FIELDS and fields[0] == "POSIX":
+            counter, value, mount = fields[3], fields[4], fields[6]
+            if counter in ("POSIX_BYTES_READ", "POSIX_BYTES_WRITTEN", "POSIX_READS", "POSIX_WRITES"):
+                own = sums.setdefault(mount, {})
+                own[counter] = own.get(counter, 0) + max(0, int(value))
+    if not sums:
+        raise ValueError("darshan's log has no records of the module POSIX; was the program instrumented?")
+    return [
+        MovedBytes("darshan", mount, own.get("POSIX_BYTES_READ", 0), own.get("POSIX_BYTES_WRITTEN", 0),
+                   operations=own.get("POSIX_READS", 0) + own.get("POSIX_WRITES", 0))
+        for mount, own in sums.items()
+    ]  # fmt: skip

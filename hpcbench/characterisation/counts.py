@@ -1,0 +1,183 @@
+"""What a training step of one rank asks for, counted on tensors without data: kernels, footprint and messages.
+
+The pass is counted at the local batch and at twice that, which tells what grows with the batch and what does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hpcbench.application import Application
+from hpcbench.characterisation.model import Footprint, Kernel, Link, Message
+from hpcbench.characterisation.operations import Operation, OperationRecorder, TensorShape
+from hpcbench.config.schema import RunConfig
+from hpcbench.measure.flops import count_flops
+from hpcbench.parallel.gradients import bucket_sizes
+from hpcbench.parallel.mesh_shape import MeshShape
+from hpcbench.planning.counting import PassCount, build, count_pass, shapes
+from hpcbench.planning.plan import Machine, MeshPlan, mesh_plan, moments, places
+
+LAYERWISE_READS = 2
+"""LARS and LAMB read parameters and gradients once more, for their norms, which nothing can avoid."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The work of a step, with the operation behind each kernel of a pass."""
+
+    kernels: tuple[Kernel, ...]
+    operations: tuple[Operation | None, ...]
+    """Of each kernel; ``None`` for the optimizer's."""
+    footprint: Footprint
+    messages: tuple[Message, ...]
+    parameters: int
+    useful_flop: float
+
+
+def count_step(application: Application, config: RunConfig, shape: MeshShape, link: Link = "none") -> Counted:
+    """Count a step of the rank with the most work in a mesh of ``shape``, whose messages cross ``link``.
+
+    ``config.train.precision`` must be resolved. Raises ``InputError`` where the application does not tell the shapes
+    of a batch, and where its model cannot be split so.
+    """
+    train = config.train
+    place = places(shape.spatial)[0]
+    model = build(application, config)
+    recorder, double = OperationRecorder(), OperationRecorder()
+    counted = count_pass(application, config, shape, place, train.local_batch_size, recorder)
+    count_pass(application, config, shape, place, 2 * train.local_batch_size, double)
+    pairs = merged(recorder.operations, double.operations, train.accumulation)
+    sizes = [parameter.nbytes for parameter in model.parameters()]
+    plan = planned(application, config, model, shape, counted)
+    update = optimizer_kernel(sum(parameter.numel() for parameter in model.parameters()), sum(sizes), config)
+    written = made_by(recorder.operations, double.operations)
+    footprint = Footprint(
+        parameters=plan.parameters, gradients=plan.gradients, optimizer=plan.optimizer, saved=counted.activations,
+        peak=counted.peak, input=counted.input, written=written,
+    )  # fmt: skip
+    return Counted(
+        (*(kernel for kernel, _ in pairs), update), (*(operation for _, operation in pairs), None), footprint,
+        (*gradient_messages(model, config, shape, link), *halo_messages(counted, train.accumulation, link)),
+        sum(parameter.numel() for parameter in model.parameters()),
+        count_flops(model, shapes(application, config, 1)[0]).training / shape.spatial_size,
+    )  # fmt: skip
+
+
+def planned(
+    application: Application, config: RunConfig, model: Any, shape: MeshShape, counted: PassCount
+) -> MeshPlan:  # fmt: skip
+    """The plan of the mesh with what was counted, which knows the memory of states."""
+    train = config.train
+    machine = Machine(1, shape.data * shape.spatial_size)
+    batch = train.local_batch_size * train.accumulation * shape.data
+    return mesh_plan(model, config, machine, shape, (train.local_batch_size, train.accumulation, batch), [counted], 0)
+
+
+def merged(
+    operations: Sequence[Operation], doubled: Sequence[Operation], passes: int
+) -> list[tuple[Kernel, Operation]]:  # fmt: skip
+    """Equal operations as one kernel, in the order of their first execution; ``doubled`` are those of twice the batch.
+
+    Where the two passes do not have the same operations, all work is taken to grow with the batch.
+    """
+    same = [each.func for each in operations] == [each.func for each in doubled]
+    found: dict[Any, tuple[Kernel, Operation]] = {}
+    for each, other in zip(operations, doubled if same else [None] * len(operations), strict=True):
+        key = each.func, each.direction, str(each.args), str(each.kwargs)
+        if key in found:
+            kernel, first = found[key]
+            found[key] = replace(kernel, count=kernel.count + passes), first
+            continue
+        moved = each.read_bytes + each.written_bytes
+        fixed_flop = fixed_bytes = 0.0
+        if other is not None:
+            fixed_flop = max(0.0, 2 * each.flop - other.flop)
+            fixed_bytes = max(0.0, 2.0 * moved - other.read_bytes - other.written_bytes)
+        kernel = Kernel(
+            each.name, each.kind, each.direction, each.precision, tuple(one.shape for one in each.inputs),
+            settings_of(each), passes, each.flop, each.read_bytes, each.written_bytes, fixed_flop, fixed_bytes,
+        )  # fmt: skip
+        found[key] = kernel, each
+    return list(found.values())
+
+
+def made_by(operations: Sequence[Operation], doubled: Sequence[Operation]) -> int:
+    """Bytes that the forward pass writes of what grows with the batch: each activation once, also those in place."""
+    once, twice = (
+        sum(each.written_bytes for each in found if each.direction == "forward") for found in (operations, doubled)
+    )
+    return twice - once
+
+
+def settings_of(operation: Operation) -> str:
+    """What decides the work of an operation beside its shapes, in words."""
+    args = operation.args
+    if operation.name not in ("convolution", "convolution_backward"):
+        plain = [each for each in args if isinstance(each, int | float | list) and not holds_tensor(each)]
+        return ", ".join(map(str, plain))[:80]
+    stride, padding, dilation, transposed, _, groups = args[3:9] if operation.name == "convolution" else args[4:10]
+    parts = [f"stride {crossed(stride)}", f"padding {crossed(padding)}"]
+    parts += [f"dilation {crossed(dilation)}"] if set(dilation) != {1} else []
+    parts += [f"groups {groups}"] if groups > 1 else []
+    parts += ["transposed"] if transposed else []
+    if operation.name == "convolution_backward" and not args[10][0]:
+        parts.append("no input gradient")
+    return ", ".join(parts)
+
+
+def crossed(numbers: Sequence[int]) -> str:
+    """``1x1``."""
+    return "x".join(map(str, numbers))
+
+
+def holds_tensor(value: Any) -> bool:
+    """Whether a list holds tensors."""
+    return isinstance(value, list) and any(isinstance(each, TensorShape) for each in value)
+
+
+def optimizer_kernel(numbers: int, size: int, config: RunConfig) -> Kernel:
+    """The update of all parameters: parameters and gradients read, states read and written, parameters written.
+
+    Its operations, a few per parameter, are not counted.
+    """
+    from hpcbench.config.optimizers import optimizer_info
+    from hpcbench.optim.layerwise import LayerwiseOptimizer
+    from hpcbench.optim.registry import builder_of
+
+    states = moments(config.optim)
+    layerwise = issubclass(builder_of(optimizer_info(config.optim.name)), LayerwiseOptimizer)
+    read = (2 + states + (LAYERWISE_READS if layerwise else 0)) * size
+    written = (1 + states) * size
+    return Kernel(
+        config.optim.name, "optimizer", "optimizer", "float64" if config.train.precision == "64-true" else "float32",
+        ((numbers,),), f"{states} states per parameter", 1, 0.0, read, written, 0.0, read + written,
+    )  # fmt: skip
+
+
+def gradient_messages(model: Any, config: RunConfig, shape: MeshShape, link: Link) -> list[Message]:
+    """The sums of gradients of a step; of sharded states the gathers and scatters."""
+    parallel = config.parallel
+    if not parallel.shard_states:
+        sizes = bucket_sizes(model.parameters(), parallel.bucket_bytes)
+        return [Message("gradients", "all_reduce", link, len(sizes), sum(sizes))]
+    from hpcbench.parallel.sharded import UNIT, units
+    from hpcbench.planning.plan import sharded_traffic
+
+    traffic = sharded_traffic(model, shape, config.train.accumulation)
+    # Units are gathered for both directions, the rest once, and all gradients are scattered.
+    count = (2 * len(list(units(model, UNIT))) + 1) * config.train.accumulation
+    return [Message("sharding", "all_gather", link, count, traffic)]
+
+
+def halo_messages(counted: PassCount, passes: int, link: Link) -> list[Message]:
+    """Halos of samples that ranks share, and sums over ranks that share batch-norm statistics."""
+    traffic = counted.traffic
+    found = []
+    if traffic.forward + traffic.backward:
+        size = passes * (traffic.forward + traffic.backward)
+        found.append(Message("halo", "exchange", link, passes * traffic.messages, size, fixed=False))
+    if traffic.sums:
+        found.append(Message("batch_norm", "all_reduce", link, passes * traffic.summed, passes * traffic.sums))
+    return found

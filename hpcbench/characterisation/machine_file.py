@@ -1,0 +1,87 @@
+"""A machine file from a characterisation: the facts that it measured or saw, with this measurement as their source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hpcbench.characterisation.exports import write_new
+from hpcbench.characterisation.model import Characterisation, Roof
+from hpcbench.measure.system import filesystem
+from hpcbench.results import units
+
+PEAKS = {"peak_32bit_tflop_s": "float32", "peak_tf32_tflop_s": "tf32"}
+SIXTEEN = ("bfloat16", "float16")
+
+
+def write_machine(found: Characterisation, path: Path) -> None:
+    """Write the facts as a file that ``--machine`` takes. Raises ``InputError`` where it cannot be written."""
+    import yaml
+
+    text = yaml.safe_dump(machine_facts(found), sort_keys=False, allow_unicode=True, width=110)
+    note = (
+        "# Measured by hpcbench characterize: rates are what programs reached, not what makers state. Facts that were\n"
+        "# not measured are absent.\n"
+    )
+    write_new(path, "--machine-out", lambda temporary: temporary.write_text(note + text, encoding="utf-8"))
+
+
+def machine_facts(found: Characterisation) -> dict[str, Any]:
+    """The values of a machine file; what was not measured is left out.
+
+    Peaks and memory bandwidth are of each accelerator; of a machine without any they are of the node, so that those of
+    its ranks add up.
+    """
+    host = found.host
+    accelerated = host.device != "cpu"
+    per_node = max(1, host.ranks // host.nodes)
+    ranks = 1 if accelerated else per_node
+    facts: dict[str, Any] = {"accelerators": per_node if accelerated else 0}
+    if accelerated:
+        facts |= {"accelerator": host.model, "accelerator_memory_gib": gib(host.memory_bytes)}
+    else:
+        facts |= {"processor": host.model, "cores": per_node * host.threads, "memory_gib": gib(host.memory_bytes)}
+    facts["accelerator_memory_gb_s"] = scaled(found.roof("memory"), ranks / 1e9)
+    sixteen = [roof for name in SIXTEEN if (roof := found.roof("compute", name)) is not None]
+    facts["peak_16bit_tflop_s"] = scaled(max(sixteen, key=lambda roof: roof.value, default=None), ranks / 1e12)
+    facts |= {name: scaled(found.roof("compute", precision), ranks / 1e12) for name, precision in PEAKS.items()}
+    facts |= links(found, per_node)
+    storage = storage_facts(found, per_node)
+    known = {name: value for name, value in facts.items() if value is not None}
+    names = [*known, *(f"storage.{each['path']}" for each in storage)]
+    source = {"url": f"measured: hpcbench {found.version} on {host.name}", "read": found.date[:10], "facts": names}
+    title = f"{host.name}, as measured with {units.counted(host.ranks, 'rank')}"
+    return {"title": title, **known, **({"storage": storage} if storage else {}), "sources": [source]}
+
+
+def gib(size: int | None) -> int | None:
+    """Whole GiB."""
+    return None if size is None else max(1, size // 2**30)
+
+
+def scaled(roof: Roof | None, factor: float) -> float | None:
+    """A rate in another unit, to four digits."""
+    return None if roof is None else float(f"{roof.value * factor:.4g}")
+
+
+def links(found: Characterisation, per_node: int) -> dict[str, float]:
+    """What ranks send each other: between accelerators of a node, and what a node sends to others."""
+    facts = {}
+    for curve in found.curves:
+        if curve.operation == "exchange" and curve.link == "between nodes":
+            facts["network_gb_s"] = float(f"{curve.bytes_per_s * per_node / 1e9:.4g}")
+        elif curve.operation == "exchange" and found.host.device != "cpu":
+            facts["accelerator_link_gb_s"] = float(f"{curve.bytes_per_s / 1e9:.4g}")
+    return facts
+
+
+def storage_facts(found: Characterisation, per_node: int) -> list[dict[str, Any]]:
+    """Rates of each folder that was probed, of a node."""
+    folders: dict[str, dict[str, Any]] = {}
+    for roof in found.roofs:
+        if roof.resource in ("read", "write"):
+            folder = folders.setdefault(roof.name, {"path": roof.name})
+            folder[f"{roof.resource}_gb_s"] = scaled(roof, per_node / 1e9)
+            if filesystem(Path(roof.name)) in ("tmpfs", "ramfs"):
+                folder["in_memory"] = True
+    return list(folders.values())

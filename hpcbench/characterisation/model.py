@@ -1,0 +1,293 @@
+"""A characterisation as data: what a training step asks of a machine, and what this machine gave.
+
+``SCHEMA`` is the version of the file. A field is in SI units, and bytes and operations are those of **one rank**; what
+is not known or was not measured is ``None``, never zero. docs/characterisation.md describes the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+SCHEMA = 1
+WHAT = "hpcbench characterisation"
+
+Kind = Literal[
+    "convolution", "depthwise convolution", "matrix product", "batch norm", "pooling", "elementwise", "reduction",
+    "copy", "loss", "optimizer",
+]  # fmt: skip
+Direction = Literal["forward", "backward", "optimizer"]
+Link = Literal["none", "within a node", "between nodes"]
+Resource = Literal["compute", "memory", "cache", "launch", "read", "write", "network"]
+
+PRODUCTS: tuple[Kind, ...] = ("convolution", "depthwise convolution", "matrix product")
+"""Kinds whose operations are multiply-adds: those that published counts of operations hold."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """An operation at one shape, as often as an optimizer step executes it."""
+
+    operation: str
+    """torch's name, such as ``convolution_backward``."""
+    kind: Kind
+    direction: Direction
+    precision: str
+    """Of the numbers that are multiplied or moved: ``float32``, ``bfloat16``, ..."""
+    shapes: tuple[tuple[int, ...], ...]
+    """Of the tensors that it takes, in their order."""
+    settings: str
+    """What else decides its work, such as ``stride 2x2, padding 1x1``."""
+    count: int
+    """Executions in a step."""
+    flop: float
+    """Operations of one execution; a multiply-add is two. Recomputed activations count."""
+    read_bytes: float
+    """The least that one execution reads: each tensor that it takes, once."""
+    written_bytes: float
+    """The least that it writes: each tensor that it makes or changes, once."""
+    fixed_flop: float = 0.0
+    """The part of ``flop`` that does not grow with the local batch."""
+    fixed_bytes: float = 0.0
+    """The part of ``read_bytes + written_bytes`` that does not: weights, their gradients, the optimizer's state."""
+    alone_s: float | None = None
+    """Seconds of one execution alone, at these shapes, on this machine."""
+
+    @property
+    def bytes(self) -> float:
+        """The least that one execution moves."""
+        return self.read_bytes + self.written_bytes
+
+    def at_batch(self, measured: int, wanted: int) -> tuple[float, float]:
+        """Operations and bytes of one execution where the local batch is ``wanted`` instead of ``measured``."""
+        scale = wanted / measured
+        return (
+            self.fixed_flop + (self.flop - self.fixed_flop) * scale,
+            self.fixed_bytes + (self.bytes - self.fixed_bytes) * scale,
+        )
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Memory of a rank, in bytes."""
+
+    parameters: int
+    gradients: int
+    """With the buffers in which they travel, where there are other ranks."""
+    optimizer: int
+    """Its state."""
+    saved: int
+    """Activations that are kept from the forward pass for the backward pass, of the local batch."""
+    peak: int
+    """The most that a pass holds at a time beside parameters, gradients and input."""
+    input: int
+    """Inputs and targets of the local batch, as model and loss take them."""
+    written: int
+    """Everything that the operations of a forward pass make, each once, of the local batch."""
+    measured_peak: int | None = None
+    """The most that a step took on this machine: of the device, or of the process on a processor."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Reading samples with the suite's own readers on this machine, one after another; per sample."""
+
+    samples: int
+    """That were read."""
+    bytes: float | None
+    """Read by system calls."""
+    calls: float | None
+    """System calls that read."""
+    read_s: float
+    """Wall time of reading and decoding."""
+    processor_s: float
+    """Processor time of both."""
+    prepare_s: float
+    """From a batch as stored to what the model takes, on the device."""
+
+
+@dataclass(frozen=True)
+class InputData:
+    """The dataset, and what a sample of it costs."""
+
+    form: str
+    """Such as ``tfrecord, gzip``."""
+    train_samples: int | None
+    validation_samples: int | None
+    stored_bytes: float | None
+    """Of a sample as it is stored, all files."""
+    files: int | None
+    """Of a sample; each is opened once an epoch."""
+    prepared_bytes: float
+    """Of a sample as the model takes it."""
+    reading: Reading | None = None
+    """Unset where no dataset was at hand."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a rank gives into the messages of one kind in an optimizer step."""
+
+    kind: str
+    """A name of ``phase_names.MESSAGE_TABLE``."""
+    operation: Literal["all_reduce", "exchange", "all_gather", "reduce_scatter"]
+    link: Link
+    """The slowest that they cross; ``none`` for a single rank, which would send them to others."""
+    count: int
+    bytes: int
+    """Of all of them."""
+    exposed_s: float | None = None
+    """Seconds of a step that wait for them, without waiting for slower ranks; as measured, slowest rank."""
+    fixed: bool = True
+    """Whether the bytes are the same at any local batch."""
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """Time of a message of one size."""
+
+    bytes: int
+    seconds: float
+    """Median over repeats, slowest rank."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Time against size, of one operation among some ranks: latency + bytes / rate, fitted to the points."""
+
+    operation: Literal["all_reduce", "exchange"]
+    ranks: int
+    nodes: int
+    link: Link
+    points: tuple[CurvePoint, ...]
+    latency_s: float
+    bytes_per_s: float
+    """Bytes of the message over the time that grows with them; what the links carry is more for an all-reduce."""
+
+
+@dataclass(frozen=True)
+class Roof:
+    """The most that a part of this machine gave to one rank while all ranks measured at once."""
+
+    resource: Resource
+    name: str
+    """Precision of a compute roof, level of a cache, folder of a storage tier."""
+    value: float
+    unit: Literal["FLOP/s", "B/s", "s"]
+    how: str
+    """What was measured."""
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Steps on the first ``ranks`` ranks, the others idle."""
+
+    ranks: int
+    nodes: int
+    local_batch: int
+    repeats: int
+    median_s: float
+    """Of the slowest rank; ``least_s`` and ``most_s`` are over repeats."""
+    least_s: float
+    most_s: float
+    rank_s: tuple[float, ...]
+    """Median of each rank."""
+    flop_per_s: tuple[float, ...]
+    """Operations of products over the median, of each rank."""
+    utilisation: tuple[float, ...] = ()
+    """The same over the compute roof of the run's precision; empty where that was not measured."""
+
+
+@dataclass(frozen=True)
+class MovedBytes:
+    """Bytes that a hardware counter or an I/O log saw, read from the output of another tool."""
+
+    tool: str
+    """``perf``, ``ncu``, ``rocprof`` or ``darshan``."""
+    what: str
+    """``memory``, or the tier that was read or written."""
+    read_bytes: float
+    written_bytes: float | None
+    """Unset where the counter tells only the sum."""
+    steps: int | None = None
+    """Optimizer steps that the output covers, as the user said."""
+    operations: int | None = None
+    """Of an I/O log: reads and writes."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """The machine and the ranks of the measurement."""
+
+    name: str
+    device: str
+    """Type of torch's device: ``cpu``, ``cuda``, ..."""
+    model: str
+    """Of the accelerator, or of the processor where there is none."""
+    nodes: int
+    ranks: int
+    threads: int
+    """Of each rank."""
+    memory_bytes: int | None
+    """Of the accelerator, or of the node where there is none."""
+    software: dict[str, str] = field(default_factory=dict)
+    """Versions of what computes."""
+
+
+@dataclass(frozen=True)
+class Characterisation:
+    """Everything that ``hpcbench characterize`` found."""
+
+    application: str
+    title: str
+    preset: str
+    date: str
+    """ISO 8601, in UTC."""
+    version: str
+    """Of hpcbench."""
+    host: Host
+    precision: str
+    """Of the run: ``32-true``, ``bf16-mixed``, ..."""
+    local_batch: int
+    accumulation: int
+    optimizer: str
+    parameters: int
+    """Numbers of the model."""
+    useful_flop: float
+    """Products of one sample, forward and backward, without what is computed again; as published counts have it."""
+    kernels: tuple[Kernel, ...]
+    footprint: Footprint
+    input: InputData
+    messages: tuple[Message, ...] = ()
+    curves: tuple[Curve, ...] = ()
+    roofs: tuple[Roof, ...] = ()
+    steps: tuple[StepTimes, ...] = ()
+    """Of several numbers of ranks, the last of all of them."""
+    profile: dict[str, float] = field(default_factory=dict)
+    """Seconds of a step on the first rank by kind of operation, from torch's profiler; empty where not measured."""
+    moved: tuple[MovedBytes, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What was left out, and why."""
+    configuration: dict[str, Any] = field(default_factory=dict)
+    """The resolved configuration."""
+
+    @property
+    def flop(self) -> float:
+        """Executed operations of a step."""
+        return total(self.kernels, "flop")
+
+    @property
+    def bytes(self) -> float:
+        """The least bytes that the operations of a step move, each on its own."""
+        return total(self.kernels, "bytes")
+
+    def roof(self, resource: Resource, name: str | None = None) -> Roof | None:
+        """The highest roof of a resource, or that called ``name``."""
+        found = [roof for roof in self.roofs if roof.resource == resource and name in (None, roof.name)]
+        return max(found, key=lambda roof: roof.value, default=None)
+
+
+def total(kernels: Iterable[Kernel], what: Literal["flop", "bytes", "read_bytes", "written_bytes"]) -> float:
+    """Sum over the executions of a step."""
+    return float(sum(kernel.count * getattr(kernel, what) for kernel in kernels))

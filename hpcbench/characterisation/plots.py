@@ -1,0 +1,144 @@
+"""The extended roofline and the least times of a step, as plots."""
+
+from __future__ import annotations
+
+import math
+
+from matplotlib.axes import Axes
+
+from hpcbench.characterisation.bounds import Bound, bounds, product_flop, step_s
+from hpcbench.characterisation.model import PRODUCTS, Characterisation, Kernel
+from hpcbench.results import style, units
+from hpcbench.results.plots import Figure
+
+COLORS = {
+    "compute": style.INK, "memory": style.BLUE, "input": style.ORANGE, "network": style.VERMILLION,
+    "cache": style.SKY,
+}  # fmt: skip
+LABELS = {"compute": "compute", "memory": "memory", "input": "storage", "network": "network"}
+
+
+def figures(found: Characterisation) -> list[Figure]:
+    """Every plot that the characterisation has numbers for."""
+    every = [roofline(found), least_times(found)]
+    return [each for each in every if each is not None]
+
+
+@style.styled
+def roofline(found: Characterisation) -> Figure | None:
+    """Roofs of compute, memory, storage and network in one picture, with the step under each of them."""
+    parts = bounds(found)
+    compute = next((each for each in parts if each.part == "compute"), None)
+    lines = [each for each in parts if each.part != "compute"]
+    seconds = step_s(found)
+    if compute is None or not lines or seconds is None:
+        return None
+    figure = style.canvas(4.6)
+    axes = figure.subplots()
+    flop = product_flop(found)
+    attained = flop / seconds
+    low = min([flop / each.work for each in lines] + [compute.rate / each.rate for each in lines]) / 100
+    high = max([compute.rate / each.rate for each in lines] + [flop / each.work for each in lines]) * 10
+    rows = [kernel for kernel in found.kernels if kernel.kind in PRODUCTS and kernel.alone_s]
+    bottom = min([attained, *(kernel.flop / (kernel.alone_s or 1) for kernel in rows)]) / 4
+    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, compute.rate * 3))
+    draw_roofs(axes, found, compute, lines, (low, high))
+    for kernel in rows:
+        axes.scatter(kernel.flop / kernel.bytes, kernel.flop / (kernel.alone_s or 1), s=area(kernel, seconds),
+                     color=style.BLUE, alpha=0.25, linewidths=0)  # fmt: skip
+    for each in lines:
+        draw_step(axes, each, flop, attained, compute.rate)
+    axes.axhline(attained, color=style.FAINT, linewidth=0.7, linestyle=":")
+    axes.annotate(f"the step: {units.prefixed(attained, 'FLOP/s')}", (high, attained), ha="right", va="bottom",
+                  xytext=(-4, 2), textcoords="offset points", fontsize=8.5)  # fmt: skip
+    axes.set_xlabel("operations per byte of memory, storage or network (FLOP/B)")
+    axes.set_ylabel("operations per second of one rank (FLOP/s)")
+    return Figure(
+        "roofline", "Which roof is the step under?",
+        "A horizontal roof is what products reach, a slope what memory, storage or a link carries; all were measured "
+        "here. The step stands once under each slope, at its operations per byte of that part; the thin line above it "
+        "is what it could gain there. The part whose line is shortest holds the step up. Pale circles are its "
+        "convolutions and matrix products alone, as large as their share of the step.",
+        figure,
+    )  # fmt: skip
+
+
+def draw_roofs(
+    axes: Axes, found: Characterisation, compute: Bound, lines: list[Bound], ends: tuple[float, float]
+) -> None:  # fmt: skip
+    """Horizontal and sloping roofs with their names."""
+    for roof in found.roofs:
+        if roof.resource == "compute":
+            leading = roof.name == compute.roof
+            axes.axhline(roof.value, color=style.INK, linewidth=1.6 if leading else 0.8, alpha=1 if leading else 0.45)
+            axes.annotate(f"{roof.name}: {units.prefixed(roof.value, 'FLOP/s')}", (ends[1], roof.value), ha="right",
+                          va="bottom", xytext=(-4, 2), textcoords="offset points", fontsize=8.5)  # fmt: skip
+    for each in lines:
+        slope(axes, each.rate, compute.rate, ends, COLORS[each.part], f"{LABELS[each.part]} {each.roof}", "-")
+    for roof in found.roofs:
+        if roof.resource == "cache":
+            slope(axes, roof.value, compute.rate, ends, COLORS["cache"], roof.name, "--")
+
+
+def slope(
+    axes: Axes, rate: float, most: float, ends: tuple[float, float], color: str, name: str, dash: str
+) -> None:  # fmt: skip
+    """A roof of bytes per second, up to the roof of compute, with its name along it."""
+    ridge = most / rate
+    bottom = axes.get_ylim()[0]
+    start = max(ends[0], bottom / rate)
+    axes.plot([start, min(ridge, ends[1])], [rate * start, rate * min(ridge, ends[1])], color=color, linestyle=dash)
+    place = math.sqrt(start * min(ridge, ends[1])) if ridge > start else start
+    label = name.removeprefix("memory ") if name == "memory memory" else name
+    axes.annotate(f"{label}: {units.prefixed(rate, 'B/s')}", (place, rate * place), color=color, fontsize=8.5,
+                  rotation=angle(axes), rotation_mode="anchor", ha="center", va="bottom",
+                  xytext=(-3, 3), textcoords="offset points")  # fmt: skip
+
+
+def angle(axes: Axes) -> float:
+    """Degrees of a slope of one on the screen."""
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    width, height = 7.2, 3.9  # inches of the axes, about
+    return math.degrees(math.atan2(height / math.log10(top / bottom), width / math.log10(right / left)))
+
+
+def draw_step(axes: Axes, bound: Bound, flop: float, attained: float, most: float) -> None:
+    """The step at its operations per byte of one part, and the room above it."""
+    place = flop / bound.work
+    roof = min(most, flop / bound.bound_s) if bound.bound_s > 0 else most
+    axes.plot([place, place], [attained, max(roof, attained)], color=COLORS[bound.part], linewidth=0.9)
+    axes.plot([place], [attained], marker="o", markersize=7, color=COLORS[bound.part])
+    axes.plot([place], [max(roof, attained)], marker="_", markersize=9, color=COLORS[bound.part])
+
+
+def area(kernel: Kernel, seconds: float) -> float:
+    """Of a circle in square points."""
+    return 12 + 400 * min(1.0, kernel.count * (kernel.alone_s or 0.0) / seconds)
+
+
+@style.styled
+def least_times(found: Characterisation) -> Figure | None:
+    """The least time of each part beside the measured step."""
+    parts, seconds = bounds(found), step_s(found)
+    if not parts:
+        return None
+    rows = [(f"{LABELS[each.part]}: {each.roof}", each.bound_s, COLORS[each.part]) for each in parts]
+    if seconds is not None:
+        rows.append(("the step, measured", seconds, style.MUTED))
+    figure = style.canvas(0.7 + 0.34 * len(rows))
+    axes = figure.subplots()
+    places = range(len(rows))[::-1]
+    axes.barh(list(places), [row[1] for row in rows], color=[row[2] for row in rows], height=0.62)
+    values = [row[1] for row in rows]
+    axes.set(xscale="log", yticks=list(places), yticklabels=[row[0] for row in rows])
+    axes.set_xlim(min(values) / 3, max(values) * 6)
+    axes.grid(visible=False, axis="y")
+    for place, (_, value, _) in zip(places, rows, strict=True):
+        axes.annotate(units.duration(value), (value, place), va="center", xytext=(5, 0), textcoords="offset points",
+                      fontsize=8.5)  # fmt: skip
+    axes.set_xlabel("seconds of a step (each bar ends at its least time; they may overlap in time)")
+    return Figure(
+        "least_times", "How long would each part need at least?",
+        "The longest bar above the last is what bounds the step; where the step is far longer than all of them, its "
+        "time goes into operations that reach no roof, and into launching them.", figure,
+    )  # fmt: skip

@@ -1,0 +1,67 @@
+"""Roofs of storage: what all ranks read from and write to each folder at once, by the staging probe."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from hpcbench.characterisation.model import Roof
+from staging.errors import InputError
+from staging.options import StageOptions
+from staging.probing.ceilings import Ceilings
+from staging.probing.probe import probe
+from staging.ranks.collective_errors import together
+from staging.ranks.world import World
+
+FILES, FILE_BYTES = 4, 8 << 20
+
+
+def storage_roofs(folders: Sequence[Path], world: World, budget_s: float) -> list[Roof]:
+    """Probe each folder for about ``budget_s`` seconds; collective. What is written there is removed again.
+
+    Raises ``InputError`` on all ranks for a folder that is none, or that cannot be written.
+    """
+    found = []
+    for folder in folders:
+        name = world.broadcast(f"hpcbench-characterize-{secrets.token_hex(4)}")
+        own = folder / name
+        try:
+            together(world, lambda own=own: make_files(own, world))  # type: ignore[misc]
+            world.barrier()
+            options = StageOptions(own / "source", str(own / "destination"))
+            found += roofs_of(probe(options, world, budget_s=budget_s, quiet=True), str(folder), world.place.size)
+            world.barrier()
+        finally:
+            if world.place.local_rank == 0:
+                shutil.rmtree(own, ignore_errors=True)
+    return found
+
+
+def make_files(folder: Path, world: World) -> None:
+    """Files to read, once on each node. Raises ``InputError``."""
+    if world.place.local_rank != 0:
+        return
+    try:
+        (folder / "source").mkdir(parents=True, exist_ok=True)
+        for number in range(FILES):
+            (folder / "source" / f"{number}.bin").write_bytes(secrets.token_bytes(FILE_BYTES))
+    except OSError as error:
+        raise InputError(f"--storage {folder.parent} cannot be written ({error.strerror}); name another") from None
+
+
+def roofs_of(ceilings: Ceilings, name: str, ranks: int) -> list[Roof]:
+    """The fastest reads and writes, of one rank."""
+    found = []
+    read, write = ceilings.best("read", "cold"), ceilings.best("write_flushed") or ceilings.best("write")
+    if read is not None:
+        where = "from the page cache" if read.note == "warm" else read.note
+        how = f"{read.threads} threads, {read.block_bytes >> 10} KiB at a time, {where}"
+        found.append(Roof("read", name, read.total / ranks, "B/s", how))
+    if write is not None:
+        how = f"{write.threads} threads, {write.note or 'buffered'}" + (
+            ", flushed" if write.part == "write_flushed" else ""
+        )
+        found.append(Roof("write", name, write.total / ranks, "B/s", how))
+    return found

@@ -1,0 +1,68 @@
+"""What a report shows beside runs: results of others in the same columns, what differs, and a plot."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from hpcbench.results.plots import Figure
+from hpcbench.results.records import Run
+from hpcbench.results.tables import WIDTH, table
+
+NOT_VERIFIED = "Result not verified by MLCommons Association"
+"""What the terms of MLPerf's results ask for beside a score of one's own."""
+
+
+@dataclass(frozen=True)
+class BesideRow:
+    """A run of one's own, or a result of others, as text ready to print."""
+
+    own: bool
+    name: str
+    detail: str
+    """What tells it from all others: of a published entry its organization and system."""
+    round: str
+    """Round and division; of one's own the division alone."""
+    group: str
+    """Words above the rows of a class of size; empty for one's own."""
+    size: str
+    """Accelerators; a node without any counts as one."""
+    batch: str
+    epochs: str
+    quality: str
+    rate: str
+    """Samples per second of an accelerator."""
+    time: str
+
+    @property
+    def text_name(self) -> str:
+        """Name and system in a column of text."""
+        return self.name if self.own else f"{self.name} {self.detail.rpartition('/')[2]}"
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Runs of one application and the results beside them."""
+
+    metric: str
+    """Name of the quality, as a column shows it."""
+    rows: list[BesideRow]
+    notes: list[str]
+    """What differs, and what may be compared: sentences."""
+    figure: Figure | None
+
+
+FindBeside = Callable[[Mapping[str, Run]], Beside | None]
+"""What is beside runs of one application, by name; ``None`` where there is nothing."""
+
+
+def beside_text(beside: Beside) -> str:
+    """Rows and notes as plain text of at most 100 columns."""
+    head = ("result", "round", "accel.", "batch", "epochs", beside.metric, "/s each", "time to train")
+    rows = [
+        [row.text_name, row.round, row.size, row.batch, row.epochs, row.quality, row.rate, row.time]
+        for row in beside.rows
+    ]  # fmt: skip
+    notes = [line for note in beside.notes for line in textwrap.wrap(note, WIDTH)]
+    return "\n".join([table(head, rows, head[2:]), "", *notes])

@@ -3,14 +3,20 @@
 ``python benchmarks/prediction.py`` predicts the tuned A100 entries of MLPerf HPC v1.0 and v2.0 with one site left out,
 larger sizes of a system from its smallest, and v2.0 from v1.0, beside rules of one line. It prints the table and writes
 ``benchmarks/results/prediction.json``; this is arithmetic and takes seconds. A goal that is not met stays in the table.
+``--here`` also predicts steps and staging of this machine from a characterisation and a probe, and then measures them.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import tempfile
 from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
-from _common import write_results
+from _common import RESULTS, write_results
+from _here import staging_here, steps_here
 
 from hpcbench.mlperf.published import published_runs
 from hpcbench.prediction.entries import model_entries
@@ -18,6 +24,8 @@ from hpcbench.prediction.judge import Held, Row, predicted, truth
 from hpcbench.prediction.judgement import Judgement, Pair, judge
 from hpcbench.prediction.platforms import shipped_machines
 from hpcbench.results.tables import table
+
+RECORD = RESULTS / "prediction.json"
 
 
 def percent(value: float | None) -> str:
@@ -95,10 +103,35 @@ def pair_object(pair: Pair) -> dict[str, object]:
     return {"system": pair.large.words, "from": small, "model": pair.model, "no_change": pair.no_change}
 
 
+def here(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Predict this machine, measure it, print both, and return what is written."""
+    with tempfile.TemporaryDirectory() as folder:
+        rows = steps_here(options.preset, options.repeats, options.seconds, Path(folder))
+    rows += staging_here(options.memory, options.disk, options.repeats, options.files, options.file_bytes)
+    cells = [[row["what"], f"{row['predicted_s']:.4g}", f"{row['median_s']:.4g}", f"{100 * row['error']:+.1f}",
+              f"{100 * row['goal']:.0f}", "met" if row["met"] else "missed"] for row in rows]  # fmt: skip
+    headers = ["here", "predicted s", "took s", "error %", "goal %", ""]
+    print("\n" + table(headers, cells, right=headers[1:5]))
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.parse_args()
-    write_results("prediction", {"published": published()})
+    parser.add_argument("--here", action="store_true", help="also measure this machine; it must be idle (10 minutes)")
+    parser.add_argument("--preset", default="laptop", help="of the steps that are measured here")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=4.0, help="for the steps of one measurement")
+    parser.add_argument("--memory", type=Path, default=Path("/dev/shm"))
+    parser.add_argument("--disk", type=Path, default=Path(tempfile.gettempdir()))
+    parser.add_argument("--files", type=int, default=300)
+    parser.add_argument("--file-bytes", type=int, default=2 << 20)
+    options = parser.parse_args()
+    results: dict[str, Any] = {"published": published()}
+    if options.here:
+        results["here"] = here(options)
+    elif RECORD.exists():
+        results |= {name: kept for name, kept in json.loads(RECORD.read_text())["results"].items() if name == "here"}
+    write_results("prediction", results)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,8 @@ has the formulas, and how far it was off for sites that it had not seen.
               FOLDER: epochs of your own runs there, such as a convergence study
   --calibrate runs on this machine (run folders, official logs): their time of a step and of
               staging take the place of the model's, for all sizes
+  --characterization  a file of `hpcbench characterize`: the device's time is the sum over its
+              kernels by the machine's peak and memory bandwidth, of your own code and size
   --pool      the sizes that trainings of all APPs at once should have, on so many nodes
 
 A part that the machine's file does not tell is an interval that is named, or a refusal.
@@ -51,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--staging", choices=("before", "first-epoch"), default="before", help="when the data arrive")
     add_real(parser, "--input-gb-s", 1e-3, 1e6, "GB/s at which a node reads staged samples; unset: not limiting")
     parser.add_argument("--calibrate", nargs="+", default=[], type=Path, metavar="RUN", help="runs on this machine")
+    parser.add_argument("--characterization", type=Path, metavar="FILE", help="device time by its kernels")
     add_whole(parser, "--pool", 1, MOST_NODES, "nodes that the trainings of all APPs share")
     parser.add_argument("--interconnect", action="store_true", help="what a slower interconnect would cost")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write everything as JSON")
@@ -84,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
     options = Options(
         tuple(args.apps), machine, args.nodes, args.batch, args.recipe, args.software, args.instances,
         args.staging == "before", args.input_gb_s, tuple(args.calibrate), args.pool, args.interconnect,
+        args.characterization,
     )  # fmt: skip
     found = predictions(options, fit_published(), machines)
     if args.out is not None:

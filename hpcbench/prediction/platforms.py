@@ -15,6 +15,7 @@ from hpcbench.batch.machine import MACHINES, Machine, read_machine
 from staging.errors import InputError
 
 GIGA, TERA = 1e9, 1e12
+PEAK = "peak_16bit_tflop_s"
 FEWEST_ALIKE = 3
 MODEL = re.compile(r"\b(A100|V100|P100|H100|H200|GH200|B200|RTX \d+)\b")
 
@@ -55,7 +56,7 @@ class Platform:
     memory_bytes_per_s: float
     """Of each device."""
     peak_flop_per_s: float
-    """Of each device, in 16 bits."""
+    """Of each device, in 16 bits where nothing else is asked for."""
     memory_bytes: float | None
     """Of each device."""
     network_bytes_per_s: Fact
@@ -73,13 +74,14 @@ class Platform:
         return accelerator_model(self.accelerator)
 
 
-def platform_of(machine: Machine, others: Sequence[Machine], *, calibrated: bool = False) -> Platform:
+def platform_of(machine: Machine, others: Sequence[Machine], *, calibrated: bool = False, peak: str = PEAK) -> Platform:
     """The platform of a machine; ``others`` bound what its file lacks.
 
     Where a run on the machine tells the time of a step (``calibrated``), its peak and memory bandwidth are not needed,
-    and are not-a-number where they are unknown. Raises ``InputError`` that names the field that is missing.
+    and are not-a-number where they are unknown. ``peak`` is the field of the precision. Raises ``InputError`` that
+    names the field that is missing.
     """
-    facts = {"accelerator_memory_gb_s": GIGA, "peak_16bit_tflop_s": TERA}
+    facts = {"accelerator_memory_gb_s": GIGA, peak: TERA}
     lacking = [name for name in facts if getattr(machine, name) is None]
     if machine.devices is None:
         lacking = ["accelerators", *([] if calibrated else lacking)]
@@ -93,7 +95,7 @@ def platform_of(machine: Machine, others: Sequence[Machine], *, calibrated: bool
     missing = [*lacking, *(["network_gb_s"] if network is None else [])]
     if link is None and machine.devices > 1:
         missing.append("accelerator_link_gb_s")
-    bandwidth, peak = ((getattr(machine, name) or math.nan) * unit for name, unit in facts.items())
+    bandwidth, peak_rate = ((getattr(machine, name) or math.nan) * unit for name, unit in facts.items())
     if network is None:
         network_fact = known_range(like(machine, others, "network_gb_s", per_device=True)).scaled(
             machine.devices * GIGA
@@ -107,7 +109,7 @@ def platform_of(machine: Machine, others: Sequence[Machine], *, calibrated: bool
     return Platform(
         name=machine.name, title=machine.title, devices=machine.devices,
         accelerator=machine.accelerator or machine.processor or "", nodes=machine.nodes,
-        memory_bytes_per_s=bandwidth, peak_flop_per_s=peak,
+        memory_bytes_per_s=bandwidth, peak_flop_per_s=peak_rate,
         memory_bytes=None if machine.accelerator_memory_gib is None else machine.accelerator_memory_gib * 2**30,
         network_bytes_per_s=network_fact, link_bytes_per_s=link_fact,
         charge=machine.charge, charge_unit=machine.charge_unit, missing=tuple(missing),

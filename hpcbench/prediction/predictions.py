@@ -10,7 +10,8 @@ from hpcbench.batch.machine import Machine
 from hpcbench.prediction.calibration import Calibration
 from hpcbench.prediction.changes import INTERCONNECT, effects
 from hpcbench.prediction.fitted import Fitted
-from hpcbench.prediction.platforms import platform_of
+from hpcbench.prediction.kernel_time import kernels_of
+from hpcbench.prediction.platforms import PEAK, platform_of
 from hpcbench.prediction.pool import Advice, Aim, advise
 from hpcbench.prediction.read_runs import calibration_of, own_epochs_of
 from hpcbench.prediction.request import OTHER, REFERENCE, Request, Size, predict
@@ -37,6 +38,7 @@ class Options:
     calibrate: tuple[Path, ...]
     pool: int | None
     interconnect: bool
+    characterization: Path | None
 
 
 @dataclass(frozen=True)
@@ -89,16 +91,24 @@ def predict_application(name: str, options: Options, fitted: Fitted, machines: S
 def request_of(name: str, options: Options, machines: Sequence[Machine]) -> Request:
     """The request for one application. Raises ``InputError`` for runs that cannot be used."""
     work, newer = work_of(name), options.software == NEWEST
+    kernels, counted, peak = None, None, PEAK
+    if options.characterization is not None:
+        kernels, counted, peak = kernels_of(options.characterization)
+        if counted.application != name:
+            raise InputError(
+                f"--characterization {options.characterization} is of {counted.application}; give {name}'s"
+            )
+        work = counted
     own = {}
     if options.recipe not in (REFERENCE, OTHER):
         own = own_epochs_of(recipe_folder(options.recipe), work)
-    calibration = Calibration()
+    calibration = Calibration((), kernels)
     if options.calibrate:
-        platform = platform_of(options.machine, machines, calibrated=True)
-        calibration = calibration_of(options.calibrate, work, platform, newer)
+        platform = platform_of(options.machine, machines, calibrated=True, peak=peak)
+        calibration = calibration_of(options.calibrate, work, platform, newer, kernels)
     return Request(
         name, options.machine, options.nodes, options.batch, options.recipe, newer, options.instances,
-        options.stages_first, options.input_gb_s, own, calibration,
+        options.stages_first, options.input_gb_s, own, calibration, counted, peak,
     )  # fmt: skip
 
 

@@ -11,14 +11,12 @@ from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.prediction.calibration import Calibration, KernelTime, Measured
 from hpcbench.prediction.entries import LEAST_STAGING_S, epochs_of
 from hpcbench.prediction.platforms import Platform
+from hpcbench.prediction.request import ALIKE
 from hpcbench.prediction.step_time import case_of
 from hpcbench.prediction.work import Work
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
 from staging.errors import InputError
-
-ALIKE = 0.05
-"""Operations of a sample that differ by less are those of one size."""
 
 
 def calibration_of(
@@ -81,8 +79,8 @@ def check_size(where: str, summary: Summary, work: Work) -> None:
     if not own or abs(own / work.useful_flop - 1) > ALIKE:
         found = f"{own / 1e9:,.3g}" if own else "unknown"
         raise InputError(
-            f"{where} ({summary.preset}) has samples of {found} GFLOP where the published size has "
-            f"{work.useful_flop / 1e9:,.4g}; give a run of a preset such as mlperf"
+            f"{where} ({summary.preset}) has samples of {found} GFLOP where those that are predicted "
+            f"have {work.useful_flop / 1e9:,.4g}; give a run of that size"
         )
 
 

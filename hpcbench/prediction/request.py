@@ -12,12 +12,14 @@ from hpcbench.prediction.calibration import Calibration
 from hpcbench.prediction.epochs import Epochs, other_epochs, own_epochs, reference_training
 from hpcbench.prediction.fitted import Fitted
 from hpcbench.prediction.forecast import Forecast, forecast
-from hpcbench.prediction.platforms import Platform, platform_of
+from hpcbench.prediction.platforms import PEAK, Platform, platform_of
 from hpcbench.prediction.recipes import NEWEST_RULES, reference_points
 from hpcbench.prediction.training import Training, share_batch
 from hpcbench.prediction.work import Work, work_of
 from staging.errors import InputError
 
+ALIKE = 0.05
+"""Operations of a sample that differ by less are those of one size."""
 USABLE = 0.8
 """Of an accelerator's memory, for what a sample takes; the rest is for model, optimizer and buffers."""
 FITTED_TO = "NVIDIA"
@@ -44,7 +46,9 @@ class Request:
     """Epochs of the runs in the folder ``recipe``, by batch."""
     calibration: Calibration = field(default_factory=Calibration)
     work: Work | None = None
-    """Counts of another size than the published one."""
+    """Counts of a characterisation; ``None``: of the published size."""
+    peak: str = PEAK
+    """The field of the machine's file that it computes at."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ def predict(request: Request, fitted: Fitted, machines: Sequence[Machine]) -> li
 def checked_platform(request: Request, machines: Sequence[Machine]) -> Platform:
     """The platform of a request. Raises ``InputError`` where its machine, or a size, cannot be predicted."""
     machine, measured = request.machine, bool(request.calibration.runs) or request.calibration.kernels is not None
-    platform = platform_of(machine, machines, calibrated=measured)
+    platform = platform_of(machine, machines, calibrated=bool(request.calibration.runs), peak=request.peak)
     if not measured and FITTED_TO not in platform.accelerator:
         raise InputError(
             f"no tuned code was published on {platform.accelerator or 'the processors'} of {machine.name}, so nothing "
@@ -119,7 +123,15 @@ def training_of_request(
 
 
 def epochs_of_request(request: Request, fitted: Fitted, batch: int) -> Epochs:
-    """Epochs by the recipe that was asked for."""
+    """Epochs by the recipe that was asked for. Raises ``InputError`` for the reference's at another size."""
+    work, published = request.work, work_of(request.application)
+    alike = work is None or abs(work.useful_flop / published.useful_flop - 1) <= ALIKE
+    if work is not None and not alike and request.recipe in (REFERENCE, OTHER):
+        raise InputError(
+            f"{work.source} has samples of {work.useful_flop / 1e9:,.3g} GFLOP where the published size has "
+            f"{published.useful_flop / 1e9:,.4g}, and reference points tell nothing of their epochs; give runs of your "
+            "own with --recipe FOLDER"
+        )
     if request.recipe == REFERENCE:
         return reference_training(request.application, batch, fitted.entries, fitted.epochs)
     if request.recipe == OTHER:

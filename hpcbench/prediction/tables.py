@@ -58,6 +58,8 @@ def heading(each: Predicted, found: Predictions) -> str:
     """What is predicted."""
     several = f", {found.options.instances:,} trainings at once" if found.options.instances > 1 else ""
     measured = len(each.request.calibration.runs)
+    if each.request.calibration.kernels is not None:
+        several += ", device time by kernels"
     by = f", calibrated by {units.counted(measured, 'run')}" if measured else f", code as of {found.options.software}"
     return f"{each.request.application} on {each.request.machine.title}{several}{by}"
 

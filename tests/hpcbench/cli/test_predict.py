@@ -96,7 +96,7 @@ def test_own_runs_are_the_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize("option", ["--recipe", "--calibrate"])
 def test_runs_of_another_size_are_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*PERLMUTTER, option, str(STUDY)]) == 2
-    assert "GFLOP where the published size has 192.1" in "".join(capsys.readouterr())
+    assert "GFLOP where those that are predicted have 192.1" in "".join(capsys.readouterr())
 
 
 BAD = {

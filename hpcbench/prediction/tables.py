@@ -14,7 +14,7 @@ from hpcbench.prediction.request import FITTED_TO
 from hpcbench.results import units
 from hpcbench.results.tables import WIDTH, table
 
-MINUTE_S = 60.0
+MINUTE_S, GB = 60.0, 1e9
 SOURCE = (
     "Predicted from counts, the machine's file and published runs of MLPerf HPC v0.7 to v2.0 (docs/prediction.md). "
     "Not a result of MLPerf. Result not verified by MLCommons Association."
@@ -162,9 +162,25 @@ def notes(each: Predicted) -> list[str]:
         found.append(f"The model is fitted to A100; {platform.model} is beyond that.")
     if each.request.input_gb_s is None:
         found.append("Input: no rate of the staged data is given (--input-gb-s); reading is taken to be hidden.")
+    found += room_notes(each)
     found += [f"{size.nodes:,} nodes: {size.refusal}." for size in each.sizes if size.forecast is None]
     best = [best_change(moved) for moved in each.improvements if moved is not None][-1]
     found.append(f"On {made(each)[-1].training.nodes:,} nodes {best[0]} helps most: {change_words(best[1])}.")
+    return found
+
+
+def room_notes(each: Predicted) -> list[str]:
+    """Sizes whose part of the dataset does not fit the storage that the machine's file tells of a node."""
+    rooms = [(storage.gb * GB, storage.path) for storage in each.request.machine.storage if storage.gb and storage.path]
+    if not rooms:
+        return []
+    room, path = max(rooms)
+    found = []
+    for one in made(each):
+        landed = one.training.landed_bytes
+        if landed > room:
+            found.append(f"{one.training.nodes:,} nodes: {units.prefixed(landed, 'B')} of the dataset land on each, more "
+                         f"than the {units.prefixed(room, 'B')} of {path}.")  # fmt: skip
     return found
 
 

@@ -30,8 +30,6 @@ class Training:
     epochs: Epochs
     stages_first: bool = True
     """Whether data are staged before the first epoch, or arrive within it."""
-    arrival_bytes: float | None = None
-    """That land on a node; ``None``: its part of the published dataset as it is stored."""
     input_bytes_per_s: float | None = None
     """At which a node reads staged samples; ``None``: not known, and taken to be hidden behind the steps."""
     runs: int = 1
@@ -57,12 +55,15 @@ class Training:
         return max(self.train_samples // self.global_batch, 1)
 
     @property
+    def landed_bytes(self) -> int:
+        """Of the dataset on the node that gets most: each has its part of both splits."""
+        shares = [ceil(samples / self.nodes) for samples in (self.train_samples, self.validation_samples)]
+        return sum(shares) * self.work.stored_bytes
+
+    @property
     def full_speed_s(self) -> float:
         """Seconds of the bytes that land on a node at the full rate of its network."""
-        landed = self.arrival_bytes
-        if landed is None:
-            landed = (self.train_samples + self.validation_samples) * self.work.stored_bytes / self.nodes
-        return landed / self.platform.network_bytes_per_s.central
+        return self.landed_bytes / self.platform.network_bytes_per_s.central
 
     @property
     def input_s(self) -> float:

@@ -18,6 +18,8 @@ from hpcbench.prediction.pool import advise, node_hours
 from hpcbench.prediction.training import Training
 from hpcbench.prediction.work import work_of
 from staging.errors import InputError
+from staging.planning.plan import make_plan
+from staging.source.listing import Listing, Names
 
 KNOWN = Epochs(23.0, 0.05, 0.07, "reference point", "")
 
@@ -125,6 +127,19 @@ def test_calibrated_by_an_entry_its_own_step_comes_back(fitted: Fitted) -> None:
         assert found.step.width < forecast(fitted, own).step.width
         if entry.stages_first:
             assert found.parts["staging"] == pytest.approx(entry.arrival_s, rel=1e-9)
+
+
+def test_bytes_of_a_node_are_those_of_the_staging_plan(fitted: Fitted, machines: dict[str, Machine]) -> None:
+    work = replace(work_of("cosmoflow"), train_samples=103, validation_samples=17)
+    base = replace(training(machines), work=work, train_samples=103, validation_samples=17, nodes=8)
+    landed = 0
+    for samples in (103, 17):
+        zeros = np.zeros(samples, np.int64)
+        names = Names.of(f"{number:03d}" for number in range(samples))
+        listing = Listing(names, zeros + work.stored_bytes, zeros, zeros - 1)
+        plan = make_plan(listing, 8, [1] * 8, "shard", "direct", 0)
+        landed += max(flow.bytes_landing for flow in plan.summary().nodes)
+    assert base.landed_bytes == landed
 
 
 def sizes(fitted: Fitted, machines: dict[str, Machine]) -> list[Forecast]:

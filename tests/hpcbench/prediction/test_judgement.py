@@ -12,7 +12,9 @@ from hpcbench.prediction.entries import ModelEntry
 from hpcbench.prediction.fitted import growth_pairs
 from hpcbench.prediction.judgement import Judgement, judge, round_pairs
 
-RECORD = Path(__file__).parents[3] / "benchmarks" / "results" / "prediction.json"
+ROOT = Path(__file__).parents[3]
+RECORD = ROOT / "benchmarks" / "results" / "prediction.json"
+PAGE = ROOT / "docs" / "prediction.md"
 
 
 @pytest.fixture(scope="module")
@@ -67,3 +69,22 @@ def test_sizes_of_one_system_that_are_compared(entries: tuple[ModelEntry, ...]) 
     assert len(pairs) == 10
     rounds = {(old.site, old.accelerators) for old, _ in round_pairs(entries)}
     assert rounds == {("selene", 2048), ("selene", 16), ("juwels-booster", 2048), ("horeka", 512)}
+
+
+def test_the_page_has_the_numbers_of_the_record(record: dict[str, Any]) -> None:
+    rows = {(row["what"], row["factor"], row["predictor"]): row for row in record["rows"]}
+    what = "one site left out"
+    text = PAGE.read_text()
+    for factor in ("time to train", "seconds per epoch", "epochs", "staging", "step"):
+        cells = [f"{factor} | {rows[what, factor, 'model']['n']}"]
+        for predictor in ("model", "scaled result", "same step"):
+            row = rows[what, factor, predictor]
+            cells.append(f"{100 * row['median']:.1f} % ({100 * row['tail']:.1f} %)")
+        model = rows[what, factor, "model"]
+        cells += [f"{100 * model['inside']:.1f} %", f"{100 * model['width']:.1f} %"]
+        assert f"| {' | '.join(cells)} |" in text
+    for known in ("staging", "epochs", "seconds per epoch", "all three"):
+        row = rows[f"{what}, {known} as measured", "time to train", "model"]
+        assert f"| {known} | {100 * row['median']:.1f} % ({100 * row['tail']:.1f} %) |" in text
+    reference = rows[f"{what}, reference recipe", "epochs", "model"]
+    assert f"{100 * reference['median']:.1f} % ({100 * reference['tail']:.1f} %), where the goal was 5 %: met" in text

@@ -42,7 +42,7 @@ def arrival_s(parameters: Parameters, application: NDArray[np.intp], newer: Floa
 def full_speed_s(entry: ModelEntry) -> float:
     """Seconds of an entry's data at full network rate: each node lands its part of both splits."""
     assert entry.platform is not None
-    return entry.work.dataset_bytes / entry.nodes / entry.platform.network_bytes_per_s.central
+    return entry.work.landed_on_node(entry.nodes) / entry.platform.network_bytes_per_s.central
 
 
 def fit_arrival(entries: Sequence[ModelEntry]) -> Factor:

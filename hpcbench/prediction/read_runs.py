@@ -55,7 +55,7 @@ def measured(record: RunRecord, work: Work, platform: Platform, newer: bool) -> 
     accumulation = summary.accumulation if summary is not None else 1
     case = case_of(work, platform, nodes, ranks / nodes, batch / ranks / accumulation, newer)
     staged = record.staging_s if record.staging_s and record.staging_s >= LEAST_STAGING_S else None
-    landed = (work.train_samples + work.validation_samples) * work.stored_bytes / nodes
+    landed = work.landed_on_node(nodes)
     return Measured(case, step, accumulation, staged, landed / platform.network_bytes_per_s.central)
 
 

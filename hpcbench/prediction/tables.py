@@ -177,10 +177,10 @@ def room_notes(each: Predicted) -> list[str]:
     room, path = max(rooms)
     found = []
     for one in made(each):
-        landed = one.training.landed_bytes
-        if landed > room:
-            found.append(f"{one.training.nodes:,} nodes: {units.prefixed(landed, 'B')} of the dataset land on each, more "
-                         f"than the {units.prefixed(room, 'B')} of {path}.")  # fmt: skip
+        nodes = one.training.nodes
+        landed, most = (units.prefixed(value, "B") for value in (one.training.work.landed_on_node(nodes), room))
+        if one.training.work.landed_on_node(nodes) > room:
+            found.append(f"{nodes:,} nodes: {landed} of the dataset land on each, more than the {most} of {path}.")
     return found
 
 

@@ -55,15 +55,9 @@ class Training:
         return max(self.train_samples // self.global_batch, 1)
 
     @property
-    def landed_bytes(self) -> int:
-        """Of the dataset on the node that gets most: each has its part of both splits."""
-        shares = [ceil(samples / self.nodes) for samples in (self.train_samples, self.validation_samples)]
-        return sum(shares) * self.work.stored_bytes
-
-    @property
     def full_speed_s(self) -> float:
         """Seconds of the bytes that land on a node at the full rate of its network."""
-        return self.landed_bytes / self.platform.network_bytes_per_s.central
+        return self.work.landed_on_node(self.nodes) / self.platform.network_bytes_per_s.central
 
     @property
     def input_s(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from math import ceil
 from pathlib import Path
 
 from hpcbench.batch.read_dataclass import from_values
@@ -47,6 +48,12 @@ class Work:
     def dataset_bytes(self) -> int:
         """Of both splits as they are published."""
         return (self.train_samples + self.validation_samples) * self.stored_bytes
+
+    def landed_on_node(self, nodes: int) -> int:
+        """Bytes of the published dataset on the node that gets most, where each has its part of both splits."""
+        return (
+            sum(ceil(samples / nodes) for samples in (self.train_samples, self.validation_samples)) * self.stored_bytes
+        )
 
     def seconds_per_sample(self, peak_flop_per_s: float, memory_bytes_per_s: float) -> float:
         """The roofline's time of a sample: the longer of computing and moving."""

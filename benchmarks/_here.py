@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -13,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from hpcbench.application import find_application
 from hpcbench.characterisation.bounds import curve_of
 from hpcbench.characterisation.file import read_characterisation
 from hpcbench.characterisation.model import Characterisation
@@ -31,24 +31,38 @@ from staging.stage import stage
 BASE = {"cosmoflow": 4, "deepcam": 2}
 """The local batch of the characterisation that everything is predicted from."""
 OTHERS = {"cosmoflow": (2, 6, 8), "deepcam": (1, 3, 4)}
+STEPS = Path(__file__).resolve().with_name("_here_steps.py")
 GOALS = {"step": 0.10, "one node": 0.15, "two nodes": 0.15, "staging": 0.20}
 
 
+def one_core_each(words: list[str], ranks: int, folder: Path) -> str:
+    """What Python says with these words, on ranks with one core each."""
+    launcher = ["mpiexec", "-n", str(ranks)] if ranks > 1 else []
+    done = subprocess.run(
+        [*launcher, sys.executable, *words], check=False, cwd=folder, capture_output=True, text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(f"{' '.join(words)}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
 def characterise(application: str, preset: str, batch: int, ranks: int, seconds: float, out: Path) -> Characterisation:
-    """A characterisation with one core for each rank, by the command."""
+    """A characterisation by the command, kept in ``out``."""
     settings = {"preset": preset, "parallel.threads": 1, "train.local_batch_size": batch, "train.precision": "32-true",
                 "seconds": seconds, "out": out, "page": out.with_suffix(".html")}  # fmt: skip
     options = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
-    launcher = ["mpiexec", "-n", str(ranks)] if ranks > 1 else []
-    words = [*launcher, sys.executable, "-m", "hpcbench", "characterize", application, *options]
-    one_core = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(words, check=False, cwd=out.parent, capture_output=True, text=True, env=one_core)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(words)}: {done.stderr.strip() or done.stdout.strip()}")
-    found = read_characterisation(out)
-    for path in (out, out.with_suffix(".html")):
-        path.unlink()
-    return found
+    one_core_each(["-m", "hpcbench", "characterize", application, *options], ranks, out.parent)
+    return read_characterisation(out)
+
+
+def timed(
+    application: str, preset: str, repeats: int, seconds: float, ranks: int, batches: tuple[int, ...], folder: Path
+) -> dict[int, list[float]]:
+    """Seconds of a step at each local batch, by turns."""
+    numbers = [str(number) for number in (repeats, seconds, ranks, *batches)]
+    said = one_core_each([str(STEPS), application, preset, *numbers], ranks, folder)
+    return {int(batch): times for batch, times in json.loads(said.strip().splitlines()[-1]).items()}
 
 
 def device_s(kernels: Kernels, work: Work, roofs: Characterisation, batch: int) -> float:
@@ -75,34 +89,20 @@ def steps_here(preset: str, repeats: int, seconds: float, folder: Path) -> list[
     """Steps at three local batches that were not characterised, and of one and two single-core nodes."""
     rows = []
     for application, base in BASE.items():
-        find_application(application)
-        base_file = folder / f"{application}.json"
-        characterise_into(application, preset, base, 5 * seconds, base_file)
-        kernels, work, _ = kernels_of(base_file)
-        own = read_characterisation(base_file)
-        taken: dict[int, list[float]] = {batch: [] for batch in OTHERS[application]}
-        pairs = []
-        for _ in range(repeats):
-            for batch, times in taken.items():
-                found = characterise(application, preset, batch, 1, seconds, folder / "one.json")
-                times.append(found.steps[0].median_s)
-            pairs.append(characterise(application, preset, OTHERS[application][0], 2, seconds, folder / "two.json"))
-        for batch, times in taken.items():
-            rows.append(row(f"{application}, local batch {batch}", "step", device_s(kernels, work, own, batch), times))
-        batch = OTHERS[application][0]
-        one = [found.steps[0].median_s for found in pairs]
-        rows.append(row(f"{application}, one node", "one node", device_s(kernels, work, own, batch), one))
-        both = pairs[0]
-        two = device_s(kernels, work, both, batch) + message_s(both)
-        rows.append(row(f"{application}, two nodes", "two nodes", two, [found.steps[-1].median_s for found in pairs]))
+        others = OTHERS[application]
+        own = characterise(application, preset, base, 1, 5 * seconds, folder / f"{application}-1.json")
+        both = characterise(application, preset, base, 2, 5 * seconds, folder / f"{application}-2.json")
+        kernels, work, _ = kernels_of(folder / f"{application}-1.json")
+        taken = timed(application, preset, repeats, seconds, 1, others, folder)
+        for batch in others:
+            found = device_s(kernels, work, own, batch)
+            rows.append(row(f"{application}, local batch {batch}", "step", found, taken[batch]))
+        batch = others[0]
+        rows.append(row(f"{application}, one node", "one node", device_s(kernels, work, own, batch), taken[batch]))
+        two = timed(application, preset, repeats, seconds, 2, (batch,), folder)
+        found = device_s(kernels, work, both, batch) + message_s(both)
+        rows.append(row(f"{application}, two nodes", "two nodes", found, two[batch]))
     return rows
-
-
-def characterise_into(application: str, preset: str, batch: int, seconds: float, out: Path) -> None:
-    """The characterisation that everything is predicted from, kept in a file."""
-    from hpcbench.characterisation.file import write_characterisation
-
-    write_characterisation(characterise(application, preset, batch, 1, seconds, out.with_name("base.json")), out)
 
 
 def staging_here(memory: Path, disk: Path, repeats: int, files: int, size: int) -> list[dict[str, Any]]:

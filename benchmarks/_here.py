@@ -17,6 +17,7 @@ import numpy as np
 from hpcbench.characterisation.bounds import curve_of
 from hpcbench.characterisation.file import read_characterisation
 from hpcbench.characterisation.model import Characterisation
+from hpcbench.prediction.calibration import between
 from hpcbench.prediction.kernel_time import COMPUTED_IN, Kernels, kernels_of
 from hpcbench.prediction.platforms import Fact, Platform
 from hpcbench.prediction.staged_time import staged_time
@@ -28,9 +29,9 @@ from staging.probing.probe import probe
 from staging.ranks.world import Alone
 from staging.stage import stage
 
-BASE = {"cosmoflow": 4, "deepcam": 2}
-"""The local batch of the characterisation that everything is predicted from."""
-OTHERS = {"cosmoflow": (2, 6, 8), "deepcam": (1, 3, 4)}
+BASE = {"cosmoflow": (1, 8), "deepcam": (1, 6)}
+"""The local batches of the characterisations that everything is predicted from."""
+OTHERS = {"cosmoflow": (2, 4, 6), "deepcam": (2, 3, 4)}
 STEPS = Path(__file__).resolve().with_name("_here_steps.py")
 GOALS = {"step": 0.10, "one node": 0.15, "two nodes": 0.15, "staging": 0.20}
 
@@ -88,20 +89,28 @@ def message_s(found: Characterisation) -> float:
 def steps_here(preset: str, repeats: int, seconds: float, folder: Path) -> list[dict[str, Any]]:
     """Steps at three local batches that were not characterised, and of one and two single-core nodes."""
     rows = []
-    for application, base in BASE.items():
-        others = OTHERS[application]
-        own = characterise(application, preset, base, 1, 5 * seconds, folder / f"{application}-1.json")
-        both = characterise(application, preset, base, 2, 5 * seconds, folder / f"{application}-2.json")
-        kernels, work, _ = kernels_of(folder / f"{application}-1.json")
+    for application, (small, large) in BASE.items():
+        others, file = OTHERS[application], folder / f"{application}.json"
+        own = characterise(application, preset, small, 1, 5 * seconds, file)
+        top = characterise(application, preset, large, 1, 3 * seconds, folder / f"{application}-large.json")
+        both = characterise(application, preset, small, 2, 3 * seconds, folder / f"{application}-two.json")
+        kernels, work, _ = kernels_of(file)
+        known = {
+            float(small): np.zeros(()),
+            float(large): np.log(top.steps[0].median_s / device_s(kernels, work, own, large)),
+        }
+
+        def alone(batch: int, roofs: Characterisation, kernels: Kernels = kernels, work: Work = work,
+                  known: dict[float, Any] = known) -> float:  # fmt: skip
+            return float(np.exp(between(known, batch))) * device_s(kernels, work, roofs, batch)
+
         taken = timed(application, preset, repeats, seconds, 1, others, folder)
         for batch in others:
-            found = device_s(kernels, work, own, batch)
-            rows.append(row(f"{application}, local batch {batch}", "step", found, taken[batch]))
+            rows.append(row(f"{application}, local batch {batch}", "step", alone(batch, own), taken[batch]))
         batch = others[0]
-        rows.append(row(f"{application}, one node", "one node", device_s(kernels, work, own, batch), taken[batch]))
+        rows.append(row(f"{application}, one node", "one node", alone(batch, own), taken[batch]))
         two = timed(application, preset, repeats, seconds, 2, (batch,), folder)
-        found = device_s(kernels, work, both, batch) + message_s(both)
-        rows.append(row(f"{application}, two nodes", "two nodes", found, two[batch]))
+        rows.append(row(f"{application}, two nodes", "two nodes", alone(batch, both) + message_s(both), two[batch]))
     return rows
 
 

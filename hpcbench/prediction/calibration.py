@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -81,14 +83,16 @@ class Calibration:
         """
         if not self.runs:
             return None if self.kernels is None else self.kernels.device_s(case)
-        found = []
+        found: dict[float, list[Floats]] = {}
         for run in self.runs:
             links = {"network_bytes_per_s": run.case.network_bytes_per_s * network,
                      "link_bytes_per_s": run.case.link_bytes_per_s * link}  # fmt: skip
             own = StepCase(**{**vars(run.case), **links})
             busy = np.maximum(run.step_s - exposed_s(parameters, own), run.step_s / 2) / jitter(parameters, own)
-            found.append(np.log(busy / run.accumulation) - np.log(self.modelled(parameters, own)))
-        return np.asarray(np.exp(np.mean(found, axis=0)) * self.modelled(parameters, case))
+            ratio = np.log(busy / run.accumulation) - np.log(self.modelled(parameters, own))
+            found.setdefault(float(run.case.local_batch), []).append(ratio)
+        means = {batch: np.mean(ratios, axis=0) for batch, ratios in found.items()}
+        return np.asarray(np.exp(between(means, float(case.local_batch))) * self.modelled(parameters, case))
 
     def modelled(self, parameters: Parameters, case: StepCase) -> Floats:
         """Device seconds before the machine was measured."""
@@ -105,6 +109,18 @@ class Calibration:
             for run in staged
         ]
         return np.asarray(modelled * np.exp(np.mean(levels, axis=0)))
+
+
+def between(values: Mapping[float, Floats], batch: float) -> Floats:
+    """The value at a local batch: of the nearest that was measured, or between two of them, linear in logarithms."""
+    batches = sorted(values)
+    if batch <= batches[0] or len(batches) == 1:
+        return values[batches[0]]
+    for low, high in pairwise(batches):
+        if batch <= high:
+            part = np.log(batch / low) / np.log(high / low)
+            return np.asarray((1 - part) * values[low] + part * values[high])
+    return values[batches[-1]]
 
 
 def measured_entry(entry: ModelEntry) -> Measured:

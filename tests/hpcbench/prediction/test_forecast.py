@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hpcbench.batch.machine import Machine
-from hpcbench.prediction.calibration import Calibration, measured_entry
+from hpcbench.prediction.calibration import Calibration, between, measured_entry
 from hpcbench.prediction.changes import IMPROVEMENTS, INTERCONNECT, effects, limit
 from hpcbench.prediction.epochs import Epochs
 from hpcbench.prediction.fitted import Fitted
@@ -143,6 +143,11 @@ def test_bytes_of_a_node_are_those_of_the_staging_plan() -> None:
 
 def sizes(fitted: Fitted, machines: dict[str, Machine]) -> list[Forecast]:
     return [forecast(fitted, training(machines, nodes, 512)) for nodes in (8, 16, 32, 64)]
+
+
+def test_between_two_measured_batches_the_ratio_is_linear_in_logarithms() -> None:
+    known = {1.0: np.asarray(0.0), 4.0: np.asarray(0.2)}
+    assert [float(between(known, batch)) for batch in (0.5, 1, 2, 4, 9)] == pytest.approx([0, 0, 0.1, 0.2, 0.2])
 
 
 def test_a_pool_is_shared_as_a_search_of_all_ways_says(fitted: Fitted, machines: dict[str, Machine]) -> None:

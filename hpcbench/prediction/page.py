@@ -11,6 +11,7 @@ from hpcbench.prediction.plots import parts_figure
 from hpcbench.prediction.predictions import Predicted, Predictions
 from hpcbench.prediction.tables import SOURCE, advice_sheet, heading, made, minutes, notes, sheets, span
 from hpcbench.results.report import Drawn
+from hpcbench.results.units import counted
 
 PAGE = "prediction.html"
 
@@ -43,7 +44,8 @@ def finding(each: Predicted) -> str:
     """The fastest size in a sentence."""
     fastest = min(made(each), key=lambda one: one.time.central)
     training = fastest.training
+    nodes = counted(training.nodes, "node")
     return (
-        f"{each.request.application} takes {minutes(fastest.time.central)} minutes on {training.nodes:,} nodes "
+        f"{each.request.application} takes {minutes(fastest.time.central)} minutes on {nodes} "
         f"({training.ranks:,} accelerators, batch {training.global_batch:,}); 80 % interval {span(fastest.time)}."
     )

@@ -163,9 +163,11 @@ def notes(each: Predicted) -> list[str]:
     if each.request.input_gb_s is None:
         found.append("Input: no rate of the staged data is given (--input-gb-s); reading is taken to be hidden.")
     found += room_notes(each)
-    found += [f"{size.nodes:,} nodes: {size.refusal}." for size in each.sizes if size.forecast is None]
+    found += [f"{units.counted(size.nodes, 'node')}: {size.refusal}." for size in each.sizes if size.forecast is None]
     best = [best_change(moved) for moved in each.improvements if moved is not None][-1]
-    found.append(f"On {made(each)[-1].training.nodes:,} nodes {best[0]} helps most: {change_words(best[1])}.")
+    found.append(
+        f"On {units.counted(made(each)[-1].training.nodes, 'node')} {best[0]} helps most: {change_words(best[1])}."
+    )
     return found
 
 
@@ -180,7 +182,9 @@ def room_notes(each: Predicted) -> list[str]:
         nodes = one.training.nodes
         landed, most = (units.prefixed(value, "B") for value in (one.training.work.landed_on_node(nodes), room))
         if one.training.work.landed_on_node(nodes) > room:
-            found.append(f"{nodes:,} nodes: {landed} of the dataset land on each, more than the {most} of {path}.")
+            found.append(
+                f"{units.counted(nodes, 'node')}: {landed} of the dataset land on each, more than the {most} of {path}."
+            )
     return found
 
 

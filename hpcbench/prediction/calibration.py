@@ -49,6 +49,8 @@ class Measured:
     arrival_s: float | None
     full_speed_s: float
     """Of its staging."""
+    watts: float | None = None
+    """Of a node, over the whole run; ``None`` where it was not measured."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,12 @@ class Calibration:
             step * own, arrival, np.exp(fitted.evaluation.noise(rng, count)),
             np.exp(fitted.interruptions.noise(rng, count)), np.exp(fitted.extras.noise(rng, count)),
         )  # fmt: skip
+
+    @property
+    def watts(self) -> float | None:
+        """Of a node, in the mean of the runs that measured it."""
+        known = [run.watts for run in self.runs if run.watts is not None]
+        return sum(known) / len(known) if known else None
 
     @property
     def staged(self) -> list[Measured]:

@@ -57,6 +57,11 @@ def node_hours(found: Forecast) -> float:
     return training.nodes * training.instances * found.time.central / HOUR_S
 
 
+def energy_kwh(found: Forecast, watts: float) -> float:
+    """Of a training, all instances, at ``watts`` of a node."""
+    return node_hours(found) * watts / 1000
+
+
 def advise(choices: Mapping[str, Sequence[Forecast]], pool: int, aim: Aim) -> Advice:
     """The best shares among the predicted sizes of each training, which run at once on at most ``pool`` nodes.
 

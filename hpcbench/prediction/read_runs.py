@@ -48,7 +48,8 @@ def measured(record: RunRecord, work: Work, platform: Platform, newer: bool) -> 
     if summary is not None:
         check_size(where, summary, work)
         check_times(where, summary)
-    batch, ranks, nodes = record.global_batch_size, record.accelerators, record.nodes
+    batch, nodes = record.global_batch_size, record.nodes
+    ranks = summary.world_size if summary is not None else record.accelerators
     step = step_of(record, summary)
     if batch is None or not ranks or not nodes or step is None:
         raise InputError(f"{where} does not tell its batch, its nodes and the time of its epochs; give another run")
@@ -56,7 +57,10 @@ def measured(record: RunRecord, work: Work, platform: Platform, newer: bool) -> 
     case = case_of(work, platform, nodes, ranks / nodes, batch / ranks / accumulation, newer)
     staged = record.staging_s if record.staging_s and record.staging_s >= LEAST_STAGING_S else None
     landed = work.landed_on_node(nodes)
-    return Measured(case, step, accumulation, staged, landed / platform.network_bytes_per_s.central)
+    watts = None
+    if summary is not None and summary.energy_j and summary.wall_s:
+        watts = summary.energy_j / summary.wall_s / nodes
+    return Measured(case, step, accumulation, staged, landed / platform.network_bytes_per_s.central, watts)
 
 
 def summary_of(record: RunRecord) -> Summary | None:

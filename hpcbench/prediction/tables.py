@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hpcbench.prediction.changes import best_change, limit
 from hpcbench.prediction.forecast import PARTS, Forecast, Interval
-from hpcbench.prediction.pool import node_hours
+from hpcbench.prediction.pool import energy_kwh, node_hours
 from hpcbench.prediction.predictions import Predicted, Predictions
 from hpcbench.prediction.request import FITTED_TO
 from hpcbench.results import units
@@ -77,7 +77,9 @@ def made(each: Predicted) -> list[Forecast]:
 
 def times_sheet(each: Predicted) -> Sheet:
     """Time, epochs, step and cost of each size."""
+    watts = each.request.calibration.watts
     headers = ["nodes", "batch (local)", "minutes", "80 % interval", "epochs", "step", "s per epoch", "node-hours"]
+    headers += ["kWh"] if watts is not None else []
     rows = []
     for size in each.sizes:
         found = size.forecast
@@ -88,6 +90,7 @@ def times_sheet(each: Predicted) -> Sheet:
             f"{size.nodes:,}", batch_words(found), minutes(found.time.central), span(found.time),
             f"{found.epochs.central:.1f}", units.duration(found.step.central), units.significant(found.epoch.central),
             units.significant(node_hours(found)),
+            *([units.significant(energy_kwh(found, watts))] if watts is not None else []),
         ])  # fmt: skip
     return Sheet("Time to solution:", headers, rows)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.prediction.forecast import Forecast, Interval
-from hpcbench.prediction.pool import node_hours
+from hpcbench.prediction.pool import energy_kwh, node_hours
 from hpcbench.prediction.predictions import Predicted, Predictions
 from hpcbench.results.run_folder import write_atomic
 from staging.errors import InputError
@@ -41,13 +41,14 @@ def as_object(found: Predictions) -> dict[str, Any]:
 
 def application_object(each: Predicted) -> dict[str, Any]:
     """The sizes of one application."""
-    sizes = []
+    sizes, watts = [], each.request.calibration.watts
     for number, size in enumerate(each.sizes):
         if size.forecast is None:
             sizes.append({"nodes": size.nodes, "refused": size.refusal})
             continue
         slower = {"interconnect": each.interconnect[number]} if each.interconnect else {}
-        sizes.append({**forecast_object(size.forecast), "changes": each.improvements[number], **slower})
+        energy = {} if watts is None else {"energy_kwh": energy_kwh(size.forecast, watts)}
+        sizes.append({**forecast_object(size.forecast), **energy, "changes": each.improvements[number], **slower})
     return {"application": each.request.application, "sizes": sizes}
 
 

@@ -14,7 +14,7 @@ from hpcbench.prediction.epochs import Epochs
 from hpcbench.prediction.fitted import Fitted
 from hpcbench.prediction.forecast import PARTS, Forecast, forecast
 from hpcbench.prediction.platforms import Fact, platform_of
-from hpcbench.prediction.pool import advise, node_hours
+from hpcbench.prediction.pool import advise, energy_kwh, node_hours
 from hpcbench.prediction.training import Training
 from hpcbench.prediction.work import work_of
 from staging.errors import InputError
@@ -143,6 +143,15 @@ def test_bytes_of_a_node_are_those_of_the_staging_plan() -> None:
 
 def sizes(fitted: Fitted, machines: dict[str, Machine]) -> list[Forecast]:
     return [forecast(fitted, training(machines, nodes, 512)) for nodes in (8, 16, 32, 64)]
+
+
+def test_energy_is_that_of_the_runs_that_measured_it(fitted: Fitted, machines: dict[str, Machine]) -> None:
+    entry = next(entry for entry in fitted.entries if entry.tuned)
+    runs = (measured_entry(entry), replace(measured_entry(entry), watts=2000.0))
+    assert Calibration(runs).watts == 2000
+    assert Calibration(runs[:1]).watts is None
+    found = forecast(fitted, training(machines))
+    assert energy_kwh(found, 2000) == pytest.approx(64 * found.time.central * 2000 / 3.6e6)
 
 
 def test_between_two_measured_batches_the_ratio_is_linear_in_logarithms() -> None:

@@ -211,7 +211,7 @@ def find_machine(name: str, folders: Sequence[Path]) -> Machine:
         if path.is_file():
             return read_machine(path)
     known = sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
-    raise InputError(f"unknown machine '{name}'; {suggest(name, known)}. Your own would be {folders[0] / name}.yaml")
+    raise InputError(f"unknown machine '{name}' (your own would be {folders[0] / name}.yaml); {suggest(name, known)}")
 
 
 def known_machines(folders: Sequence[Path] = (MACHINES,)) -> list[Machine]:

@@ -21,8 +21,8 @@ from staging.print_line import print_line
 from staging.ranks.process_exit import keep_exit_code
 
 COMMANDS = (
-    "demo", "apps", "app", "data", "stage", "plan", "characterize", "kernels", "train", "submit", "jobs", "sites",
-    "study", "optimizers", "check", "results", "analyze", "project", "package", "campaign", "report", "doctor",
+    "demo", "apps", "app", "data", "stage", "plan", "characterize", "kernels", "predict", "train", "submit", "jobs",
+    "sites", "study", "optimizers", "check", "results", "analyze", "project", "package", "campaign", "report", "doctor",
     "bundle", "environment",
 )  # fmt: skip
 

@@ -29,6 +29,8 @@ NOT_RUN = {
     "hpcbench project runs/": "the same",
     "hpcbench train cosmoflow --recipe-from": "tests/hpcbench/submission/test_borrowed_recipe.py",
     "hpcbench submit cosmoflow --recipe-from": "the same",
+    "hpcbench predict cosmoflow --machine selene --nodes 64,128 --software v1.0 --calibrate": "a run on that machine; "
+    "tests/hpcbench/cli/test_predict.py",
     "hpcbench doctor --job ": "in jobs alone; tests/hpcbench/measure/test_job_check.py",
 }
 """Beginnings of commands that are not run here, and why."""
@@ -67,6 +69,7 @@ LEAVES = {
                             "studies/cosmoflow/results.csv", "studies/cosmoflow/table.txt",
                             "studies/cosmoflow/study.html", "studies/cosmoflow/*.png"],
     "docs/critical_batch_size.md": ["docs/studies/published/critical_batch_size.png"],
+    "docs/prediction.md": ["prediction.json", "prediction.html"],
     "docs/scaling.md": [f"studies/{name}/{file}" for name in ("strong", "deepcam-strong") for file in (
                         "table.txt", "results.csv", "*.svg", "scaling.html", "proposal.*")]
                        + ["docs/studies/deepcam-strong/study.json"],

@@ -1,0 +1,138 @@
+"""How far predictions are off: published results that the model has not seen, and steps and staging here.
+
+``python benchmarks/prediction.py`` predicts the tuned A100 entries of MLPerf HPC v1.0 and v2.0 with one site left out,
+larger sizes of a system from its smallest, and v2.0 from v1.0, beside rules of one line. It prints the table and writes
+``benchmarks/results/prediction.json``; this is arithmetic and takes seconds. A goal that is not met stays in the table.
+``--here`` also predicts steps and staging of this machine from a characterisation and a probe, and then measures them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from _common import RESULTS, write_results
+from _here import staging_here, steps_here
+
+from hpcbench.mlperf.published import published_runs
+from hpcbench.prediction.entries import model_entries
+from hpcbench.prediction.judge import Held, Row, predicted, truth
+from hpcbench.prediction.judgement import Judgement, Pair, judge
+from hpcbench.prediction.platforms import shipped_machines
+from hpcbench.results.tables import table
+
+RECORD = RESULTS / "prediction.json"
+
+
+def percent(value: float | None) -> str:
+    """A share, or a dash."""
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def line(row: Row) -> list[str]:
+    """The cells of a row."""
+    verdict = "" if row.met is None else "met" if row.met else "missed"
+    return [row.what, row.factor, row.predictor, str(row.n), percent(row.median), percent(row.tail),
+            percent(row.inside), percent(row.width), row.goal, verdict]  # fmt: skip
+
+
+def held_line(each: Held) -> list[str]:
+    """The cells of an entry that was held out."""
+    found, values = predicted(each.forecast), truth(each.entry)
+    errors = [f"{100 * (found[name].central / values[name] - 1):+.0f}" for name in found]
+    return [
+        each.entry.words,
+        *errors,
+        each.forecast.training.epochs.basis,
+        "" if found["time to train"].holds(each.entry.time_s) else "outside",
+    ]
+
+
+def pair_line(pair: Pair) -> list[str]:
+    """The cells of a pair of sizes."""
+    return [
+        pair.large.words,
+        f"{pair.small.accelerators:,}",
+        f"{100 * pair.model:+.1f}",
+        f"{100 * pair.no_change:+.1f}",
+    ]
+
+
+def show(found: Judgement) -> None:
+    """Print the tables."""
+    headers = ["what", "factor", "predictor", "n", "median", "90 %", "inside", "width", "goal", ""]
+    print(table(headers, [line(row) for row in found.rows], right=headers[3:8], width=150))
+    print("\n90 %: the 90th percentile of errors; of larger sizes and next rounds the largest. inside: share of cases")
+    print("within the 80 % interval; width: median of the interval over the prediction.\n")
+    headers = ["one site left out: errors in %", "time", "epoch", "epochs", "staging", "step", "epochs from", ""]
+    print(table(headers, [held_line(each) for each in found.held], right=headers[1:6], width=130))
+    headers = ["same system, larger: errors of the step in %", "from", "model", "no change"]
+    print("\n" + table(headers, [pair_line(pair) for pair in found.pairs], right=headers[1:], width=130))
+    print(f"\nNo better than a rule of one line: {', '.join(found.experimental) or 'nothing'}")
+
+
+def published() -> dict[str, object]:
+    """Judge by published results, print, and return what is written."""
+    found = judge(model_entries(published_runs(), shipped_machines()))
+    show(found)
+    return {
+        "rows": [asdict(row) for row in found.rows],
+        "held": [held_object(each) for each in found.held],
+        "pairs": [pair_object(pair) for pair in found.pairs],
+        "experimental": found.experimental,
+    }
+
+
+def held_object(each: Held) -> dict[str, object]:
+    """An entry that was held out: what was predicted, and what was true."""
+    factors = {
+        name: {"predicted": found.central, "low": found.low, "high": found.high, "true": truth(each.entry)[name]}
+        for name, found in predicted(each.forecast).items()
+    }
+    basis = each.forecast.training.epochs.basis
+    return {"entry": each.entry.words, "throughput": each.entry.throughput, "epochs_from": basis, **factors}
+
+
+def pair_object(pair: Pair) -> dict[str, object]:
+    """A pair of sizes, with the errors of the larger one's step."""
+    small = pair.small.accelerators
+    return {"system": pair.large.words, "from": small, "model": pair.model, "no_change": pair.no_change}
+
+
+def here(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Predict this machine, measure it, print both, and return what is written."""
+    with tempfile.TemporaryDirectory() as folder:
+        rows = steps_here(options.preset, options.repeats, options.seconds, Path(folder))
+    rows += staging_here(options.memory, options.disk, options.repeats, options.files, options.file_bytes)
+    cells = [[row["what"], f"{row['predicted_s']:.4g}", f"{row['median_s']:.4g}", f"{100 * row['error']:+.1f}",
+              f"{100 * row['goal']:.0f}", "met" if row["met"] else "missed"] for row in rows]  # fmt: skip
+    headers = ["here", "predicted s", "took s", "error %", "goal %", ""]
+    print("\n" + table(headers, cells, right=headers[1:5]))
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--here", action="store_true", help="also measure this machine; it must be idle (10 minutes)")
+    parser.add_argument("--preset", default="laptop", help="of the steps that are measured here")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=4.0, help="for the steps of one measurement")
+    parser.add_argument("--memory", type=Path, default=Path("/dev/shm"))
+    parser.add_argument("--disk", type=Path, default=Path(tempfile.gettempdir()))
+    parser.add_argument("--files", type=int, default=300)
+    parser.add_argument("--file-bytes", type=int, default=2 << 20)
+    options = parser.parse_args()
+    results: dict[str, Any] = {"published": published()}
+    if options.here:
+        results["here"] = here(options)
+    elif RECORD.exists():
+        results |= {name: kept for name, kept in json.loads(RECORD.read_text())["results"].items() if name == "here"}
+    write_results("prediction", results)
+
+
+if __name__ == "__main__":
+    main()

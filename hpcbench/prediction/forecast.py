@@ -1,0 +1,218 @@
+"""The time to solution of a training: its parts, which add up to it, and the interval, by simulation.
+
+T = staging + E (steps (max(device, input) x slowest rank + exposed messages) (1 + interruptions) + evaluation)
++ extras, of E epochs. Jitter is what the slowest rank and interruptions add. The parts are
+those of the most probable parameters; the interval is that of draws of every parameter, of what a new site has beside
+the model, of seeds and of facts that are unknown. Of several instances the time is that of the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbench.prediction.calibration import Calibration, Noise
+from hpcbench.prediction.factor import Parameters
+from hpcbench.prediction.fitted import RUN_SPREAD, Fitted
+from hpcbench.prediction.largest import expected_largest
+from hpcbench.prediction.other_times import arrival_s, evaluation_s
+from hpcbench.prediction.step_time import StepCase, case_of, device_s, drawn, exposed_s, jitter, single
+from hpcbench.prediction.training import Training
+from hpcbench.prediction.work import published_work
+
+Floats = NDArray[np.float64]
+
+DRAWS = 4000
+SEED = 19
+LOW, HIGH = 0.1, 0.9
+PARTS = ("staging", "device", "input", "jitter", "messages", "evaluation", "extras", "last instance")
+"""In the order in which they add up."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A number and the 80 % interval in which it is expected."""
+
+    central: float
+    low: float
+    high: float
+
+    @property
+    def width(self) -> float:
+        """Of the interval, as a part of the number."""
+        return (self.high - self.low) / self.central
+
+    def holds(self, value: float) -> bool:
+        """Whether a value lies within."""
+        return self.low <= value <= self.high
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What is predicted of a training. Seconds."""
+
+    training: Training
+    time: Interval
+    parts: Mapping[str, float]
+    """By the names of ``PARTS``; they add up to ``time.central``."""
+    intervals: Mapping[str, Interval]
+    """Of each part."""
+    step: Interval
+    epoch: Interval
+    """An epoch with its evaluation."""
+    epochs: Interval
+    staging: Interval
+    """Seconds until all data are on the nodes, whether or not training waits for them."""
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Parameters and noise of a simulation; of the central values, numbers without noise."""
+
+    step: Parameters
+    arrival: Parameters
+    evaluation: Parameters
+    interruptions: Parameters
+    extras: Parameters
+    noise: Noise
+    epochs: Floats
+    network: Floats
+    link: Floats
+
+
+def forecast(fitted: Fitted, training: Training, calibration: Calibration | None = None) -> Forecast:
+    """Predict a training, as the machine was measured by ``calibration`` where that is given."""
+    calibration = calibration or Calibration()
+    rng = np.random.default_rng(SEED)
+    values = central_parts(training, central_draws(fitted, training), calibration)
+    spread = centred(parts_of(training, random_draws(fitted, training, calibration, rng), calibration), values)
+    add_last(spread, training, rng)
+    total, totals = sum_of(values), sum_of(spread)
+    return Forecast(
+        training, interval(total, totals), {name: float(values[name]) for name in PARTS},
+        {name: interval(values[name], spread[name]) for name in PARTS},
+        *(interval(values[name], spread[name]) for name in ("step", "epoch", "epochs", "arrival")),
+    )  # fmt: skip
+
+
+def central_parts(training: Training, draws: Draws, calibration: Calibration) -> dict[str, Floats]:
+    """The parts for draws that are one set of numbers."""
+    values = parts_of(training, draws, calibration)
+    add_last(values, training)
+    return values
+
+
+def centred(draws: Mapping[str, Floats], central: Mapping[str, Floats]) -> dict[str, Floats]:
+    """The draws of each part, with the most probable value as their median.
+
+    What is known of the parameters is their spread about that, in logarithms; parts are far from linear in some.
+    """
+    found = {}
+    for name, values in draws.items():
+        middle = float(np.median(values))
+        found[name] = np.asarray(values * float(central[name]) / middle if middle > 0 else values)
+    return found
+
+
+def central_draws(fitted: Fitted, training: Training) -> Draws:
+    """The most probable parameters, without noise."""
+    one = np.ones(())
+    platform = training.platform
+    return Draws(
+        fitted.step.parameters(), fitted.arrival.parameters(), fitted.evaluation.parameters(),
+        fitted.interruptions.parameters(), fitted.extras.parameters(), Noise(one, one, one, one, one),
+        np.asarray(training.epochs.mean), np.asarray(platform.network_bytes_per_s.central),
+        np.asarray(platform.link_bytes_per_s.central),
+    )  # fmt: skip
+
+
+def random_draws(fitted: Fitted, training: Training, calibration: Calibration, rng: np.random.Generator) -> Draws:
+    """Draws of everything that is not known."""
+    platform = training.platform
+    return Draws(
+        fitted.step.draw(rng, DRAWS), fitted.arrival.draw(rng, DRAWS), fitted.evaluation.draw(rng, DRAWS),
+        fitted.interruptions.draw(rng, DRAWS), fitted.extras.draw(rng, DRAWS), calibration.noise(fitted, rng, DRAWS),
+        training.epochs.draw(rng, DRAWS, training.runs if training.instances == 1 else 10**9),
+        drawn(platform.network_bytes_per_s, rng, DRAWS), drawn(platform.link_bytes_per_s, rng, DRAWS),
+    )  # fmt: skip
+
+
+def parts_of(training: Training, draws: Draws, calibration: Calibration) -> dict[str, Floats]:
+    """The parts of one instance, and step, epoch, epochs and arrival beside them."""
+    number = np.asarray(list(published_work()).index(training.work.application))
+    newer = np.asarray(float(training.newer))
+    case = training_case(training, draws)
+    device, factor, exposed = step_parts(training, draws, case, calibration)
+    busy = np.maximum(device, training.input_s)
+    step = busy * factor + exposed
+    alone = step_parts(training, draws, single(case), calibration)[0] / training.accumulation
+    evaluation = evaluation_s(draws.evaluation, case, training.validation_samples, alone) * draws.noise.evaluation
+    arrival = arrival_s(draws.arrival, number, newer, np.asarray(training.full_speed_s)) * draws.noise.arrival
+    arrival = calibration.arrival(arrival, training, draws.arrival, number)
+    interrupted = draws.interruptions["interruptions"] * draws.noise.interruptions
+    training_epoch = training.steps * step * (1 + interrupted)
+    staging = arrival if training.stages_first else np.maximum(arrival - training_epoch, 0.0)
+    trained = draws.epochs * training.steps
+    return {
+        "staging": staging, "device": trained * device, "input": trained * (busy - device),
+        "jitter": trained * (busy * (factor - 1) + step * interrupted), "messages": trained * exposed,
+        "evaluation": draws.epochs * evaluation,
+        "extras": draws.extras["extras"][..., number] * draws.noise.extras,
+        "step": step, "epoch": training_epoch + evaluation, "epochs": draws.epochs, "arrival": arrival,
+    }  # fmt: skip
+
+
+def training_case(training: Training, draws: Draws) -> StepCase:
+    """The step of a training."""
+    return case_of(
+        training.work, training.platform, training.nodes, training.devices, training.local_batch, training.newer,
+        draws.network, draws.link,
+    )  # fmt: skip
+
+
+def step_parts(
+    training: Training, draws: Draws, case: StepCase, calibration: Calibration
+) -> tuple[Floats, Floats, Floats]:
+    """Device seconds of a typical rank, what the slowest takes over that, and exposed messages; calibrated."""
+    factor, exposed = jitter(draws.step, case), exposed_s(draws.step, case)
+    platform = training.platform
+    device = calibration.device(
+        draws.step, case, draws.network / platform.network_bytes_per_s.central,
+        draws.link / platform.link_bytes_per_s.central,
+    )  # fmt: skip
+    if device is None:
+        device = device_s(draws.step, case)
+        exposed = exposed * draws.noise.step
+    device = training.accumulation * device * draws.noise.step
+    return device, factor, exposed
+
+
+def add_last(parts: dict[str, Floats], training: Training, rng: np.random.Generator | None = None) -> None:
+    """What the last of several instances takes over a typical one; of one instance nothing."""
+    once = sum_of(parts) * 0
+    if training.instances > 1:
+        count = training.instances
+        largest = expected_largest(count)
+        if rng is not None:
+            largest = np.max(rng.standard_normal((len(once), min(count, 256))), axis=1)
+        spread = np.hypot(training.epochs.seeds, RUN_SPREAD)
+        running = sum_of(parts) - parts["staging"] - parts["extras"]
+        once = running * (np.exp(spread * largest) - 1) + training.start_spread_s
+    parts["last instance"] = once
+
+
+def sum_of(parts: Mapping[str, Floats]) -> Floats:
+    """The sum of the parts that are there."""
+    total = np.zeros(())
+    for name in PARTS:
+        total = total + parts.get(name, 0.0)
+    return total
+
+
+def interval(central: Floats, values: Floats) -> Interval:
+    """The central number with the ends of the 80 % interval of draws."""
+    low, high = np.quantile(np.broadcast_to(values, (DRAWS,)), (LOW, HIGH))
+    return Interval(float(central), min(float(low), float(central)), max(float(high), float(central)))

@@ -1,0 +1,106 @@
+"""Device time by kernels, from a characterisation: the roofline of each, at what it reached alone where that is known.
+
+A kernel takes ratio x max(F / P, D / W, launch): operations F of products and least bytes D at the local batch, peak P
+and memory bandwidth W of the machine. The ratio is what the kernel took alone over its own roofs where it was measured;
+all of them are scaled so that their sum is the step that was measured on one rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbench.characterisation.file import read_characterisation
+from hpcbench.characterisation.model import PRODUCTS, Characterisation, Kernel
+from hpcbench.prediction.step_time import StepCase
+from hpcbench.prediction.work import Work, work_of
+from staging.errors import InputError
+
+Floats = NDArray[np.float64]
+
+COMPUTED_IN = {"32-true": "float32", "bf16-mixed": "bfloat16", "16-mixed": "float16"}
+PEAKS = {"float32": "peak_32bit_tflop_s", "bfloat16": "peak_16bit_tflop_s", "float16": "peak_16bit_tflop_s"}
+"""The field of a machine's file that a precision is computed at."""
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The kernels of a step, and what they reached."""
+
+    kernels: tuple[Kernel, ...]
+    local_batch: int
+    """At which they were counted."""
+    ratios: tuple[float, ...]
+    """Of each kernel: its time over that of its roofs."""
+    launch_s: float
+    """The least time of any."""
+
+    def device_s(self, case: StepCase) -> Floats:
+        """Seconds of a pass of a typical rank, at the case's local batch, peak and memory bandwidth."""
+        bounds = bounds_s(self.kernels, self.local_batch, float(case.local_batch), float(case.peak_flop_per_s),
+                          float(case.memory_bytes_per_s), self.launch_s)  # fmt: skip
+        return np.asarray(np.dot(self.ratios, bounds))
+
+
+def bounds_s(
+    kernels: Sequence[Kernel], measured: int, wanted: float, peak: float, bandwidth: float, launch_s: float
+) -> Floats:
+    """The least seconds of all executions of each kernel in a step with the local batch ``wanted``."""
+    scale = wanted / measured
+    found = []
+    for kernel in kernels:
+        flop = kernel.fixed_flop + (kernel.flop - kernel.fixed_flop) * scale
+        moved = kernel.fixed_bytes + (kernel.bytes - kernel.fixed_bytes) * scale
+        least = max(moved / bandwidth, launch_s)
+        if kernel.kind in PRODUCTS:
+            least = max(least, flop / peak)
+        found.append(kernel.count * least)
+    return np.array(found)
+
+
+def kernels_of(path: Path) -> tuple[Kernels, Work, str]:
+    """Kernels and counts of the characterisation in a file, and the field of a machine's file that has its peak.
+
+    Raises ``InputError`` for one that does not tell the time of a step.
+    """
+    found = read_characterisation(path)
+    work_of(found.application)
+    where = f"--characterization {path}"
+    precision = COMPUTED_IN.get(found.precision)
+    if precision is None:
+        raise InputError(f"{where} is of precision {found.precision}; characterise in one of {', '.join(COMPUTED_IN)}")
+    if found.accumulation != 1:
+        raise InputError(f"{where} accumulates {found.accumulation} passes; characterise with train.accumulation 1")
+    compute, memory = found.roof("compute", precision), found.roof("memory")
+    if compute is None or memory is None or not found.steps:
+        raise InputError(f"{where} has no measured roofs and steps (--counts-only); characterise without that option")
+    launch = found.roof("launch")
+    launch_s = 0.0 if launch is None else launch.value
+    bounds = bounds_s(found.kernels, found.local_batch, found.local_batch, compute.value, memory.value, launch_s)
+    alone = np.array([(kernel.alone_s or 0.0) * kernel.count for kernel in found.kernels])
+    taken = np.where(alone > 0, alone, bounds)
+    scale = alone_step_s(found) / float(taken.sum())
+    ratios = tuple((scale * taken / bounds).tolist())
+    return Kernels(found.kernels, found.local_batch, ratios, launch_s), counted_work(found, where), PEAKS[precision]
+
+
+def alone_step_s(found: Characterisation) -> float:
+    """The measured step on the fewest ranks."""
+    return min(found.steps, key=lambda each: each.ranks).median_s
+
+
+def counted_work(found: Characterisation, where: str) -> Work:
+    """The counts of a characterisation, for a sample. Raises ``InputError`` where the dataset is not known."""
+    data, batch = found.input, found.local_batch
+    if data.train_samples is None or data.validation_samples is None or data.stored_bytes is None:
+        raise InputError(f"{where} does not tell the samples of the dataset and their bytes; give it --data.root")
+    return Work(
+        application=found.application, flop=found.flop / batch, useful_flop=found.useful_flop,
+        memory_bytes=found.bytes / batch, footprint_bytes=max(found.footprint.peak / batch, 1.0),
+        parameters=found.parameters, train_samples=data.train_samples, validation_samples=data.validation_samples,
+        stored_bytes=round(data.stored_bytes), landed_bytes=round(data.stored_bytes), source=where,
+    )  # fmt: skip

@@ -1,0 +1,110 @@
+"""Seconds beside the steps: staging, evaluation, and what is done once. Fitted to published entries.
+
+- arrival of the data: level (V / (nodes x network) / 1 s)^power, of the dataset's bytes V and a node's network
+- evaluation: a sample at a time on each rank, each 1 / faster of a training step of one sample
+- interruptions: what the mean epoch takes over the median one
+- extras: a level
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbench.prediction.entries import ModelEntry
+from hpcbench.prediction.factor import Factor, Parameters, Prior, fit_factor
+from hpcbench.prediction.step_time import NEWEST, StepCase, device_s, entry_case, single, stacked
+from hpcbench.prediction.work import published_work
+
+Floats = NDArray[np.float64]
+
+ARRIVAL_PRIORS = (
+    Prior("level", 50.0, 1.5, each=True),
+    Prior("newer", 0.0, 0.7, log=False, each=True),
+    Prior("power", 1.0, 0.5, log=False),
+)
+EVALUATION_PRIORS = (Prior("faster", 3.0, 0.7, each=True),)
+INTERRUPTION_PRIORS = (Prior("interruptions", 0.02, 1.0),)
+LEAST_INTERRUPTIONS = 0.002
+EXTRAS_PRIORS = (Prior("extras", 3.0, 1.5, each=True),)
+LEAST_EXTRAS_S = 1.0
+"""Times of a log that add up to less than the whole are within its resolution."""
+
+
+def arrival_s(parameters: Parameters, application: NDArray[np.intp], newer: Floats, full_speed_s: Floats) -> Floats:
+    """Seconds until the data are on the nodes; ``full_speed_s``: of what lands on a node at its network's full rate."""
+    level = parameters["level"][..., application] * np.exp(parameters["newer"][..., application] * newer)
+    return np.asarray(level * full_speed_s ** parameters["power"])
+
+
+def full_speed_s(entry: ModelEntry) -> float:
+    """Seconds of an entry's data at full network rate: each node lands its part of both splits."""
+    assert entry.platform is not None
+    return entry.work.landed_on_node(entry.nodes) / entry.platform.network_bytes_per_s.central
+
+
+def fit_arrival(entries: Sequence[ModelEntry]) -> Factor:
+    """Fit how long data take to arrive."""
+    application = numbers(entries)
+    newer = np.array([float(entry.round == NEWEST) for entry in entries])
+    at_full = np.array([full_speed_s(entry) for entry in entries])
+    observed = np.log([entry.arrival_s for entry in entries])
+
+    def model(parameters: Parameters, which: NDArray[np.intp]) -> Floats:
+        return np.asarray(np.log(arrival_s(parameters, application[which], newer[which], at_full[which])))
+
+    return fit_factor(ARRIVAL_PRIORS, len(published_work()), model, observed, sites(entries))
+
+
+def evaluation_s(parameters: Parameters, case: StepCase, validation_samples: int | Floats, single_s: Floats) -> Floats:
+    """Seconds of an evaluation; ``single_s``: of a training step with one sample on each rank."""
+    share = validation_samples / (case.devices * case.nodes)
+    return np.asarray(share * single_s / parameters["faster"][..., case.application])
+
+
+def fit_evaluation(entries: Sequence[ModelEntry], step: Factor) -> Factor:
+    """Fit how much less than a training step of one sample the evaluation of a sample takes."""
+    timed = [entry for entry in entries if entry.evaluation_s > 0]
+    cases = stacked([single(entry_case(entry)) for entry in timed])
+    single_s = device_s(step.parameters(), cases)
+    samples = np.array([entry.validation_samples for entry in timed])
+    observed = np.log([entry.evaluation_s for entry in timed])
+
+    def model(parameters: Parameters, which: NDArray[np.intp]) -> Floats:
+        return np.log(evaluation_s(parameters, cases.take(which), samples[which], single_s[which]))
+
+    return fit_factor(EVALUATION_PRIORS, len(published_work()), model, observed, sites(timed))
+
+
+def fit_interruptions(entries: Sequence[ModelEntry]) -> Factor:
+    """Fit what the mean epoch takes over the median one, as a part of that."""
+    observed = np.log([max(entry.epoch_s / entry.usual_epoch_s - 1, LEAST_INTERRUPTIONS) for entry in entries])
+
+    def model(parameters: Parameters, which: NDArray[np.intp]) -> Floats:
+        return np.asarray(np.log(np.full(len(which), parameters["interruptions"])))
+
+    return fit_factor(INTERRUPTION_PRIORS, len(published_work()), model, observed, sites(entries))
+
+
+def fit_extras(entries: Sequence[ModelEntry]) -> Factor:
+    """Fit what is beside staging, epochs and evaluations."""
+    application = numbers(entries)
+    observed = np.log([max(entry.extras_s, LEAST_EXTRAS_S) for entry in entries])
+
+    def model(parameters: Parameters, which: NDArray[np.intp]) -> Floats:
+        return np.asarray(np.log(parameters["extras"][application[which]]))
+
+    return fit_factor(EXTRAS_PRIORS, len(published_work()), model, observed, sites(entries))
+
+
+def numbers(entries: Sequence[ModelEntry]) -> NDArray[np.intp]:
+    """The application of each, by its number."""
+    names = list(published_work())
+    return np.array([names.index(entry.application) for entry in entries])
+
+
+def sites(entries: Sequence[ModelEntry]) -> list[str]:
+    """Of each."""
+    return [entry.site for entry in entries]

@@ -1,0 +1,144 @@
+"""What the model needs of a machine: accelerators, memory bandwidth, peak and links, from the machine's file.
+
+A fact that a file lacks is an interval where other machines bound it, and a refusal in words where they do not.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcbench.batch.machine import MACHINES, Machine, read_machine
+from staging.errors import InputError
+
+GIGA, TERA = 1e9, 1e12
+PEAK = "peak_16bit_tflop_s"
+FEWEST_ALIKE = 3
+MODEL = re.compile(r"\b(A100|V100|P100|H100|H200|GH200|B200|RTX \d+)\b")
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number, or the ends between which it lies where it is unknown."""
+
+    low: float
+    high: float
+
+    @property
+    def known(self) -> bool:
+        """Whether it is one number."""
+        return self.low == self.high
+
+    @property
+    def central(self) -> float:
+        """The geometric mean of the ends."""
+        return math.sqrt(self.low * self.high)
+
+    def scaled(self, factor: float) -> Fact:
+        """Both ends times a factor."""
+        return Fact(self.low * factor, self.high * factor)
+
+
+@dataclass(frozen=True)
+class Platform:
+    """A machine as the model sees it."""
+
+    name: str
+    title: str
+    devices: int
+    """Of a node; one rank trains on each."""
+    accelerator: str
+    nodes: int | None
+    """That the machine has."""
+    memory_bytes_per_s: float
+    """Of each device."""
+    peak_flop_per_s: float
+    """Of each device, in 16 bits where nothing else is asked for."""
+    memory_bytes: float | None
+    """Of each device."""
+    network_bytes_per_s: Fact
+    """Of a node, in each direction."""
+    link_bytes_per_s: Fact
+    """Between two devices of a node, in each direction."""
+    charge: float | None = None
+    charge_unit: str | None = None
+    missing: tuple[str, ...] = ()
+    """Fields of the machine's file that are unknown and have an interval instead."""
+
+    @property
+    def model(self) -> str:
+        """The generation of the accelerator; see ``accelerator_model``."""
+        return accelerator_model(self.accelerator)
+
+
+def platform_of(machine: Machine, others: Sequence[Machine], *, calibrated: bool = False, peak: str = PEAK) -> Platform:
+    """The platform of a machine; ``others`` bound what its file lacks.
+
+    Where a run on the machine tells the time of a step (``calibrated``), its peak and memory bandwidth are not needed,
+    and are not-a-number where they are unknown. ``peak`` is the field of the precision. Raises ``InputError`` that
+    names the field that is missing.
+    """
+    facts = {"accelerator_memory_gb_s": GIGA, peak: TERA}
+    lacking = [name for name in facts if getattr(machine, name) is None]
+    if machine.devices is None:
+        lacking = ["accelerators", *([] if calibrated else lacking)]
+    if machine.devices is None or (lacking and not calibrated):
+        raise InputError(
+            f"machine {machine.name} has no {' and no '.join(lacking)}, from which the time of a step follows; add "
+            f"{'them' if len(lacking) > 1 else 'it'} with a source to a file of your own ({machine.name}.yaml), or "
+            "give a run on it with --calibrate"
+        )
+    network, link = machine.network_gb_s, machine.accelerator_link_gb_s
+    missing = [*lacking, *(["network_gb_s"] if network is None else [])]
+    if link is None and machine.devices > 1:
+        missing.append("accelerator_link_gb_s")
+    bandwidth, peak_rate = ((getattr(machine, name) or math.nan) * unit for name, unit in facts.items())
+    if network is None:
+        network_fact = known_range(like(machine, others, "network_gb_s", per_device=True)).scaled(
+            machine.devices * GIGA
+        )
+    else:
+        network_fact = Fact(network * GIGA, network * GIGA)
+    if link is None:
+        link_fact = known_range(like(machine, others, "accelerator_link_gb_s")).scaled(GIGA)
+    else:
+        link_fact = Fact(link * GIGA, link * GIGA)
+    return Platform(
+        name=machine.name, title=machine.title, devices=machine.devices,
+        accelerator=machine.accelerator or machine.processor or "", nodes=machine.nodes,
+        memory_bytes_per_s=bandwidth, peak_flop_per_s=peak_rate,
+        memory_bytes=None if machine.accelerator_memory_gib is None else machine.accelerator_memory_gib * 2**30,
+        network_bytes_per_s=network_fact, link_bytes_per_s=link_fact,
+        charge=machine.charge, charge_unit=machine.charge_unit, missing=tuple(missing),
+    )  # fmt: skip
+
+
+def like(machine: Machine, others: Sequence[Machine], name: str, per_device: bool = False) -> list[float]:
+    """What others have of a fact: those with the same kind of accelerator, or all where they are too few."""
+    known = [
+        (accelerator_model(each.accelerator), value / (each.devices if per_device else 1))
+        for each in others
+        if (value := getattr(each, name)) and each.devices and each.accelerators
+    ]
+    own = [value for model, value in known if model == accelerator_model(machine.accelerator)]
+    return own if len(own) >= FEWEST_ALIKE else [value for _, value in known]
+
+
+def accelerator_model(name: str | None) -> str:
+    """The generation of an accelerator, such as ``A100``; its whole name where it is none that is known."""
+    found = MODEL.search(name or "")
+    return found.group(1) if found else name or ""
+
+
+def known_range(values: Iterable[float]) -> Fact:
+    """The least and the most of what machines have."""
+    found = list(values)
+    return Fact(min(found), max(found))
+
+
+def shipped_machines(folder: Path = MACHINES) -> list[Machine]:
+    """The machines of the suite."""
+    return [read_machine(path) for path in sorted(folder.glob("*.yaml"))]

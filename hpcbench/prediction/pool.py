@@ -1,0 +1,94 @@
+"""Which share of a pool of nodes each of several trainings gets, for the least of what is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+from hpcbench.prediction.forecast import Forecast
+from staging.errors import InputError
+
+Aim = Literal["time", "node-hours"]
+HOUR_S = 3600.0
+MOST_CHOICES = 2_000_000
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one training gets."""
+
+    application: str
+    forecast: Forecast
+
+    @property
+    def node_hours(self) -> float:
+        """Of its nodes."""
+        return node_hours(self.forecast)
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The shares for one aim, all trainings at once."""
+
+    aim: Aim
+    shares: tuple[Share, ...]
+
+    @property
+    def time_s(self) -> float:
+        """Until the last training ends."""
+        return max(share.forecast.time.central for share in self.shares)
+
+    @property
+    def nodes(self) -> int:
+        """Of all trainings."""
+        return sum(share.forecast.training.nodes for share in self.shares)
+
+    @property
+    def node_hours(self) -> float:
+        """Of all trainings."""
+        return sum(share.node_hours for share in self.shares)
+
+
+def node_hours(found: Forecast) -> float:
+    """Of a training, all instances."""
+    training = found.training
+    return training.nodes * training.instances * found.time.central / HOUR_S
+
+
+def energy_kwh(found: Forecast, watts: float) -> float:
+    """Of a training, all instances, at ``watts`` of a node."""
+    return node_hours(found) * watts / 1000
+
+
+def advise(choices: Mapping[str, Sequence[Forecast]], pool: int, aim: Aim) -> Advice:
+    """The best shares among the predicted sizes of each training, which run at once on at most ``pool`` nodes.
+
+    ``time``: until the last one ends, then node-hours; ``node-hours``: those, then time. Raises ``InputError`` where
+    no sizes fit.
+    """
+    count = 1
+    for sizes in choices.values():
+        count *= len(sizes)
+    if count > MOST_CHOICES:
+        raise InputError(f"{count:,} ways to share {pool:,} nodes are too many; name fewer --nodes or applications")
+    best: Advice | None = None
+    for chosen in product(*choices.values()):
+        if sum(each.training.nodes * each.training.instances for each in chosen) > pool:
+            continue
+        advice = Advice(aim, tuple(Share(name, each) for name, each in zip(choices, chosen, strict=True)))
+        if best is None or key(advice) < key(best):
+            best = advice
+    if best is None:
+        least = sum(min(each.training.nodes for each in sizes) for sizes in choices.values())
+        raise InputError(
+            f"--pool {pool:,} nodes are too few for {len(choices)} trainings; the smallest sizes need {least:,}"
+        )
+    return best
+
+
+def key(advice: Advice) -> tuple[float, float]:
+    """What is to be least, first and then."""
+    pair = (advice.time_s, advice.node_hours)
+    return pair if advice.aim == "time" else pair[::-1]

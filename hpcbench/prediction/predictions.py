@@ -1,0 +1,120 @@
+"""Everything that is predicted for one command line: sizes of each application, effects of changes, advice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcbench.batch.machine import Machine
+from hpcbench.prediction.calibration import Calibration
+from hpcbench.prediction.changes import INTERCONNECT, effects
+from hpcbench.prediction.fitted import Fitted
+from hpcbench.prediction.kernel_time import kernels_of
+from hpcbench.prediction.platforms import PEAK, platform_of
+from hpcbench.prediction.pool import Advice, Aim, advise
+from hpcbench.prediction.read_runs import calibration_of, own_epochs_of
+from hpcbench.prediction.request import OTHER, REFERENCE, Request, Size, predict
+from hpcbench.prediction.step_time import NEWEST
+from hpcbench.prediction.work import work_of
+from staging.errors import InputError
+
+AIMS: tuple[Aim, ...] = ("time", "node-hours")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a command line asks for."""
+
+    applications: tuple[str, ...]
+    machine: Machine
+    nodes: tuple[int, ...]
+    batch: int | None
+    recipe: str
+    software: str
+    instances: int
+    stages_first: bool
+    input_gb_s: float | None
+    calibrate: tuple[Path, ...]
+    pool: int | None
+    interconnect: bool
+    characterization: Path | None
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The sizes of one application."""
+
+    request: Request
+    sizes: tuple[Size, ...]
+    improvements: tuple[dict[str, float] | None, ...]
+    """For each size: what each change of the machine does to the time."""
+    interconnect: tuple[dict[str, float] | None, ...]
+    """The same for a slower interconnect; empty where it was not asked for."""
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """All of it."""
+
+    options: Options
+    predicted: tuple[Predicted, ...]
+    advice: tuple[Advice, ...]
+
+
+def predictions(options: Options, fitted: Fitted, machines: Sequence[Machine]) -> Predictions:
+    """Predict. Raises ``InputError`` for what cannot be."""
+    predicted = tuple(predict_application(name, options, fitted, machines) for name in options.applications)
+    advice: tuple[Advice, ...] = ()
+    if options.pool is not None:
+        choices = {each.request.application: [size.forecast for size in each.sizes if size.forecast is not None]
+                   for each in predicted}  # fmt: skip
+        advice = tuple(advise(choices, options.pool, aim) for aim in AIMS)
+    return Predictions(options, predicted, advice)
+
+
+def predict_application(name: str, options: Options, fitted: Fitted, machines: Sequence[Machine]) -> Predicted:
+    """The sizes of one application."""
+    request = request_of(name, options, machines)
+    sizes = predict(request, fitted, machines)
+
+    def moved(slower: bool) -> tuple[dict[str, float] | None, ...]:
+        changes = {"changes": INTERCONNECT} if slower else {}
+        return tuple(
+            None if size.forecast is None else effects(fitted, size.forecast, request.calibration, **changes)
+            for size in sizes
+        )
+
+    return Predicted(request, tuple(sizes), moved(False), moved(True) if options.interconnect else ())
+
+
+def request_of(name: str, options: Options, machines: Sequence[Machine]) -> Request:
+    """The request for one application. Raises ``InputError`` for runs that cannot be used."""
+    work, newer = work_of(name), options.software == NEWEST
+    kernels, counted, peak = None, None, PEAK
+    if options.characterization is not None:
+        kernels, counted, peak = kernels_of(options.characterization)
+        if counted.application != name:
+            raise InputError(
+                f"--characterization {options.characterization} is of {counted.application}; give {name}'s"
+            )
+        work = counted
+    own = {}
+    if options.recipe not in (REFERENCE, OTHER):
+        own = own_epochs_of(recipe_folder(options.recipe), work)
+    calibration = Calibration((), kernels)
+    if options.calibrate:
+        platform = platform_of(options.machine, machines, calibrated=True, peak=peak)
+        calibration = calibration_of(options.calibrate, work, platform, newer, kernels)
+    return Request(
+        name, options.machine, options.nodes, options.batch, options.recipe, newer, options.instances,
+        options.stages_first, options.input_gb_s, own, calibration, counted, peak,
+    )  # fmt: skip
+
+
+def recipe_folder(text: str) -> Path:
+    """The folder that ``--recipe`` names. Raises ``InputError`` for what is none."""
+    path = Path(text)
+    if not path.exists():
+        raise InputError(f"--recipe {text} must be {REFERENCE}, {OTHER}, or a folder with runs of your own")
+    return path

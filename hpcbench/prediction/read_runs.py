@@ -1,0 +1,122 @@
+"""Runs on a machine as measurements that calibrate, and runs of a convergence study as epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hpcbench.mlperf.find_logs import find_runs
+from hpcbench.mlperf.read_runs import read_runs
+from hpcbench.mlperf.run_record import RunRecord
+from hpcbench.prediction.calibration import Calibration, KernelTime, Measured
+from hpcbench.prediction.entries import LEAST_STAGING_S, epochs_of
+from hpcbench.prediction.platforms import Platform
+from hpcbench.prediction.request import ALIKE
+from hpcbench.prediction.step_time import case_of
+from hpcbench.prediction.work import Work
+from hpcbench.results.run_folder import RunFolder
+from hpcbench.results.summary import Summary
+from staging.errors import InputError
+
+
+def calibration_of(
+    paths: Sequence[Path], work: Work, platform: Platform, newer: bool, kernels: KernelTime | None = None
+) -> Calibration:
+    """What the runs in ``paths`` tell of ``platform``. Raises ``InputError`` for one of something else."""
+    runs = [measured(record, work, platform, newer) for record in records_of(paths, "--calibrate")]
+    return Calibration(tuple(runs), kernels)
+
+
+def records_of(paths: Sequence[Path], option: str) -> list[RunRecord]:
+    """The runs below some paths. Raises ``InputError`` where there are none."""
+    for path in paths:
+        if not path.exists():
+            raise InputError(
+                f"{option} {path} does not exist; give a run folder, an official log, or a folder with some"
+            )
+    return read_runs(find_runs(list(paths)))
+
+
+def measured(record: RunRecord, work: Work, platform: Platform, newer: bool) -> Measured:
+    """What one run tells. Raises ``InputError`` where it is of another training, or tells too little."""
+    where = f"--calibrate {record.path}"
+    if record.application != work.application:
+        raise InputError(
+            f"{where} is a run of {record.application or 'nothing that is known'}; give one of {work.application}"
+        )
+    summary = summary_of(record)
+    if summary is not None:
+        check_size(where, summary, work)
+        check_times(where, summary)
+    batch, nodes = record.global_batch_size, record.nodes
+    ranks = summary.world_size if summary is not None else record.accelerators
+    step = step_of(record, summary)
+    if batch is None or not ranks or not nodes or step is None:
+        raise InputError(f"{where} does not tell its batch, its nodes and the time of its epochs; give another run")
+    accumulation = summary.accumulation if summary is not None else 1
+    case = case_of(work, platform, nodes, ranks / nodes, batch / ranks / accumulation, newer)
+    staged = record.staging_s if record.staging_s and record.staging_s >= LEAST_STAGING_S else None
+    landed = work.landed_on_node(nodes)
+    watts = None
+    if summary is not None and summary.energy_j and summary.wall_s:
+        watts = summary.energy_j / summary.wall_s / nodes
+    return Measured(case, step, accumulation, staged, landed / platform.network_bytes_per_s.central, watts)
+
+
+def summary_of(record: RunRecord) -> Summary | None:
+    """The summary of a run of one's own."""
+    if record.origin != "own":
+        return None
+    folder = RunFolder(record.path)
+    return folder.read_summary() if folder.summary.exists() else None
+
+
+def check_times(where: str, summary: Summary) -> None:
+    """Raise ``InputError`` for a run whose times are of no machine."""
+    if summary.simulated_ranks is not None or summary.simulated_nodes is not None:
+        raise InputError(f"{where} simulated its ranks or nodes, so that its times are of no machine; give another run")
+
+
+def check_size(where: str, summary: Summary, work: Work) -> None:
+    """Raise ``InputError`` for a run whose samples are not those that are predicted."""
+    own = summary.flops_training_per_sample
+    if not own or abs(own / work.useful_flop - 1) > ALIKE:
+        found = f"{own / 1e9:,.3g}" if own else "unknown"
+        raise InputError(
+            f"{where} ({summary.preset}) has samples of {found} GFLOP where those that are predicted "
+            f"have {work.useful_flop / 1e9:,.4g}; give a run of that size"
+        )
+
+
+def step_of(record: RunRecord, summary: Summary | None) -> float | None:
+    """Seconds of a step without interruptions."""
+    batch = record.global_batch_size
+    if batch is None:
+        return None
+    if summary is not None and summary.warm_samples_per_s:
+        return batch / summary.warm_samples_per_s
+    epochs = epochs_of(record)
+    if epochs is None or record.train_samples is None or record.train_samples < batch:
+        return None
+    return epochs.usual / (record.train_samples // batch)
+
+
+def own_epochs_of(path: Path, work: Work) -> dict[int, list[float]]:
+    """Epochs of the runs below a folder that reached the target, by batch. Raises ``InputError``."""
+    found: dict[int, list[float]] = {}
+    trajectories = set()
+    for record in records_of([path], "--recipe"):
+        if record.application == work.application and record.epochs and record.global_batch_size:
+            summary = summary_of(record)
+            if summary is not None:
+                check_size(f"--recipe {record.path}", summary, work)
+            trajectory = (record.global_batch_size, *record.qualities)
+            if len(record.qualities) > 2 and trajectory in trajectories:
+                continue
+            trajectories.add(trajectory)
+            found.setdefault(record.global_batch_size, []).append(record.epochs)
+    if not found:
+        raise InputError(
+            f"--recipe {path} has no run of {work.application} that reached its target; give another folder"
+        )
+    return found

@@ -1,0 +1,64 @@
+"""Which runs used the same recipe: the settings that decide epochs, as logs and reference points have them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from hpcbench.mlperf.convergence_check import checker
+
+RULES = {"v1.0": "1.0.0", "v2.0": "2.0.0"}
+NEWEST_RULES = "3.0.0"
+NAMES = (
+    "opt_name", "opt_base_learning_rate", "opt_weight_decay", "opt_learning_rate_warmup_epochs",
+    "opt_learning_rate_warmup_factor", "opt_learning_rate_decay_boundary_epochs", "opt_learning_rate_decay_factor",
+    "dropout", "scheduler_type", "scheduler_milestones", "scheduler_decay_rate", "scheduler_t_max",
+    "scheduler_eta_min", "scheduler_lr_warmup_steps", "scheduler_lr_warmup_factor",
+)  # fmt: skip
+"""What logs and reference points both have. The rate of DeepCAM is not in all logs."""
+
+Recipe = tuple[tuple[str, Any], ...]
+
+
+def recipe_of(settings: Mapping[str, Any]) -> Recipe:
+    """The settings that decide epochs, in one form; unset ones are left out."""
+    found = [(name, plain(settings[name])) for name in NAMES if settings.get(name) is not None]
+    return tuple(found)
+
+
+def plain(value: Any) -> Any:
+    """A number, a tuple of numbers, or a word in lower case; rounds write numbers as text, too."""
+    if isinstance(value, list | tuple):
+        return tuple(plain(each) for each in value)
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value.lower()
+    return float(value)
+
+
+@cache
+def reference_points(application: str, ruleset: str) -> dict[int, tuple[tuple[Recipe, tuple[float, ...]], ...]]:
+    """Recipe and epochs of every run of the reference convergence points, by batch."""
+    found: dict[int, list[tuple[Recipe, tuple[float, ...]]]] = {}
+    for point in checker(application, ruleset).rcp_data.values():
+        epochs = tuple(float(each) for each in point["Epochs to converge"])
+        found.setdefault(int(point["BS"]), []).append((recipe_of(point["Hyperparams"]), epochs))
+    return {batch: tuple(points) for batch, points in sorted(found.items())}
+
+
+def same(logged: Recipe, reference: Recipe) -> bool:
+    """Whether a log has every setting of a reference that it tells, and tells some."""
+    own, wanted = dict(logged), dict(reference)
+    shared = [name for name in wanted if name in own]
+    return len(shared) > 1 and all(own[name] == wanted[name] for name in shared)
+
+
+def reference_epochs(application: str, round_: str, batch: int, logged: Recipe) -> tuple[float, ...] | None:
+    """The epochs of the reference point that a published run's recipe is of, by the rules of its round."""
+    if round_ not in RULES:
+        return None
+    points = reference_points(application, RULES[round_]).get(batch, ())
+    return next((epochs for recipe, epochs in points if same(logged, recipe)), None)

@@ -1,0 +1,139 @@
+"""What a user asks for, checked, and made into trainings: one for each size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import floor
+from pathlib import Path
+
+from hpcbench.batch.machine import Machine
+from hpcbench.prediction.calibration import Calibration
+from hpcbench.prediction.epochs import Epochs, other_epochs, own_epochs, reference_training
+from hpcbench.prediction.fitted import Fitted
+from hpcbench.prediction.forecast import Forecast, forecast
+from hpcbench.prediction.platforms import PEAK, Platform, platform_of
+from hpcbench.prediction.recipes import NEWEST_RULES, reference_points
+from hpcbench.prediction.training import Training, share_batch
+from hpcbench.prediction.work import Work, work_of
+from staging.errors import InputError
+
+ALIKE = 0.05
+"""Operations of a sample that differ by less are those of one size."""
+USABLE = 0.8
+"""Of an accelerator's memory, for what a sample takes; the rest is for model, optimizer and buffers."""
+FITTED_TO = "NVIDIA"
+OTHER, REFERENCE = "other", "reference"
+
+
+@dataclass(frozen=True)
+class Request:
+    """Options of a prediction."""
+
+    application: str
+    machine: Machine
+    nodes: tuple[int, ...]
+    """Of an instance, each a size that is predicted."""
+    batch: int | None = None
+    """Global; ``None``: of the reference points the one with the shortest time, for each size its own."""
+    recipe: str = REFERENCE
+    """``reference``, ``other``, or a folder with runs of one's own."""
+    newer: bool = True
+    instances: int = 1
+    stages_first: bool = True
+    input_gb_s: float | None = None
+    own_runs: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    """Epochs of the runs in the folder ``recipe``, by batch."""
+    calibration: Calibration = field(default_factory=Calibration)
+    work: Work | None = None
+    """Counts of a characterisation; ``None``: of the published size."""
+    peak: str = PEAK
+    """The field of the machine's file that it computes at."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """A size that was asked for: what is predicted of it, or why nothing is."""
+
+    nodes: int
+    forecast: Forecast | None
+    refusal: str = ""
+
+
+def predict(request: Request, fitted: Fitted, machines: Sequence[Machine]) -> list[Size]:
+    """A prediction for each size. Raises ``InputError`` where nothing can be predicted on the machine."""
+    platform = checked_platform(request, machines)
+    found = [predict_size(request, fitted, platform, nodes) for nodes in request.nodes]
+    if all(size.forecast is None for size in found):
+        raise InputError(found[0].refusal)
+    return found
+
+
+def checked_platform(request: Request, machines: Sequence[Machine]) -> Platform:
+    """The platform of a request. Raises ``InputError`` where its machine, or a size, cannot be predicted."""
+    machine, measured = request.machine, bool(request.calibration.runs) or request.calibration.kernels is not None
+    platform = platform_of(machine, machines, calibrated=bool(request.calibration.runs), peak=request.peak)
+    if not measured and FITTED_TO not in platform.accelerator:
+        raise InputError(
+            f"no tuned code was published on {platform.accelerator or 'the processors'} of {machine.name}, so nothing "
+            "tells how fast a step is there; give a run on it with --calibrate"
+        )
+    most = max(request.nodes) * request.instances
+    if platform.nodes is not None and most > platform.nodes:
+        raise InputError(f"--nodes {most:,}: {machine.name} has {platform.nodes:,} nodes of this kind; ask for fewer")
+    return platform
+
+
+def predict_size(request: Request, fitted: Fitted, platform: Platform, nodes: int) -> Size:
+    """The prediction for one size; with the best batch where none was given."""
+    work = request.work or work_of(request.application)
+    batches = [request.batch] if request.batch else batches_of(request)
+    found, refusals = [], []
+    for batch in batches:
+        try:
+            training = training_of_request(request, fitted, platform, nodes, batch, work)
+        except InputError as error:
+            refusals.append(str(error))
+            continue
+        found.append(forecast(fitted, training, request.calibration))
+    if not found:
+        return Size(nodes, None, refusals[-1])
+    return Size(nodes, min(found, key=lambda each: each.time.central))
+
+
+def batches_of(request: Request) -> list[int]:
+    """The batches to choose from: those whose epochs are known best."""
+    return sorted(request.own_runs) or list(reference_points(request.application, NEWEST_RULES))
+
+
+def training_of_request(
+    request: Request, fitted: Fitted, platform: Platform, nodes: int, batch: int, work: Work
+) -> Training:
+    """The training at one size. Raises ``InputError`` where there is none."""
+    ranks = nodes * platform.devices
+    most = batch
+    if platform.memory_bytes is not None:
+        most = max(1, floor(USABLE * platform.memory_bytes / work.footprint_bytes))
+    return Training(
+        work, platform, nodes, platform.devices, batch, share_batch(batch, ranks, most), request.newer,
+        work.train_samples, work.validation_samples, epochs_of_request(request, fitted, batch), request.stages_first,
+        input_bytes_per_s=None if request.input_gb_s is None else request.input_gb_s * 1e9,
+        instances=request.instances,
+    )  # fmt: skip
+
+
+def epochs_of_request(request: Request, fitted: Fitted, batch: int) -> Epochs:
+    """Epochs by the recipe that was asked for. Raises ``InputError`` for the reference's at another size."""
+    work, published = request.work, work_of(request.application)
+    alike = work is None or abs(work.useful_flop / published.useful_flop - 1) <= ALIKE
+    if work is not None and not alike and request.recipe in (REFERENCE, OTHER):
+        raise InputError(
+            f"{work.source} has samples of {work.useful_flop / 1e9:,.3g} GFLOP where the published size has "
+            f"{published.useful_flop / 1e9:,.4g}, and reference points tell nothing of their epochs; give runs of your "
+            "own with --recipe FOLDER"
+        )
+    if request.recipe == REFERENCE:
+        return reference_training(request.application, batch, fitted.entries, fitted.epochs)
+    if request.recipe == OTHER:
+        return other_epochs(request.application, NEWEST_RULES, batch, fitted.epochs)
+    return own_epochs(batch, request.own_runs, fitted.epochs, Path(request.recipe).name)

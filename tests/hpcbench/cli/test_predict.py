@@ -1,0 +1,144 @@
+"""``hpcbench predict``: what is shown and written, and bad input."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hpcbench.cli.main import main
+from hpcbench.prediction import fitted as fitted_module
+from hpcbench.prediction.fitted import Fitted, fit_published
+
+LOGS = Path(__file__).parents[2] / "data" / "logs"
+STUDY = Path(__file__).parents[3] / "docs" / "studies" / "cosmoflow-batch"
+PERLMUTTER = ["predict", "cosmoflow", "--machine", "perlmutter-gpu", "--nodes", "32,128"]
+
+
+@pytest.fixture(scope="module")
+def once() -> Fitted:
+    return fit_published()
+
+
+@pytest.fixture(autouse=True)
+def same_fit(once: Fitted, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One fit for all tests, and no machines of the user who runs them."""
+    monkeypatch.setattr(fitted_module, "fit_published", lambda: once)
+    monkeypatch.setenv("HPCBENCH_SITES", str(tmp_path / "sites"))
+
+
+def rows(text: str, title: str) -> list[list[str]]:
+    """The cells of the table under a title."""
+    lines = text.partition(title)[2].lstrip("\n").partition("\n\n")[0].splitlines()[2:]
+    return [re.split(r"\s{2,}", line.strip()) for line in lines]
+
+
+def test_sizes_with_their_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*PERLMUTTER, "--batch", "512", "--interconnect"]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 100
+    assert "not verified by MLCommons Association" in " ".join(shown.split())
+    times, parts = rows(shown, "Time to solution:"), rows(shown, "Parts, in seconds:")
+    assert [row[:2] for row in times] == [["32", "512 (4)"], ["128", "512 (1)"]]
+    for time, part in zip(times, parts, strict=True):
+        numbers = [float(cell.replace(",", "")) for cell in part[1:]]
+        assert sum(numbers[:-1]) == pytest.approx(numbers[-1], abs=0.4)
+        assert float(time[2]) == pytest.approx(numbers[-1] / 60, rel=0.01)
+        low, high = (float(end) for end in time[3].split(" to "))
+        assert low < float(time[2]) < high
+    assert len(rows(shown, "With a slower interconnect (messages alone):")) == 2
+    assert "Unknown in perlmutter-gpu.yaml: accelerator_link_gb_s" in shown
+
+
+def test_json_and_page_say_what_the_screen_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, page = tmp_path / "p.json", tmp_path / "p.html"
+    words = ["predict", "cosmoflow", "deepcam", "--machine", "selene", "--nodes", "16,64,512", "--pool", "80"]
+    assert main([*words, "--out", str(out), "--page", str(page)]) == 0
+    shown = capsys.readouterr().out
+    found = json.loads(out.read_text())
+    first = found["predictions"][0]["sizes"][0]
+    assert sum(part["central"] for part in first["parts_s"].values()) == pytest.approx(first["time_s"]["central"])
+    assert "cannot be shared evenly" in found["predictions"][0]["sizes"][2]["refused"]
+    assert {(one["application"], one["nodes"]) for one in found["advice"][0]["shares"]} <= {
+        (name, nodes) for name in ("cosmoflow", "deepcam") for nodes in (16, 64)
+    }  # fmt: skip
+    html = page.read_text()
+    assert "How the parts add up" in html
+    assert "not verified by MLCommons Association" in html
+    assert "http" not in re.sub(r'xmlns(:xlink)?="[^"]*"', "", html)
+    assert rows(shown, "Time to solution:")[0][2] in html
+
+
+def test_a_run_on_the_machine_calibrates(capsys: pytest.CaptureFixture[str]) -> None:
+    log = LOGS / "v1.0-nvidia-cosmoflow.txt"
+    words = ["predict", "cosmoflow", "--machine", "selene", "--nodes", "128", "--batch", "1024", "--software", "v1.0"]
+    assert main([*words, "--calibrate", str(log)]) == 0
+    shown = capsys.readouterr().out
+    assert "calibrated by 1 run" in shown
+    # its epochs after the first take 8.1 s of 512 steps in the median
+    assert rows(shown, "Time to solution:")[0][5] == "15.8 ms"
+    # a machine whose file lacks the peak can be predicted where it was measured
+    assert main(["predict", "cosmoflow", "--machine", "frontier", "--nodes", "4", "--calibrate", str(log)]) == 0
+
+
+def test_own_runs_are_the_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copy(LOGS / "v1.0-nvidia-cosmoflow.txt", tmp_path / "result_0.txt")
+    assert main([*PERLMUTTER, "--recipe", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert [(row[1].split()[0], row[4]) for row in rows(shown, "Time to solution:")] == [("1,024", "35.0")] * 2
+    assert main([*PERLMUTTER, "--batch", "512", "--recipe", str(tmp_path)]) == 2
+    assert "has no run that reached the target at batch 512 (it has 1,024)" in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("option", ["--recipe", "--calibrate"])
+def test_runs_of_another_size_are_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*PERLMUTTER, option, str(STUDY)]) == 2
+    assert "GFLOP where those that are predicted have 192.1" in "".join(capsys.readouterr())
+
+
+BAD = {
+    "unknown machine 'perlmuter'; did you mean 'perlmutter-gpu'?": ["--machine", "perlmuter"],
+    "machine dtu-gpua100 has no accelerator_memory_gb_s and no peak_16bit_tflop_s": ["--machine", "dtu-gpua100"],
+    "no tuned code was published on AMD MI250X (one of its two dies) of frontier": ["--machine", "frontier"],
+    "--nodes 0 must be from 1 to 1,000,000": ["--nodes", "0"],
+    "--nodes a,b must be whole numbers with commas": ["--nodes", "a,b"],
+    "--nodes 100,000: perlmutter-gpu has 1,792 nodes of this kind": ["--nodes", "100000"],
+    "--nodes 3,840: perlmutter-gpu has 1,792 nodes": ["--instances", "30"],
+    "a global batch of 100 cannot be shared evenly by 128 accelerators": ["--nodes", "32", "--batch", "100"],
+    "no reference point of cosmoflow is at batch 8,192 or above": ["--batch", "8192"],
+    "--recipe mine must be reference, other, or a folder": ["--recipe", "mine"],
+    "--calibrate nothing does not exist": ["--calibrate", "nothing"],
+    "is a run of deepcam; give one of cosmoflow": ["--calibrate", str(LOGS / "v1.0-nvidia-deepcam.txt")],
+    "--out p.txt must end with .json": ["--out", "p.txt"],
+    "--page none/p.html: the folder none does not exist": ["--page", "none/p.html"],
+    "--software": ["--software", "v3.0"],
+    "--input-gb-s (0) must be at least 0.001": ["--input-gb-s", "0"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_input_is_one_line(message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*PERLMUTTER, *BAD[message]]) == 2
+    said = capsys.readouterr()
+    text = said.out + said.err
+    assert message in text
+    assert len(text.strip().splitlines()) == 1
+
+
+def test_applications_are_checked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rest = ["--machine", "selene", "--nodes", "4"]
+    for apps, message in (
+        (["cosmoflo"], "no published round has 'cosmoflo'"),
+        (["cosmoflow", "deepcam"], "share a pool; give its nodes with --pool N"),
+        (["cosmoflow", "cosmoflow", "--pool", "8"], "stands there twice"),
+    ):
+        assert main(["predict", *apps, *rest]) == 2
+        assert message in "".join(capsys.readouterr())
+    there = tmp_path / "p.json"
+    there.write_text("")
+    assert main(["predict", "cosmoflow", *rest, "--out", str(there)]) == 2
+    assert "exists; remove it" in "".join(capsys.readouterr())
+    assert there.read_text() == ""

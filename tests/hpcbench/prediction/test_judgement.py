@@ -1,0 +1,90 @@
+"""How far predictions of published results are off is what the repository's record says, and the goals that are met."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.prediction.entries import ModelEntry
+from hpcbench.prediction.fitted import growth_pairs
+from hpcbench.prediction.judgement import Judgement, judge, round_pairs
+
+ROOT = Path(__file__).parents[3]
+RECORD = ROOT / "benchmarks" / "results" / "prediction.json"
+PAGE = ROOT / "docs" / "prediction.md"
+
+
+@pytest.fixture(scope="module")
+def found(entries: tuple[ModelEntry, ...]) -> Judgement:
+    return judge(entries)
+
+
+@pytest.fixture(scope="module")
+def record() -> dict[str, Any]:
+    published: dict[str, Any] = json.loads(RECORD.read_text())["results"]["published"]
+    return published
+
+
+@pytest.mark.slow  # five fits without a site, five without an organization, and more: 5 s
+def test_the_record_is_what_the_model_does(found: Judgement, record: dict[str, Any]) -> None:
+    assert [(row.what, row.factor, row.predictor, row.n) for row in found.rows] == [
+        (row["what"], row["factor"], row["predictor"], row["n"]) for row in record["rows"]
+    ]
+    for row, kept in zip(found.rows, record["rows"], strict=True):
+        assert row.median == pytest.approx(kept["median"], abs=0.01)
+        assert row.tail == pytest.approx(kept["tail"], abs=0.03)
+        assert row.inside is None or row.inside == pytest.approx(kept["inside"], abs=0.08)
+
+
+@pytest.mark.slow
+def test_the_model_beats_both_trivial_rules_in_every_factor(found: Judgement) -> None:
+    for factor in ("time to train", "seconds per epoch", "epochs", "staging", "step"):
+        model, *rules = [row for row in found.rows if (row.what, row.factor) == ("one site left out", factor)]
+        assert model.predictor == "model"
+        assert len(rules) == 2
+        assert model.median < min(rule.median for rule in rules)
+        assert model.tail < min(rule.tail for rule in rules)
+    # one system whose steps get shorter with its size
+    assert found.experimental == ["same system, larger, HoreKa: step"]
+
+
+@pytest.mark.slow
+def test_eight_of_ten_are_within_the_interval(found: Judgement) -> None:
+    rows = {(row.what, row.factor): row for row in found.rows if row.predictor == "model"}
+    for factor in ("time to train", "seconds per epoch", "epochs", "staging"):
+        inside = rows["one site left out", factor].inside
+        assert inside is not None
+        assert 0.7 <= inside <= 0.9
+
+
+def test_sizes_of_one_system_that_are_compared(entries: tuple[ModelEntry, ...]) -> None:
+    pairs = {(small.site, small.application, small.accelerators, large.accelerators)
+             for small, large in growth_pairs(entries)}  # fmt: skip
+    assert ("selene", "cosmoflow", 128, 1024) in pairs
+    assert ("juwels-booster", "deepcam", 128, 2048) in pairs
+    assert ("horeka", "deepcam", 64, 512) in pairs
+    assert len(pairs) == 10
+    rounds = {(old.site, old.accelerators) for old, _ in round_pairs(entries)}
+    assert rounds == {("selene", 2048), ("selene", 16), ("juwels-booster", 2048), ("horeka", 512)}
+
+
+def test_the_page_has_the_numbers_of_the_record(record: dict[str, Any]) -> None:
+    rows = {(row["what"], row["factor"], row["predictor"]): row for row in record["rows"]}
+    what = "one site left out"
+    text = PAGE.read_text()
+    for factor in ("time to train", "seconds per epoch", "epochs", "staging", "step"):
+        cells = [f"{factor} | {rows[what, factor, 'model']['n']}"]
+        for predictor in ("model", "scaled result", "same step"):
+            row = rows[what, factor, predictor]
+            cells.append(f"{100 * row['median']:.1f} % ({100 * row['tail']:.1f} %)")
+        model = rows[what, factor, "model"]
+        cells += [f"{100 * model['inside']:.1f} %", f"{100 * model['width']:.1f} %"]
+        assert f"| {' | '.join(cells)} |" in text
+    for known in ("staging", "epochs", "seconds per epoch", "all three"):
+        row = rows[f"{what}, {known} as measured", "time to train", "model"]
+        assert f"| {known} | {100 * row['median']:.1f} % ({100 * row['tail']:.1f} %) |" in text
+    reference = rows[f"{what}, reference recipe", "epochs", "model"]
+    assert f"{100 * reference['median']:.1f} % ({100 * reference['tail']:.1f} %), where the goal was 5 %: met" in text

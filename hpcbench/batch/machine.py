@@ -211,7 +211,9 @@ def find_machine(name: str, folders: Sequence[Path]) -> Machine:
         if path.is_file():
             return read_machine(path)
     known = sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
-    raise InputError(f"unknown machine '{name}' (your own would be {folders[0] / name}.yaml); {suggest(name, known)}")
+    hint = suggest(name, known)
+    end = "" if hint.endswith("?") else "."
+    raise InputError(f"unknown machine '{name}'; {hint}{end} Your own would be {folders[0] / name}.yaml")
 
 
 def known_machines(folders: Sequence[Path] = (MACHINES,)) -> list[Machine]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 MOST_NAMES = 15
 """So many known names are told at most to somebody whose own is like none of them."""
@@ -24,3 +25,14 @@ def suggest(wrong: str, known: Sequence[str], every: str = "", prefix: str = "")
         return f"none of the {len(known)} known is like it; {every}"
     nearest = difflib.get_close_matches(wrong[:LONGEST_NAME], known, n=3, cutoff=0.0)
     return f"none of the {len(known)} known is like it; the nearest are {', '.join(prefix + name for name in nearest)}"
+
+
+def suggest_by_title(wrong: str, titles: Mapping[str, str]) -> str:
+    """A hint for an unknown name among ``titles`` by name: those whose title has it as a word, else as ``suggest``."""
+    word = re.compile(rf"(?<!\w){re.escape(wrong[:LONGEST_NAME])}(?!\w)", re.IGNORECASE)
+    found = [name for name, title in titles.items() if wrong and word.search(title)]
+    if len(found) == 1:
+        return f"did you mean '{found[0]}', which is {titles[found[0]]}?"
+    if found:
+        return f"{wrong} is in the title of {', '.join(found)}"
+    return suggest(wrong, list(titles))

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -17,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from hpcbench.batch.read_dataclass import from_values
 from hpcbench.config.bounds import within
 from hpcbench.config.read_yaml import read_yaml
-from hpcbench.suggest import suggest
+from hpcbench.suggest import suggest, suggest_by_title
 from staging.errors import InputError
 
 MACHINES = Path(__file__).parents[1] / "machines"
@@ -210,10 +211,20 @@ def find_machine(name: str, folders: Sequence[Path]) -> Machine:
         path = folder / f"{name}.yaml"
         if path.is_file():
             return read_machine(path)
-    known = sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
-    hint = suggest(name, known)
+    known = {path.stem: path for folder in reversed(folders) for path in folder.glob("*.yaml")}
+    hint = suggest_by_title(name, titles_of(known))
     end = "" if hint.endswith("?") else "."
     raise InputError(f"unknown machine '{name}'; {hint}{end} Your own would be {folders[0] / name}.yaml")
+
+
+def titles_of(known: Mapping[str, Path]) -> dict[str, str]:
+    """The titles of files of machines or profiles by name; empty where a file cannot be read or has none."""
+    found: dict[str, str] = {}
+    for name, path in sorted(known.items()):
+        found[name] = ""
+        with suppress(InputError):
+            found[name] = str(read_yaml(path).get("title", ""))
+    return found
 
 
 def known_machines(folders: Sequence[Path] = (MACHINES,)) -> list[Machine]:

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from hpcbench.batch.machine import MACHINES, Machine, find_machine
+from hpcbench.batch.machine import MACHINES, Machine, find_machine, titles_of
 from hpcbench.batch.read_dataclass import from_values
 from hpcbench.batch.shell_quoting import check_text, check_variables, time_s
 from hpcbench.config.bounds import within
 from hpcbench.config.read_yaml import Tree, read_yaml
 from hpcbench.config.typed_values import typed
-from hpcbench.suggest import suggest
+from hpcbench.suggest import suggest_by_title
 from staging.errors import InputError
 
 SchedulerName = Literal["slurm", "pbs", "lsf", "flux", "local"]
@@ -129,7 +129,7 @@ def find_site(name: str, environ: Mapping[str, str] | None = None) -> Site:
     if name.endswith((".yaml", ".yml")):
         return read_site(Path(name), environ)
     own = folders(environ)[0]
-    hint = suggest(name, list(known))
+    hint = suggest_by_title(name, titles_of(known))
     end = "" if hint.endswith("?") else "."
     raise InputError(f"unknown site '{name}'; {hint}{end} Your own would be {own / name}.yaml")
 

@@ -83,3 +83,23 @@ def test_an_unknown_site_is_told_with_the_nearest() -> None:
         InputError, match=r"unknown site 'frontir'; did you mean 'frontier'\? Your own would be .*/frontir.yaml"
     ):
         find_site("frontir")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("nersc", r"unknown site 'nersc'; did you mean 'perlmutter-gpu', which is Perlmutter, GPU nodes \(NERSC\)\?"),
+        ("OLCF", r"unknown site 'OLCF'; OLCF is in the title of frontier, summit\. Your own"),
+        ("lum", r"unknown site 'lum'; did you mean 'lumi-g'\?"),
+        ("(", r"unknown site '\('; "),
+    ],
+)
+def test_an_unknown_site_may_be_a_word_of_a_title(name: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        find_site(name)
+
+
+def test_a_profile_that_cannot_be_read_hides_no_title(tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_text("title: [\n")
+    with pytest.raises(InputError, match="did you mean 'perlmutter-gpu'"):
+        find_site("nersc", {"HPCBENCH_SITES": str(tmp_path)})

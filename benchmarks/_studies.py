@@ -21,7 +21,7 @@ from hpcbench.study.folder import LARGE, StudyFolder
 from hpcbench.study.plan import geometry, points, seed_runs
 from hpcbench.study.rates import Rate
 from hpcbench.study.scaling.definition import Scaling
-from hpcbench.study.scaling.ladder import PlannedRun, all_runs, local_batch_size, places, run_nodes, seed_of
+from hpcbench.study.scaling.run_matrix import PlannedRun, all_runs, local_batch_size, places, run_nodes, seed_of
 
 CLUSTER = "title: A cluster\nscheduler: slurm\nlauncher: srun\nnode: {cores: 64, gpus: 4}\n"
 FAKE = "#!/bin/bash\necho {name} >> {folder}/asked\n[ {name} = squeue ] || exit 0\ncat {folder}/queue\n"

@@ -12,7 +12,7 @@ from hpcbench.campaign.categories import check_category, shown
 from hpcbench.campaign.rules import Batch, Campaign, Category, Dataset, Scenario, Stop
 from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import RunConfig
-from hpcbench.study.scaling.rows import Mode
+from hpcbench.study.scaling.point_results import Mode
 from staging.errors import InputError
 
 

@@ -28,7 +28,7 @@ from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
 from hpcbench.results.units import score
 from hpcbench.study.scaling.definition import Scaling
-from hpcbench.study.scaling.ladder import PlannedRun, groups, run_nodes
+from hpcbench.study.scaling.run_matrix import PlannedRun, groups, run_nodes
 from hpcbench.study.scaling.study import read_study
 from hpcbench.study.study_jobs import study_statuses
 from staging.errors import DataError, InputError

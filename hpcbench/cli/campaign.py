@@ -234,7 +234,7 @@ def entry_of(args: argparse.Namespace, overrides: dict[str, str], campaign: Camp
     """A scenario with what the user chose. Raises ``InputError``."""
     from hpcbench.campaign.categories import category_of
     from hpcbench.campaign.entry import Entry, ladder, rehearsed
-    from hpcbench.study.scaling.ladder import nodes_list
+    from hpcbench.study.scaling.run_matrix import nodes_list
 
     rehearsal = getattr(args, "rehearsal", False)
     own = rehearsed(scenario) if rehearsal else scenario

@@ -16,7 +16,7 @@ from _studies import EXAMPLE, INSTANCES, asked, make_cluster, make_scaling
 from studies import KINDS, RUNS, made_run, measure
 
 from hpcbench.cli.main import main
-from tests.hpcbench.study.scaling.test_measured import write_run
+from tests.hpcbench.study.scaling.test_read_results import write_run
 
 OPENED: list[str] = []
 FLAG: list[bool] = []

@@ -17,7 +17,7 @@ from hpcbench.study.gains.plan import AGAIN, PLAIN_OPTION, PlannedRun, alone, st
 from hpcbench.study.gains.quality_test import QualityTest, quality_test
 from hpcbench.study.gains.step_ratio import StepRatio, mean_difference, step_ratio
 from hpcbench.study.run_status import Statuses
-from hpcbench.study.scaling.measured import parts_of_steps, step_seconds
+from hpcbench.study.scaling.read_results import parts_of_steps, step_seconds
 from hpcbench.study.scaling.run_figures import read_run
 from hpcbench.study.trajectories import trajectory
 from staging.errors import DataError

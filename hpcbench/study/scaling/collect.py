@@ -17,8 +17,8 @@ from hpcbench.study.folder import StudyFolder
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.energy import accounted_energies
 from hpcbench.study.scaling.joined import keep_in_copy
-from hpcbench.study.scaling.ladder import all_runs
 from hpcbench.study.scaling.run_figures import read_json
+from hpcbench.study.scaling.run_matrix import all_runs
 from hpcbench.study.study_jobs import packing_jobs, study_statuses
 from staging.errors import InputError
 from staging.formats.regular import read_text, refuse_special

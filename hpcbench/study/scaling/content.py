@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from hpcbench.study.scaling.point_results import Mode, PointResult
 from hpcbench.study.scaling.proposal import Line
-from hpcbench.study.scaling.rows import Mode, Row
 from hpcbench.study.scaling.scaling_laws import SpeedFit
-from hpcbench.study.scaling.solution import Solution
+from hpcbench.study.scaling.time_to_solution import Solution
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Content:
     site: str
     simulated: bool
     """Whether nodes are groups of processes on one machine."""
-    rows: Sequence[Row]
+    rows: Sequence[PointResult]
     """Some of them with runs."""
     fits: Mapping[str, SpeedFit]
     """By variant, as are the solutions."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from hpcbench.batch.job_request import JobRequest
 from hpcbench.study.definition import compare_settings, job_request, union
-from hpcbench.study.scaling.rows import Mode
+from hpcbench.study.scaling.point_results import Mode
 from staging.errors import DataError, InputError
 
 MODES: tuple[Mode, ...] = ("strong", "weak", "throughput")

@@ -11,9 +11,9 @@ from hpcbench.results.plots import words
 from hpcbench.study.scaling import table
 from hpcbench.study.scaling.content import Content
 from hpcbench.study.scaling.instance_table import counted
-from hpcbench.study.scaling.rows import Mode, Row, by_variant, efficiency, rate, speed_up
+from hpcbench.study.scaling.point_results import Mode, PointResult, by_variant, efficiency, rate, speed_up
 from hpcbench.study.scaling.scaling_laws import SpeedFit
-from hpcbench.study.scaling.solution import Solution, cheapest, fastest
+from hpcbench.study.scaling.time_to_solution import Solution, cheapest, fastest
 
 MEANING: dict[Mode, str] = {
     "strong": "Strong scaling: the global batch stays, so that a rank's share of it shrinks as nodes are added. An "
@@ -27,7 +27,7 @@ ALL = 3
 """Variants that have a sentence each; of more, the fastest has one."""
 
 
-def fastest_variant(rows: Sequence[Row]) -> str:
+def fastest_variant(rows: Sequence[PointResult]) -> str:
     """The variant of the highest throughput at the largest size that was run."""
     found = by_variant(rows)
     return max(found, key=lambda name: (found[name][-1].nodes, rate(found[name][-1])))
@@ -46,7 +46,7 @@ def findings(content: Content) -> list[str]:
     return said
 
 
-def _growth(rows: Sequence[Row]) -> str:
+def _growth(rows: Sequence[PointResult]) -> str:
     """How throughput grows from the smallest size to the largest, and which part of a step grows most in share."""
     first, last = rows[0], rows[-1]
     name = f"{last.variant}: " if last.variant else ""
@@ -71,14 +71,14 @@ def _growth(rows: Sequence[Row]) -> str:
     )
 
 
-def shares(row: Row) -> dict[str, float]:
+def shares(row: PointResult) -> dict[str, float]:
     """The share of a step that each of its parts takes."""
     found = table.parts(row)
     total = sum(found.values())
     return {phase: seconds / total for phase, seconds in found.items()} if total else {}
 
 
-def _compare_variants(rows: Sequence[Row]) -> list[str]:
+def _compare_variants(rows: Sequence[PointResult]) -> list[str]:
     """Whether the variants differ at the largest size by more than repeats do."""
     largest = max(row.nodes for row in rows if row.runs)
     here = sorted((row for row in rows if row.nodes == largest and row.runs), key=rate)
@@ -94,7 +94,7 @@ def _compare_variants(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _staging(rows: Sequence[Row]) -> list[str]:
+def _staging(rows: Sequence[PointResult]) -> list[str]:
     staged = [(row, value) for row in rows if (value := row.middle("staging_bytes_per_s"))]
     if len(staged) < 2:
         return []
@@ -106,7 +106,7 @@ def _staging(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _instances(row: Row, timed: bool) -> list[str]:
+def _instances(row: PointResult, timed: bool) -> list[str]:
     """How many models the largest size trains in which time, whether its instances ran together, and what was lost."""
     if row.instances == 1:
         return []
@@ -132,7 +132,7 @@ def _training(found: Sequence[Solution]) -> list[str]:
     ]
 
 
-def _scatter(rows: Sequence[Row]) -> str:
+def _scatter(rows: Sequence[PointResult]) -> str:
     """How far repeats are apart, which is what differences between sizes are to be held against."""
     known = [spread for row in rows if (spread := row.spread("samples_per_s")) is not None]
     once = [row for row in rows if len(row.runs) == 1]

@@ -13,7 +13,7 @@ from hpcbench.planning.job_fit import Fit, job_fit, settings_of_script
 from hpcbench.results.tables import table
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.jobs import job_of, run_settings
-from hpcbench.study.scaling.ladder import PlannedRun, groups, run_nodes
+from hpcbench.study.scaling.run_matrix import PlannedRun, groups, run_nodes
 
 
 def run_config(study: Scaling, site: Site, run: PlannedRun) -> RunConfig:

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from hpcbench.results import style
 from hpcbench.results.plots import Figure
 from hpcbench.study.scaling.concurrency import InstanceClock
-from hpcbench.study.scaling.rows import Measured, Row
+from hpcbench.study.scaling.point_results import PointResult, RepeatResult
 from hpcbench.study.scaling.table import place
 
 MOST_NAMED = 40
@@ -22,7 +22,7 @@ TALLEST = 5.5
 
 
 @style.styled
-def timeline(rows: Sequence[Row], simulated: bool = False) -> Figure | None:
+def timeline(rows: Sequence[PointResult], simulated: bool = False) -> Figure | None:
     """A bar for each instance of the point with the most of them, in the repeat in which they overlap least.
 
     ``None`` where no point has several instances.
@@ -64,7 +64,7 @@ def draw(axes: Axes, order: Sequence[InstanceClock], pruned: set[str], first: fl
         axes.broken_barh(bars, (number - 0.36, 0.72), linewidth=0, **look)
 
 
-def all_at_once(clocks: Sequence[InstanceClock], run: Measured) -> tuple[float, float] | None:
+def all_at_once(clocks: Sequence[InstanceClock], run: RepeatResult) -> tuple[float, float] | None:
     """From the last start to the first stop of the instances that count, if that is an extent."""
     apart = {each.name for each in run.pruned if each.cause != "missed"}
     kept = [each for each in clocks if each.name not in apart]
@@ -77,13 +77,13 @@ def time_unit(seconds: float) -> tuple[float, str]:
     return (3600.0, "h") if seconds > 10_800 else (60.0, "min") if seconds > 180 else (1.0, "s")
 
 
-def title(row: Row, run: Measured) -> str:
+def title(row: PointResult, run: RepeatResult) -> str:
     """What the plot shows: how many instances trained at the same time, and for how much of their time."""
     counted = f"{run.instances:,}" + (f" of {row.instances:,}" if run.instances < row.instances else "")
     return f"{counted} instances trained at the same time, all of them for {100 * (run.together or 0.0):.0f} % of it"
 
 
-def caption(row: Row, run: Measured, simulated: bool) -> str:
+def caption(row: PointResult, run: RepeatResult, simulated: bool) -> str:
     """How to read the bars."""
     which = " in the repeat in which they overlap least" if len(row.runs) > 1 else ""
     where = place(row) if not simulated else place(row).replace(" node", " simulated node", 1)

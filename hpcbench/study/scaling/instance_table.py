@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from hpcbench.results import units
 from hpcbench.study.scaling.concurrency import CLOCKS_S, LATE, Cause
-from hpcbench.study.scaling.rows import Row, by_variant
+from hpcbench.study.scaling.point_results import PointResult, by_variant
 from hpcbench.study.scaling.table import Sheet, place, titled
 
 CAUSES: Mapping[Cause, str] = {
@@ -18,7 +18,7 @@ MOST_NAMED = 3
 """Pruned instances that are named, of each cause."""
 
 
-def instance_sheets(rows: Sequence[Row], *, timed: bool) -> list[Sheet]:
+def instance_sheets(rows: Sequence[PointResult], *, timed: bool) -> list[Sheet]:
     """For each variant a line per size; ``timed``: the runs trained to their target, so that there are models."""
     gpus = any(row.gpus_per_node for row in rows)
     headers = ["nodes", *(["accelerators", "each"] if gpus else ["each"]), "instances", *(["models"] if timed else [])]
@@ -40,14 +40,14 @@ def instance_sheets(rows: Sequence[Row], *, timed: bool) -> list[Sheet]:
     return sheets
 
 
-def counted(row: Row, name: str) -> str:
+def counted(row: PointResult, name: str) -> str:
     """Instances that count, or models, of those that were asked for: ``8 of 8``, ``7-8 of 8`` where repeats differ."""
     found = sorted({getattr(run, name) for run in row.runs})
     ends = f"{found[0]:,}" + (f"-{found[-1]:,}" if len(found) > 1 else "")
     return f"{ends} of {row.instances:,}"
 
 
-def pruned_lines(rows: Sequence[Row]) -> list[str]:
+def pruned_lines(rows: Sequence[PointResult]) -> list[str]:
     """How many instances of each size do not count, by cause, with the first of them by name and reason."""
     found = []
     for members in by_variant(rows).values():
@@ -65,7 +65,7 @@ def pruned_lines(rows: Sequence[Row]) -> list[str]:
     return found
 
 
-def instance_notes(rows: Sequence[Row], *, timed: bool) -> list[str]:
+def instance_notes(rows: Sequence[PointResult], *, timed: bool) -> list[str]:
     """What the figures of instances mean, and how far the clocks of their nodes can be trusted."""
     shortest = min((value for row in rows for value in row.values("span_s")), default=0.0)
     doubt = f", {units.percent(min(1.0, CLOCKS_S / shortest))} of the shortest time here" if shortest else ""

@@ -18,7 +18,7 @@ from hpcbench.config.resolve import resolve
 from hpcbench.planning.job_fit import doctor_gib, settings_of_script, staging_nodes
 from hpcbench.planning.staged_bytes import staged_bytes
 from hpcbench.study.scaling.definition import MEMORY, Scaling
-from hpcbench.study.scaling.ladder import (
+from hpcbench.study.scaling.run_matrix import (
     PlannedRun,
     local_batch_size,
     run_nodes,

@@ -17,8 +17,8 @@ from hpcbench.study.scaling import instance_plots, phase_plots, plots, table
 from hpcbench.study.scaling.content import Content
 from hpcbench.study.scaling.findings import fastest_variant, findings, fit_words, notes
 from hpcbench.study.scaling.instance_table import instance_notes, instance_sheets, pruned_lines
+from hpcbench.study.scaling.point_results import Mode, by_variant, efficiency, rate, speed_up
 from hpcbench.study.scaling.proposal_forms import as_csv, as_latex, as_text
-from hpcbench.study.scaling.rows import Mode, by_variant, efficiency, rate, speed_up
 
 PAGE = "scaling.html"
 XML = '<?xml version="1.0" encoding="utf-8" standalone="no"?>\n'

@@ -30,9 +30,9 @@ from hpcbench.study.scaling.plots import (
     sizes,
     with_legend,
 )
-from hpcbench.study.scaling.rows import Row, by_variant
-from hpcbench.study.scaling.solution import Solution, cheapest, fastest
+from hpcbench.study.scaling.point_results import PointResult, by_variant
 from hpcbench.study.scaling.table import grouped, nodes_words, parts
+from hpcbench.study.scaling.time_to_solution import Solution, cheapest, fastest
 
 HATCHES = {name: BY_NAME[name].hatch for name in STEP_PARTS}
 """What tells the parts apart in grey; compute is plain and dark."""
@@ -44,7 +44,7 @@ MOST_SIZES = 10
 
 
 @style.styled
-def phases(rows: Sequence[Row], simulated: bool = False) -> Figure | None:
+def phases(rows: Sequence[PointResult], simulated: bool = False) -> Figure | None:
     """Stacked parts of a step for every size: milliseconds, and for a single variant the shares beside them."""
     found = by_variant([row for row in rows if any(run.step_s for run in row.runs)])
     names = [name for name in grouped(rows) if name in found]
@@ -78,7 +78,7 @@ def phases(rows: Sequence[Row], simulated: bool = False) -> Figure | None:
     return Figure("phases", "Where a step spends its time", caption, figure)
 
 
-def stack(axes: Axes, rows: Sequence[Row], share: bool, crowded: bool = False) -> None:
+def stack(axes: Axes, rows: Sequence[PointResult], share: bool, crowded: bool = False) -> None:
     """A bar for every size, of milliseconds or of shares, with its height or its share of communication in figures."""
     bottoms = [0.0] * len(rows)
     steps = [parts(row) for row in rows]
@@ -102,7 +102,7 @@ def stack(axes: Axes, rows: Sequence[Row], share: bool, crowded: bool = False) -
 
 
 @style.styled
-def staging(rows: Sequence[Row], simulated: bool = False) -> Figure | None:
+def staging(rows: Sequence[PointResult], simulated: bool = False) -> Figure | None:
     """Bandwidth of staging against nodes beside the ideal from the smallest size."""
     staged = [row for row in rows if row.values("staging_bytes_per_s")]
     found = {name: own for name, own in by_variant(staged).items() if len(sizes(own)) > 1}

@@ -18,7 +18,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from hpcbench.results import style
 from hpcbench.results.plots import Figure, by_row
 from hpcbench.study.plots import log_values, thousands
-from hpcbench.study.scaling.rows import Mode, Row, by_variant, efficiency, rate
+from hpcbench.study.scaling.point_results import Mode, PointResult, by_variant, efficiency, rate
 from hpcbench.study.scaling.scaling_laws import SpeedFit
 from hpcbench.study.scaling.table import grouped
 
@@ -33,7 +33,7 @@ MOST_NAMED = 10
 """Points whose figures are written beside them, at most."""
 
 
-def looks(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+def looks(rows: Sequence[PointResult]) -> dict[str, dict[str, Any]]:
     """Colour, marker and dash of every variant of the study, so that they differ in grey too."""
     return looks_of(list(grouped(rows)))
 
@@ -44,12 +44,12 @@ def looks_of(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     return {name: {"color": color, "marker": marker, "linestyle": dash} for name, color, marker, dash in triples}
 
 
-def sizes(rows: Sequence[Row]) -> list[int]:
+def sizes(rows: Sequence[PointResult]) -> list[int]:
     """Numbers of nodes that have runs."""
     return sorted({row.nodes for row in rows if row.runs})
 
 
-def scaled(rows: Sequence[Row]) -> dict[str, list[Row]]:
+def scaled(rows: Sequence[PointResult]) -> dict[str, list[PointResult]]:
     """The variants that were run at two sizes or more."""
     return {variant: members for variant, members in by_variant(rows).items() if len(sizes(members)) > 1}
 
@@ -106,14 +106,16 @@ def with_legend(height: float, lines: Sequence[Line2D]) -> Canvas:
     return figure
 
 
-def leading(rows: Sequence[Row]) -> list[Row]:
+def leading(rows: Sequence[PointResult]) -> list[PointResult]:
     """The rows of as many variants as markers tell apart: those of the highest throughput at their largest size."""
     found = by_variant(rows)
     order = sorted(found, key=lambda name: (found[name][-1].nodes, rate(found[name][-1])), reverse=True)
     return [row for row in rows if row.variant in order[: len(MARKERS)]]
 
 
-def draw_points(axes: Axes, rows: Sequence[Row], name: str, look: Mapping[str, Any], shift: float = 1.0) -> None:
+def draw_points(
+    axes: Axes, rows: Sequence[PointResult], name: str, look: Mapping[str, Any], shift: float = 1.0
+) -> None:
     """The median of a figure at every size, and every repeat as a faint dot."""
     known = [(row, values) for row in rows if (values := row.values(name))]
     at = [row.nodes * shift for row, _ in known]
@@ -130,7 +132,7 @@ def draw_ideal(axes: Axes, firsts: Sequence[tuple[int, float]], largest: int) ->
 
 @style.styled
 def throughput(
-    rows: Sequence[Row], mode: Mode, fits: Mapping[str, SpeedFit] | None = None, simulated: bool = False
+    rows: Sequence[PointResult], mode: Mode, fits: Mapping[str, SpeedFit] | None = None, simulated: bool = False
 ) -> Figure | None:
     """Throughput against nodes beside the ideal from the smallest size, with the fits; ``None`` of a single size."""
     shown, found = scaled(rows), looks(rows)
@@ -178,7 +180,7 @@ def throughput_caption(mode: Mode, curves: Mapping[str, SpeedFit], several: bool
 
 
 @style.styled
-def efficiencies(rows: Sequence[Row], simulated: bool = False) -> Figure | None:
+def efficiencies(rows: Sequence[PointResult], simulated: bool = False) -> Figure | None:
     """Efficiency against nodes, with the range of the repeats; ``None`` of a single size."""
     shown, found = scaled(rows), looks(rows)
     if not shown:
@@ -200,7 +202,9 @@ def efficiencies(rows: Sequence[Row], simulated: bool = False) -> Figure | None:
     return Figure("efficiency", "Efficiency against nodes", caption, figure)
 
 
-def draw_efficiency(axes: Axes, rows: Sequence[Row], look: Mapping[str, Any], shift: float, named: bool) -> None:
+def draw_efficiency(
+    axes: Axes, rows: Sequence[PointResult], look: Mapping[str, Any], shift: float, named: bool
+) -> None:
     """The efficiency of a variant with its repeats, in figures below the points where there is room for them."""
     first, at = rows[0], [row.nodes * shift for row in rows]
     middles = np.array([efficiency(row, first) for row in rows])
@@ -228,7 +232,7 @@ def panels(count: int, most: int) -> tuple[int, int]:
 
 
 @style.styled
-def variants(rows: Sequence[Row], simulated: bool = False) -> Figure | None:
+def variants(rows: Sequence[PointResult], simulated: bool = False) -> Figure | None:
     """A dot plot of throughput by variant, a panel per size; ``None`` of a single variant."""
     names = [name for name in grouped(rows) if name in by_variant(rows)]
     nodes = sizes(rows)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hpcbench.study.scaling.rows import Row, by_variant, efficiency
-from hpcbench.study.scaling.solution import HOUR_S, node_hours, run_s
+from hpcbench.study.scaling.point_results import PointResult, by_variant, efficiency
+from hpcbench.study.scaling.time_to_solution import HOUR_S, node_hours, run_s
 from hpcbench.study.scaling.trainings import Size, Training
 from staging.errors import InputError
 
@@ -83,7 +83,7 @@ class Line:
         return None if hours is None else hours * (1 + self.campaign.contingency)
 
 
-def proposal(rows: Sequence[Row], trainings: Mapping[Size, Training], campaign: Campaign) -> list[Line]:
+def proposal(rows: Sequence[PointResult], trainings: Mapping[Size, Training], campaign: Campaign) -> list[Line]:
     """What the campaign costs on each size, variant by variant, smallest first.
 
     Sizes that ``trainings`` do not name have no line. Raises ``InputError`` for numbers of runs and samples that are
@@ -104,7 +104,7 @@ def largest_recommended(lines: Sequence[Line]) -> int | None:
     return max((line.nodes for line in lines if line.recommended), default=None)
 
 
-def _line(row: Row, baseline: Row, training: Training, campaign: Campaign) -> Line:
+def _line(row: PointResult, baseline: PointResult, training: Training, campaign: Campaign) -> Line:
     if not training.samples > 0:
         raise InputError(
             f"a run of {training.samples:g} samples on {row.nodes} nodes has no cost; it must have more than 0"
@@ -124,7 +124,7 @@ def _line(row: Row, baseline: Row, training: Training, campaign: Campaign) -> Li
     )  # fmt: skip
 
 
-def _moved(row: Row, training: Training, runs: int) -> float | None:
+def _moved(row: PointResult, training: Training, runs: int) -> float | None:
     staged, train = row.middle("instance_staged_bytes"), row.largest("train_bytes")
     if staged is not None:
         return staged * runs

@@ -18,13 +18,13 @@ from hpcbench.study.run_status import RunStatus
 from hpcbench.study.scaling.content import Content
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.joined import read_convergence, remember, with_convergence
-from hpcbench.study.scaling.ladder import all_runs
-from hpcbench.study.scaling.measured import read_rows
 from hpcbench.study.scaling.page import write_scaling
+from hpcbench.study.scaling.point_results import PointResult, by_variant
 from hpcbench.study.scaling.proposal import Campaign, proposal
-from hpcbench.study.scaling.rows import Row, by_variant
+from hpcbench.study.scaling.read_results import read_point_results
+from hpcbench.study.scaling.run_matrix import all_runs
 from hpcbench.study.scaling.scaling_laws import SpeedFit, fit_amdahl, fit_gustafson
-from hpcbench.study.scaling.solution import Solution, solutions
+from hpcbench.study.scaling.time_to_solution import Solution, solutions
 from hpcbench.study.scaling.trainings import trainings
 from hpcbench.study.study_jobs import study_statuses
 from staging.errors import InputError
@@ -53,7 +53,7 @@ def report(study: Scaling, folder: StudyFolder, extras: Extras) -> None:
     """
     study = with_convergence(study, folder.path, extras.convergence)
     standings = study_statuses(folder, [run.name for run in all_runs(study)])
-    rows = read_rows(study, folder, standings)
+    rows = read_point_results(study, folder, standings)
     if not any(row.runs for row in rows):
         reasons = [reason for row in rows for reason in row.failed]
         raise InputError(f"{folder.path} has no run that is done{': ' + reasons[0] if reasons else ''}")
@@ -63,7 +63,11 @@ def report(study: Scaling, folder: StudyFolder, extras: Extras) -> None:
 
 
 def content(
-    study: Scaling, folder: StudyFolder, rows: Sequence[Row], standings: Mapping[str, RunStatus], campaign: Campaign
+    study: Scaling,
+    folder: StudyFolder,
+    rows: Sequence[PointResult],
+    standings: Mapping[str, RunStatus],
+    campaign: Campaign,
 ) -> Content:
     """Everything that the page is made of; its proposal is for ``campaign``."""
     summaries = [each.summary for each in standings.values() if each.done and each.summary is not None]
@@ -89,13 +93,13 @@ def content(
     )  # fmt: skip
 
 
-def config_of(study: Scaling, row: Row) -> RunConfig:
+def config_of(study: Scaling, row: PointResult) -> RunConfig:
     """What the runs of a variant are configured with, but for what depends on the size."""
     settings = {**study.settings, **row.settings}
     return resolve(find_application(study.application), study.preset, [Path(name) for name in study.files], settings)
 
 
-def fits(study: Scaling, rows: Sequence[Row]) -> dict[str, SpeedFit]:
+def fits(study: Scaling, rows: Sequence[PointResult]) -> dict[str, SpeedFit]:
     """The law of the mode, fitted to every variant; of a throughput study to what all its instances would train."""
     law = fit_amdahl if study.mode == "strong" else fit_gustafson
     found = {}
@@ -136,7 +140,7 @@ def machine(first: Summary) -> str:
     )
 
 
-def too_few_models(study: Scaling, rows: Sequence[Row]) -> list[str]:
+def too_few_models(study: Scaling, rows: Sequence[PointResult]) -> list[str]:
     """The sizes of a throughput study with fewer models than the rules publish."""
     least = LEAST_MODELS.get(find_application(study.application).benchmark)
     if study.mode != "throughput" or study.steps is not None or least is None:

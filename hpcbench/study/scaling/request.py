@@ -19,7 +19,8 @@ from hpcbench.study.definition import asked_for
 from hpcbench.study.scaling.definition import TIER, TIERS, Scaling
 from hpcbench.study.scaling.fits import check_fits, run_config
 from hpcbench.study.scaling.jobs import job_of
-from hpcbench.study.scaling.ladder import (
+from hpcbench.study.scaling.point_results import Mode
+from hpcbench.study.scaling.run_matrix import (
     PlannedRun,
     Variant,
     all_runs,
@@ -32,7 +33,6 @@ from hpcbench.study.scaling.ladder import (
     run_nodes,
     short,
 )
-from hpcbench.study.scaling.rows import Mode
 from staging.cores import cores_allowed
 from staging.errors import InputError
 

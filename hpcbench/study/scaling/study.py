@@ -31,7 +31,8 @@ from hpcbench.study.scaling.definition import Scaling, grow
 from hpcbench.study.scaling.fits import fit_page
 from hpcbench.study.scaling.jobs import instances_job, job_of, shares_allocation, study_run
 from hpcbench.study.scaling.joined import read_convergence, with_convergence
-from hpcbench.study.scaling.ladder import (
+from hpcbench.study.scaling.request import check_data, check_points
+from hpcbench.study.scaling.run_matrix import (
     all_runs,
     groups,
     instances,
@@ -40,7 +41,6 @@ from hpcbench.study.scaling.ladder import (
     points,
     run_nodes,
 )
-from hpcbench.study.scaling.request import check_data, check_points
 from hpcbench.study.study_jobs import cancel_jobs, study_statuses
 from hpcbench.study.study_run import StudyRun
 from staging.errors import InputError

@@ -16,8 +16,16 @@ from hpcbench.phase_names import STEP_PARTS
 from hpcbench.results import units
 from hpcbench.results.plots import words
 from hpcbench.results.tables import WIDTH, table
-from hpcbench.study.scaling.rows import Measured, Mode, Row, by_variant, efficiency, full_rate, speed_up
-from hpcbench.study.scaling.solution import Solution
+from hpcbench.study.scaling.point_results import (
+    Mode,
+    PointResult,
+    RepeatResult,
+    by_variant,
+    efficiency,
+    full_rate,
+    speed_up,
+)
+from hpcbench.study.scaling.time_to_solution import Solution
 
 NEVER_ZERO = ("init_s", "wall_s", "samples", "flops_per_sample", "train_samples", "peak_memory_bytes", "train_bytes",
               "validation_bytes", "folder_bytes")  # fmt: skip
@@ -40,19 +48,19 @@ class Sheet:
         return "\n".join([*wrapped([self.heading]), found])
 
 
-def results_table(rows: Sequence[Row], mode: Mode) -> str:
+def results_table(rows: Sequence[PointResult], mode: Mode) -> str:
     """Throughput, speed-up and efficiency of every size, a table for each variant, and what is left or failed."""
     return _joined([sheet.as_text() for sheet in result_sheets(rows, mode)], repeat_lines(rows))
 
 
-def phases_table(rows: Sequence[Row]) -> str:
+def phases_table(rows: Sequence[PointResult]) -> str:
     """The parts of a step, what is beside the steps, and the slow nodes; empty where nothing has run."""
     sheets = (*step_sheets(rows), *rank_sheets(rows), *use_sheets(rows), *beside_sheets(rows))
     texts = [sheet.as_text() for sheet in sheets]
     return _joined(texts, [*device_lines(rows), *energy_lines(rows), *slow_lines(rows)]) if texts else ""
 
 
-def result_sheets(rows: Sequence[Row], mode: Mode) -> list[Sheet]:
+def result_sheets(rows: Sequence[PointResult], mode: Mode) -> list[Sheet]:
     """For each variant a line per size, those without runs too."""
     firsts = {variant: members[0] for variant, members in by_variant(rows).items()}
     many, timed = mode == "throughput", any(row.values("time_s") for row in rows)
@@ -74,7 +82,7 @@ def result_sheets(rows: Sequence[Row], mode: Mode) -> list[Sheet]:
     return sheets
 
 
-def step_sheets(rows: Sequence[Row]) -> list[Sheet]:
+def step_sheets(rows: Sequence[PointResult]) -> list[Sheet]:
     """For each variant the milliseconds of a step and of its parts, means over ranks and medians over repeats."""
     headers = ["nodes", "step ms", *map(words, STEP_PARTS)]
     sheets = []
@@ -89,7 +97,7 @@ def step_sheets(rows: Sequence[Row]) -> list[Sheet]:
     return sheets
 
 
-def rank_sheets(rows: Sequence[Row]) -> list[Sheet]:
+def rank_sheets(rows: Sequence[PointResult]) -> list[Sheet]:
     """For each variant the milliseconds of a step over ranks, part by part, on sizes with several ranks."""
     headers = ["nodes", "rank", "step ms", *map(words, STEP_PARTS)]
     sheets = []
@@ -114,7 +122,7 @@ def rank_sheets(rows: Sequence[Row]) -> list[Sheet]:
     return sheets
 
 
-def use_sheets(rows: Sequence[Row]) -> list[Sheet]:
+def use_sheets(rows: Sequence[PointResult]) -> list[Sheet]:
     """For each variant what the model needed of the measured peak of matrix products, and how busy accelerators were.
 
     What was not measured is said; there are no columns of accelerators where processors train.
@@ -135,7 +143,7 @@ def use_sheets(rows: Sequence[Row]) -> list[Sheet]:
     return sheets
 
 
-def beside_sheets(rows: Sequence[Row]) -> list[Sheet]:
+def beside_sheets(rows: Sequence[PointResult]) -> list[Sheet]:
     """For each variant what is no part of a step: start, staging, evaluation, checkpoint; the use of CPUs; energy."""
     headers = ["nodes", "init s", "staging s", "GB/s", "evaluation s", "checkpoint s", "CPU use", "lowest"]
     headers += ["J/sample", "energy"]
@@ -172,37 +180,37 @@ def solution_sheets(found: Mapping[str, Sequence[Solution]]) -> list[Sheet]:
     return sheets
 
 
-def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
+def grouped(rows: Sequence[PointResult]) -> dict[str, list[PointResult]]:
     """The rows of each variant in the order of the study, smallest first; those without runs too."""
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[PointResult]] = {}
     for row in rows:
         found.setdefault(row.variant, []).append(row)
     return {variant: sorted(members, key=lambda row: row.nodes) for variant, members in found.items()}
 
 
-def middle(row: Row, name: str) -> float | None:
+def middle(row: PointResult, name: str) -> float | None:
     """The median over repeats; unset where no repeat knows the figure."""
     found = row.middle(name)
     return None if name in NEVER_ZERO and not found else found
 
 
-def parts(row: Row) -> dict[str, float]:
+def parts(row: PointResult) -> dict[str, float]:
     """Seconds of every part of a step that is known, medians over repeats; a step is shown as their sum."""
     return {phase: seconds for phase in STEP_PARTS if (seconds := row.middle(phase)) is not None}
 
 
-def planned(row: Row) -> int:
+def planned(row: PointResult) -> int:
     """Repeats that were asked for."""
     return len(row.runs) + len(row.failed) + row.left
 
 
-def batches(row: Row) -> str:
+def batches(row: PointResult) -> str:
     """The global batch size of an instance."""
     found = sorted({run.global_batch_size for run in row.runs})
     return units.MISSING if not found else f"{found[0]:,}" + (f"-{found[-1]:,}" if len(found) > 1 else "")
 
 
-def place(row: Row) -> str:
+def place(row: PointResult) -> str:
     """The size of a row and its variant: ``4 nodes, bucket_bytes 1048576``."""
     return nodes_words(row.nodes) + (f", {row.variant}" if row.variant else "")
 
@@ -217,7 +225,7 @@ def nodes_words(count: int) -> str:
     return f"{count:,} node" + ("s" if count != 1 else "")
 
 
-def repeat_lines(rows: Sequence[Row]) -> list[str]:
+def repeat_lines(rows: Sequence[PointResult]) -> list[str]:
     """Repeats that failed, with the reason, and those that are still to be run, in the order of the table."""
     found = []
     for members in grouped(rows).values():
@@ -230,7 +238,7 @@ def repeat_lines(rows: Sequence[Row]) -> list[str]:
     return found
 
 
-def energy_lines(rows: Sequence[Row]) -> list[str]:
+def energy_lines(rows: Sequence[PointResult]) -> list[str]:
     """Where the energy was read, or why there is none; with the points where repeats differ in that."""
     said: dict[str, list[str]] = {}
     for members in by_variant(rows).values():
@@ -244,7 +252,7 @@ def energy_lines(rows: Sequence[Row]) -> list[str]:
     return [f"Energy at {'; '.join(points)}: {text}." for text, points in said.items()]
 
 
-def device_lines(rows: Sequence[Row]) -> list[str]:
+def device_lines(rows: Sequence[PointResult]) -> list[str]:
     """Why the busy time of accelerators is not known, with the sizes where it is not."""
     said: dict[str, list[str]] = {}
     for members in by_variant(rows).values():
@@ -254,7 +262,7 @@ def device_lines(rows: Sequence[Row]) -> list[str]:
     return [f"Accelerator busy not measured at {'; '.join(points)}: {text}." for text, points in said.items()]
 
 
-def slow_lines(rows: Sequence[Row]) -> list[str]:
+def slow_lines(rows: Sequence[PointResult]) -> list[str]:
     """Every node that was slower than the others, and in how many repeats it was."""
     found = []
     for members in by_variant(rows).values():
@@ -264,7 +272,7 @@ def slow_lines(rows: Sequence[Row]) -> list[str]:
     return found
 
 
-def results_frame(rows: Sequence[Row]) -> pd.DataFrame:
+def results_frame(rows: Sequence[PointResult]) -> pd.DataFrame:
     """A record per repeat that is done or failed, with every figure; what is not known is not-a-number."""
     records: list[dict[str, Any]] = []
     firsts = {variant: members[0] for variant, members in by_variant(rows).items()}
@@ -287,10 +295,10 @@ def wrapped(lines: Sequence[str]) -> list[str]:
     return [part for line in lines for part in textwrap.wrap(line, WIDTH, subsequent_indent="  ")]
 
 
-def _figures(run: Measured) -> dict[str, Any]:
+def _figures(run: RepeatResult) -> dict[str, Any]:
     """Every figure of a repeat under its name with its unit."""
     found: dict[str, Any] = {}
-    for name in (each.name for each in fields(Measured)):
+    for name in (each.name for each in fields(RepeatResult)):
         value = getattr(run, name)
         if name == "step_s":
             found["step_s"] = sum(value.values()) if value else math.nan
@@ -316,7 +324,7 @@ def _figures(run: Measured) -> dict[str, Any]:
     return found
 
 
-def _busy(row: Row) -> list[str]:
+def _busy(row: PointResult) -> list[str]:
     """The median over ranks and the lowest of any rank, as the repeats have them that were measured."""
     known = [run.device_busy for run in row.runs if run.device_busy]
     if not known:
@@ -324,7 +332,7 @@ def _busy(row: Row) -> list[str]:
     return [units.percent(median(map(median, known))), units.percent(min(map(min, known)))]
 
 
-def _gains(row: Row, first: Row | None) -> list[str]:
+def _gains(row: PointResult, first: PointResult | None) -> list[str]:
     if first is None or not row.runs:
         return [units.MISSING, units.MISSING]
     return [f"{speed_up(row, first):,.2f}", units.percent(efficiency(row, first))]

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hpcbench.config.schema import RunConfig
-from hpcbench.study.scaling.rows import Row
-from hpcbench.study.scaling.solution import Solution
+from hpcbench.study.scaling.point_results import PointResult
+from hpcbench.study.scaling.time_to_solution import Solution
 
 CONVERGENCE = "epochs to target by the convergence study"
 MEASURED = "the trainings to the target that were measured"
@@ -35,8 +35,8 @@ Size = tuple[str, int]
 
 
 def trainings(
-    rows: Mapping[str, Sequence[Row]], found: Mapping[str, Sequence[Solution]], configs: Mapping[str, RunConfig],
-    *, to_target: bool,
+    rows: Mapping[str, Sequence[PointResult]], found: Mapping[str, Sequence[Solution]],
+    configs: Mapping[str, RunConfig], *, to_target: bool,
 ) -> dict[Size, Training]:  # fmt: skip
     """Variant by variant the length of a training on each size that has figures.
 

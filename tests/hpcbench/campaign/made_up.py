@@ -21,7 +21,7 @@ from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.scaling.definition import Scaling
-from hpcbench.study.scaling.ladder import all_runs, run_nodes, seed_of
+from hpcbench.study.scaling.run_matrix import all_runs, run_nodes, seed_of
 
 UNCHANGED = {"distribution": "hpcbench-ml", "version": "0.1.0", "basis": "RECORD", "unchanged": True, "files": 500,
              "differing": 0, "names": []}  # fmt: skip

@@ -16,7 +16,7 @@ from hpcbench.study.folder import StudyFolder
 from hpcbench.study.run_status import RunStatus
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.jobs import study_run
-from hpcbench.study.scaling.ladder import all_runs
+from hpcbench.study.scaling.run_matrix import all_runs
 from hpcbench.study.study_jobs import study_statuses
 
 

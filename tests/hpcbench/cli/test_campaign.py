@@ -15,7 +15,7 @@ from hpcbench.planning.dataset_size import DatasetSize
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.run_status import RunStatus
 from hpcbench.study.scaling.definition import Scaling
-from hpcbench.study.scaling.ladder import all_runs
+from hpcbench.study.scaling.run_matrix import all_runs
 from tests.hpcbench.campaign.made_up import UNCHANGED, make_size, shipped
 
 PERLMUTTER = ["--site", "perlmutter-gpu"]

@@ -17,7 +17,7 @@ from hpcbench.cli.main import main
 from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.run_status import read_run_status
 from hpcbench.study.scaling.definition import Scaling
-from hpcbench.study.scaling.ladder import all_runs
+from hpcbench.study.scaling.run_matrix import all_runs
 from tests.hpcbench.study.scaling.test_study import WHY, Cluster
 
 

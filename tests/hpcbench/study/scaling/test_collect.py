@@ -15,10 +15,10 @@ from hpcbench.results.summary import Summary
 from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.scaling.collect import collect, without_names
 from hpcbench.study.scaling.definition import Scaling
-from hpcbench.study.scaling.ladder import all_runs
 from hpcbench.study.scaling.report import Extras, report
+from hpcbench.study.scaling.run_matrix import all_runs
 from staging.errors import InputError
-from tests.hpcbench.study.scaling.test_measured import write_planned, write_run
+from tests.hpcbench.study.scaling.test_read_results import write_planned, write_run
 
 STUDY = Scaling(
     mode="throughput", application="cosmoflow", preset="smoke", site="perlmutter-gpu", nodes=(2, 4), ranks_per_node=1,

@@ -20,7 +20,7 @@ from hpcbench.study.scaling.concurrency import (
     share_together,
     span_s,
 )
-from tests.hpcbench.study.scaling.test_measured import write_log
+from tests.hpcbench.study.scaling.test_read_results import write_log
 
 HOUR, DAY = 3600.0, 86_400.0
 

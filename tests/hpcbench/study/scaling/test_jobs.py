@@ -18,7 +18,7 @@ from hpcbench.batch.script import job_script
 from hpcbench.batch.site import PROFILES, Site, read_site
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.jobs import job_of, study_run
-from hpcbench.study.scaling.ladder import all_runs
+from hpcbench.study.scaling.run_matrix import all_runs
 from tests.hpcbench.batch.conftest import a_site
 
 STUDY = Scaling(

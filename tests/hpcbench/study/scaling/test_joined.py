@@ -13,11 +13,11 @@ from hpcbench.study.definition import Study
 from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.rates import Rate
 from hpcbench.study.scaling.definition import Scaling, grow
-from hpcbench.study.scaling.ladder import all_runs
+from hpcbench.study.scaling.run_matrix import all_runs
 from hpcbench.study.scaling.study import merged
 from staging.errors import DataError, InputError
 from tests.hpcbench.study.conftest import FakeLauncher, make
-from tests.hpcbench.study.scaling.test_measured import write_planned
+from tests.hpcbench.study.scaling.test_read_results import write_planned
 
 STRONG = Scaling(
     mode="strong", application="cosmoflow", preset="smoke", site="local", nodes=(1, 2), ranks_per_node=1,

@@ -13,8 +13,8 @@ import pytest
 from hpcbench.study.scaling.content import Content
 from hpcbench.study.scaling.findings import findings, fit_words, notes
 from hpcbench.study.scaling.page import heading, tiles, write_scaling
+from hpcbench.study.scaling.point_results import PointResult, RepeatResult
 from hpcbench.study.scaling.proposal import Campaign, proposal
-from hpcbench.study.scaling.rows import Measured, Row
 from hpcbench.study.scaling.scaling_laws import fit_amdahl, fit_gustafson
 from hpcbench.study.scaling.trainings import Training
 from tests.hpcbench.study.scaling.test_table import point, run, solved
@@ -22,16 +22,16 @@ from tests.hpcbench.study.scaling.test_table import point, run, solved
 WHY = "no energy counter: RAPL: energy_uj is not readable"
 
 
-def amdahl_run(nodes: int, noise: float) -> Measured:
+def amdahl_run(nodes: int, noise: float) -> RepeatResult:
     """A step of 90 ms of computation that nodes share and 10 ms of communication that they do not."""
     step = {"input_wait": 0.0, "compute": 0.09 / nodes, "communication": 0.01, "optimizer": 0.0, "other": 0.0}
     return run(64 / sum(step.values()) * noise, step_s=step, energy_words=WHY, flops_per_sample=10**9, wall_s=100.0,
                cpu_used=(0.9,))  # fmt: skip
 
 
-ROWS = [Row(nodes, "", [amdahl_run(nodes, noise) for noise in (0.99, 1.0, 1.01)], ranks_per_node=4, cores_per_node=32)
-        for nodes in (1, 2, 4)]  # fmt: skip
-FAILED = Row(8, "", [], ["lost a <node>"], 2, ranks_per_node=4)
+ROWS = [PointResult(nodes, "", [amdahl_run(nodes, noise) for noise in (0.99, 1.0, 1.01)], ranks_per_node=4,
+                    cores_per_node=32) for nodes in (1, 2, 4)]  # fmt: skip
+FAILED = PointResult(8, "", [], ["lost a <node>"], 2, ranks_per_node=4)
 RATES = [run.samples_per_s for row in ROWS for run in row.runs]
 LENGTHS = {("", row.nodes): Training(20, 1e6, 0, "20 epochs") for row in ROWS}
 PLAIN = Content(

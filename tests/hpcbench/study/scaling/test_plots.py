@@ -21,7 +21,7 @@ from hpcbench.phase_names import STEP_PARTS
 from hpcbench.results import style
 from hpcbench.results.plots import Figure
 from hpcbench.study.scaling import phase_plots, plots
-from hpcbench.study.scaling.rows import Row
+from hpcbench.study.scaling.point_results import PointResult
 from hpcbench.study.scaling.scaling_laws import fit_amdahl
 from tests.hpcbench.study.scaling.test_table import point, run, solved
 
@@ -40,7 +40,7 @@ def dots(axes: Axes) -> list[tuple[float, float]]:
     return [(float(x), float(y)) for line in lines for x, y in np.array(line.get_data()).T]
 
 
-def staged(*pairs: tuple[int, float]) -> list[Row]:
+def staged(*pairs: tuple[int, float]) -> list[PointResult]:
     """Sizes with their staging bandwidth."""
     return [replace(point(nodes), runs=[run(1.0, staging_bytes_per_s=speed)]) for nodes, speed in pairs]
 

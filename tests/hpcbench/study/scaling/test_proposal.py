@@ -7,29 +7,31 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from hpcbench.study.scaling.point_results import PointResult, RepeatResult
 from hpcbench.study.scaling.proposal import Campaign, Line, largest_recommended, proposal
-from hpcbench.study.scaling.rows import Measured, Row
 from hpcbench.study.scaling.trainings import Size, Training
 from staging.errors import InputError
 
 
-def row(nodes: int, rate: float, variant: str = "", instances: int = 1, **more: float) -> Row:
-    measured = Measured(4 * nodes, 64, rate, {}, flops_per_sample=5 * 10**9, instances=instances,
+def row(nodes: int, rate: float, variant: str = "", instances: int = 1, **more: float) -> PointResult:
+    measured = RepeatResult(4 * nodes, 64, rate, {}, flops_per_sample=5 * 10**9, instances=instances,
                         **more)  # type: ignore[arg-type]  # fmt: skip
-    return Row(nodes, variant, [measured], instances=instances, cores_per_node=48, gpus_per_node=4, ranks_per_node=4)
+    return PointResult(
+        nodes, variant, [measured], instances=instances, cores_per_node=48, gpus_per_node=4, ranks_per_node=4
+    )
 
 
 ROWS = [row(4, 350.0, staging_s=100.0, init_s=20.0, staged_bytes=3 * 10**12), row(1, 100.0), row(2, 180.0)]
 
 
 def of(
-    samples: float, rows: Sequence[Row] = ROWS, epochs: float = 1.0, evaluations: float = 0.0
+    samples: float, rows: Sequence[PointResult] = ROWS, epochs: float = 1.0, evaluations: float = 0.0
 ) -> dict[Size, Training]:
     """The same training on every size."""
     return {(each.variant, each.nodes): Training(epochs, samples, evaluations) for each in rows}
 
 
-def cost(rows: Sequence[Row], runs: int, samples: float, **more: float) -> list[Line]:
+def cost(rows: Sequence[PointResult], runs: int, samples: float, **more: float) -> list[Line]:
     return proposal(rows, of(samples, rows, **more), Campaign(runs))
 
 
@@ -105,14 +107,14 @@ def test_storage_needs_both_the_dataset_and_the_folders() -> None:
 
 def test_memory_is_the_largest_of_all_repeats() -> None:
     runs = [
-        Measured(4, 64, 100.0, {}, peak_memory_bytes=size, device_type=kind)
+        RepeatResult(4, 64, 100.0, {}, peak_memory_bytes=size, device_type=kind)
         for size, kind in ((3, "cuda"), (5, "cuda"))
     ]
-    (line,) = cost([Row(1, "", runs)], 1, 9.0)
+    (line,) = cost([PointResult(1, "", runs)], 1, 9.0)
     assert (line.memory_bytes, line.accelerators) == (5, True)
-    (line,) = cost([Row(1, "", [replace(runs[0], device_type="cpu")])], 1, 9.0)
+    (line,) = cost([PointResult(1, "", [replace(runs[0], device_type="cpu")])], 1, 9.0)
     assert (line.memory_bytes, line.accelerators) == (3, False)
-    (line,) = cost([Row(1, "", [replace(runs[0], peak_memory_bytes=0)])], 1, 9.0)
+    (line,) = cost([PointResult(1, "", [replace(runs[0], peak_memory_bytes=0)])], 1, 9.0)
     assert line.memory_bytes is None
 
 
@@ -140,4 +142,4 @@ def test_numbers_that_cost_nothing_are_refused() -> None:
 
 
 def test_rows_without_figures_have_no_line() -> None:
-    assert cost([Row(1, "")], 1, 1e6) == []
+    assert cost([PointResult(1, "")], 1, 1e6) == []

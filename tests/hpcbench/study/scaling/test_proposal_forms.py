@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcbench.study.scaling.point_results import PointResult, RepeatResult
 from hpcbench.study.scaling.proposal import Campaign, Line, proposal
 from hpcbench.study.scaling.proposal_forms import CSV_COLUMNS, LATEX, as_csv, as_latex, as_text, escaped
-from hpcbench.study.scaling.rows import Measured, Row
 from hpcbench.study.scaling.trainings import Training
 
 BASIS = "20 epochs of 100 % of set_a & set_b"
 
 
-def row(nodes: int, rate: float, variant: str = "", **more: float) -> Row:
-    measured = Measured(4 * nodes, 64, rate, {}, flops_per_sample=5 * 10**9, **more)  # type: ignore[arg-type]
-    return Row(nodes, variant, [measured], cores_per_node=48, gpus_per_node=4, ranks_per_node=4)
+def row(nodes: int, rate: float, variant: str = "", **more: float) -> PointResult:
+    measured = RepeatResult(4 * nodes, 64, rate, {}, flops_per_sample=5 * 10**9, **more)  # type: ignore[arg-type]
+    return PointResult(nodes, variant, [measured], cores_per_node=48, gpus_per_node=4, ranks_per_node=4)
 
 
 KNOWN = {"peak_memory_bytes": 31 * 10**9, "train_bytes": 10**12, "validation_bytes": 10**11, "folder_bytes": 2 * 10**9}
@@ -53,7 +53,9 @@ def test_text_reads_as_written() -> None:
 
 
 def test_what_a_site_lacks_is_no_column() -> None:
-    bare = [Row(nodes, "", [Measured(nodes, 64, 100.0 * nodes, {})], cores_per_node=128) for nodes in (1, 2)]
+    bare = [
+        PointResult(nodes, "", [RepeatResult(nodes, 64, 100.0 * nodes, {})], cores_per_node=128) for nodes in (1, 2)
+    ]
     lines = proposal(bare, {("", nodes): Training(1, 3.6e5, 0) for nodes in (1, 2)}, Campaign(1, contingency=0))
     headers = [line.split() for line in as_text(lines).splitlines() if line.startswith("nodes")]
     assert headers == [["nodes", "ranks", "epochs/run", "h/run", "efficiency"], ["nodes", "node-h", "core-h"]]

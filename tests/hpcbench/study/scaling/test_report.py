@@ -12,13 +12,13 @@ import pytest
 
 from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.scaling.definition import Scaling
-from hpcbench.study.scaling.ladder import all_runs
+from hpcbench.study.scaling.point_results import PointResult, RepeatResult, by_variant
 from hpcbench.study.scaling.proposal import Campaign
 from hpcbench.study.scaling.report import Extras, report, too_few_models
-from hpcbench.study.scaling.rows import Measured, Row, by_variant
-from hpcbench.study.scaling.solution import Solution
+from hpcbench.study.scaling.run_matrix import all_runs
+from hpcbench.study.scaling.time_to_solution import Solution
 from hpcbench.study.scaling.trainings import CONVERGENCE, MEASURED, Training, trainings
-from tests.hpcbench.study.scaling.test_measured import write_planned
+from tests.hpcbench.study.scaling.test_read_results import write_planned
 
 STUDY = Scaling(
     mode="strong", application="cosmoflow", preset="smoke", site="perlmutter-gpu", nodes=(1, 2), ranks_per_node=1,
@@ -60,12 +60,12 @@ def test_variants_of_different_sizes_have_their_own_samples_operations_and_bytes
     assert float(lines[2]["hours_per_run"]) > 2 * float(lines[0]["hours_per_run"]), "beside the start"
 
 
-def row(nodes: int, variant: str, train_samples: int, **more: float) -> Row:
-    run = Measured(nodes, 8, 100.0, {}, train_samples=train_samples, **more)  # type: ignore[arg-type]
-    return Row(nodes, variant, [run])
+def row(nodes: int, variant: str, train_samples: int, **more: float) -> PointResult:
+    run = RepeatResult(nodes, 8, 100.0, {}, train_samples=train_samples, **more)  # type: ignore[arg-type]
+    return PointResult(nodes, variant, [run])
 
 
-def lengths(rows: list[Row], found: dict[str, list[Solution]], to_target: bool = False) -> list[Training]:
+def lengths(rows: list[PointResult], found: dict[str, list[Solution]], to_target: bool = False) -> list[Training]:
     """Where variant ``b`` is configured for twice the epochs of any other, with two evaluations in each."""
     from hpcbench.config.schema import RunConfig
 

@@ -13,8 +13,8 @@ from hpcbench.batch import job
 from hpcbench.batch.job_request import JobRequest
 from hpcbench.study.scaling import request
 from hpcbench.study.scaling.definition import Scaling
-from hpcbench.study.scaling.ladder import all_runs, local_batch_size
 from hpcbench.study.scaling.request import ScalingRequest, define
+from hpcbench.study.scaling.run_matrix import all_runs, local_batch_size
 from staging.errors import InputError
 
 COSMOFLOW = find_application("cosmoflow")

@@ -22,11 +22,11 @@ from hpcbench.study.runner import ExecutionOptions
 from hpcbench.study.scaling import study as studies
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.jobs import job_of
-from hpcbench.study.scaling.ladder import PlannedRun, all_runs, groups
+from hpcbench.study.scaling.run_matrix import PlannedRun, all_runs, groups
 from hpcbench.study.scaling.study import make_runs, status
 from hpcbench.study.study_jobs import study_statuses
 from staging.errors import InputError
-from tests.hpcbench.study.scaling.test_measured import write_planned
+from tests.hpcbench.study.scaling.test_read_results import write_planned
 
 ANSWERS = {
     "slurm": {"submitted": "@;cluster", "waiting": "@|PENDING|Priority", "running": "@|RUNNING|None",

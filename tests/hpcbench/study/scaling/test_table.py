@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 
 from hpcbench.phase_names import STEP_PARTS
 from hpcbench.study.scaling import table
-from hpcbench.study.scaling.rows import Measured, Row
-from hpcbench.study.scaling.solution import Solution
+from hpcbench.study.scaling.point_results import PointResult, RepeatResult
+from hpcbench.study.scaling.time_to_solution import Solution
 
 STEP = {"input_wait": 0.01, "compute": 0.1, "communication": 0.0, "waiting": 0.0, "optimizer": 0.02, "other": 0.0}
 
 
-def run(samples_per_s: float, **changed: Any) -> Measured:
+def run(samples_per_s: float, **changed: Any) -> RepeatResult:
     """A repeat without staging, energy or evaluation."""
-    return replace(Measured(4, 64, samples_per_s, STEP), **changed)
+    return replace(RepeatResult(4, 64, samples_per_s, STEP), **changed)
 
 
-def point(nodes: int, *rates: float, variant: str = "", **changed: Any) -> Row:
+def point(nodes: int, *rates: float, variant: str = "", **changed: Any) -> PointResult:
     """A size with a repeat for each rate."""
-    return Row(nodes, variant, [run(rate) for rate in rates], ranks_per_node=4, **changed)
+    return PointResult(nodes, variant, [run(rate) for rate in rates], ranks_per_node=4, **changed)
 
 
 def cells(sheet: table.Sheet, name: str) -> list[str]:
@@ -151,7 +151,7 @@ def test_no_line_is_longer_than_100_columns(
 ) -> None:
     runs = [run(rate, staging_s=figure, joules=figure, joules_per_sample=figure, time_s=figure, energy_words=reason,
                 slow=[reason], step_s=dict.fromkeys(STEP_PARTS, rate)) for rate in rates]  # fmt: skip
-    rows = [Row(nodes, name, runs, [reason], 2, instances=nodes), Row(2 * nodes, name, runs)]
+    rows = [PointResult(nodes, name, runs, [reason], 2, instances=nodes), PointResult(2 * nodes, name, runs)]
     text = f"{table.results_table(rows, 'throughput')}\n{table.phases_table(rows)}"
     assert max(map(len, text.splitlines())) <= 100
 
@@ -197,7 +197,11 @@ def test_trainings_to_the_target_show_the_hours_that_a_site_counts() -> None:
 def test_accelerators_are_as_busy_as_the_median_rank_or_not_measured_with_the_reason() -> None:
     busy = [run(1.0, device_busy=shares) for shares in ((0.9, 0.5, 0.8), (0.6, 0.7, 0.8), (0.9, 0.9, 0.9))]
     why = run(1.0, device_words="NVML: not found.")
-    rows = [Row(1, "", busy), Row(2, "", [why, why]), Row(4, "", [why, run(1.0, device_busy=(0.0,))])]
+    rows = [
+        PointResult(1, "", busy),
+        PointResult(2, "", [why, why]),
+        PointResult(4, "", [why, run(1.0, device_busy=(0.0,))]),
+    ]
     (sheet,) = table.use_sheets(rows)
     assert cells(sheet, "accelerator busy") == ["80.0 %", "not measured", "0.0 %"]
     assert cells(sheet, "lowest") == ["50.0 %", "not measured", "0.0 %"]
@@ -213,7 +217,7 @@ def test_accelerators_are_as_busy_as_the_median_rank_or_not_measured_with_the_re
 
 def test_use_of_the_measured_peak_is_absent_where_nothing_was_measured() -> None:
     probed = [run(rate, flops_per_sample=2_000_000_000, peak_flops=1e12) for rate in (50.0, 100.0, 150.0)]
-    rows = [Row(1, "", probed, ranks_per_node=4), point(2, 100.0), point(4, 100.0, 120.0)]
+    rows = [PointResult(1, "", probed, ranks_per_node=4), point(2, 100.0), point(4, 100.0, 120.0)]
     (sheet,) = table.use_sheets(rows)
     assert cells(sheet, "model FLOP/s") == ["200 GFLOP/s", "-", "-"]
     assert cells(sheet, "peak FLOP/s") == ["1.00 TFLOP/s", "not measured", "not measured"]

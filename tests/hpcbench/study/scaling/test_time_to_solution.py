@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from hpcbench.study.epoch_run import EpochRun
 from hpcbench.study.fit import EpochFit, fit_epochs
 from hpcbench.study.scaling.phase_plots import costs, solution
-from hpcbench.study.scaling.rows import Measured, Row
-from hpcbench.study.scaling.solution import cheapest, fastest, solutions
+from hpcbench.study.scaling.point_results import PointResult, RepeatResult
 from hpcbench.study.scaling.table import solution_sheets
+from hpcbench.study.scaling.time_to_solution import cheapest, fastest, solutions
 
 BATCHES = (8, 16, 32, 64, 128, 256)
 
@@ -41,14 +41,14 @@ def noisy() -> EpochFit:
 SAMPLES = 36_000
 
 
-def row(nodes: int, batch: int, *rates: float, instances: int = 1, **more: int) -> Row:
-    runs = [Measured(nodes, batch, each, {}, instances=instances) for each in rates]
-    return Row(nodes, "", runs, instances=instances, **more)
+def row(nodes: int, batch: int, *rates: float, instances: int = 1, **more: int) -> PointResult:
+    runs = [RepeatResult(nodes, batch, each, {}, instances=instances) for each in rates]
+    return PointResult(nodes, "", runs, instances=instances, **more)
 
 
 def test_a_run_is_its_epochs_and_what_comes_before_them() -> None:
-    measured = Measured(8, 128, 200.0, {}, init_s=20.0, staging_s=100.0)
-    (found,) = solutions([Row(4, "", [measured], cores_per_node=48, gpus_per_node=2)], exact(), SAMPLES)
+    measured = RepeatResult(8, 128, 200.0, {}, init_s=20.0, staging_s=100.0)
+    (found,) = solutions([PointResult(4, "", [measured], cores_per_node=48, gpus_per_node=2)], exact(), SAMPLES)
     assert found.epochs == pytest.approx(20)
     assert found.time_s == pytest.approx(20 * 36_000 / 200 + 120)
     assert found.node_hours == pytest.approx(4 * 3720 / 3600)
@@ -64,15 +64,15 @@ def test_cores_and_gpus_that_are_not_known_have_no_hours() -> None:
 
 def test_medians_are_over_repeats() -> None:
     repeats = [
-        Measured(1, 128, rate, {}, init_s=init, staging_s=staging)
+        RepeatResult(1, 128, rate, {}, init_s=init, staging_s=staging)
         for rate, init, staging in ((200.0, 5.0, None), (100.0, 900.0, 60.0), (210.0, 7.0, 80.0))
     ]
-    (found,) = solutions([Row(1, "", repeats)], exact(), SAMPLES)
+    (found,) = solutions([PointResult(1, "", repeats)], exact(), SAMPLES)
     assert found.time_s == pytest.approx(20 * 36_000 / 200 + 7 + 70)
 
 
 def test_evaluations_count_where_their_number_is_given() -> None:
-    one = Row(1, "", [Measured(1, 128, 200.0, {}, evaluation_s=3.0)])
+    one = PointResult(1, "", [RepeatResult(1, 128, 200.0, {}, evaluation_s=3.0)])
     without, once, twice = (solutions([one], exact(), SAMPLES, number)[0].time_s for number in (0, 1, 2))
     assert (once - without, twice - without) == pytest.approx((20 * 3, 20 * 6))
 
@@ -117,13 +117,13 @@ def test_instances_share_the_nodes_and_the_throughput() -> None:
     (alone,) = solutions([row(2, 64, 50, cores_per_node=8)], noisy(), SAMPLES)
     (shared,) = solutions([row(8, 64, 200, cores_per_node=8, instances=4)], noisy(), SAMPLES)
     assert shared == replace(alone, nodes=8, instances=4)
-    one_lost = replace(Measured(6, 64, 150, {}), instances=3)
-    (found,) = solutions([Row(8, "", [one_lost], instances=4, cores_per_node=8)], noisy(), SAMPLES)
+    one_lost = replace(RepeatResult(6, 64, 150, {}), instances=3)
+    (found,) = solutions([PointResult(8, "", [one_lost], instances=4, cores_per_node=8)], noisy(), SAMPLES)
     assert found == shared, "the others train as fast"
 
 
 def test_strong_scaling_costs_more_and_a_large_batch_more_epochs() -> None:
-    strong = solutions([row(4, 64, 300), row(1, 64, 100), row(2, 64, 190), Row(8, "", [])], exact(), SAMPLES)
+    strong = solutions([row(4, 64, 300), row(1, 64, 100), row(2, 64, 190), PointResult(8, "", [])], exact(), SAMPLES)
     assert [each.nodes for each in strong] == [1, 2, 4]
     assert (cheapest(strong).nodes, fastest(strong).nodes) == (1, 4)
     # Ideal weak scaling: 8 times the throughput, 30 / 12.5 times the epochs from batch 32 to 256.

@@ -25,9 +25,9 @@ from hpcbench.study.folder import StudyFolder
 from hpcbench.study.run_status import RunStatus, read_run_status
 from hpcbench.study.scaling.concurrency import Pruned
 from hpcbench.study.scaling.definition import Scaling
-from hpcbench.study.scaling.ladder import PlannedRun, all_runs, local_batch_size, places, run_nodes, seed_of
-from hpcbench.study.scaling.measured import parts_of_steps, read_repeat, read_rows, step_seconds
-from hpcbench.study.scaling.rows import Measured, Row
+from hpcbench.study.scaling.point_results import PointResult, RepeatResult
+from hpcbench.study.scaling.read_results import parts_of_steps, read_point_results, read_repeat, step_seconds
+from hpcbench.study.scaling.run_matrix import PlannedRun, all_runs, local_batch_size, places, run_nodes, seed_of
 from hpcbench.train.rank_metrics import RankMetrics
 from staging.errors import DataError
 from staging.phase_timer import PhaseTimer
@@ -112,7 +112,7 @@ def write_planned(study: Scaling, run: PlannedRun, path: Path, **changes: Any) -
     return write_run(path, **options | changes)
 
 
-def one(path: Path, timed: bool = False, **options: Any) -> Measured:
+def one(path: Path, timed: bool = False, **options: Any) -> RepeatResult:
     """What one run comes to."""
     write_run(path, **options)
     return read_repeat([path], timed)
@@ -332,9 +332,11 @@ def test_why_accounting_has_no_energy_is_said_beside_why_counters_have_none(tmp_
     assert (found.joules, found.energy_words) == (None, "not measured: no counter; step 7.1 is RUNNING by sacct")
 
 
-def rows_of(study: Scaling, folder: StudyFolder) -> list[Row]:
+def rows_of(study: Scaling, folder: StudyFolder) -> list[PointResult]:
     """The rows of what is in the folder."""
-    return read_rows(study, folder, {run.name: read_run_status(folder.run(run.name)) for run in all_runs(study)})
+    return read_point_results(
+        study, folder, {run.name: read_run_status(folder.run(run.name)) for run in all_runs(study)}
+    )
 
 
 def test_every_repeat_is_done_failed_or_left(tmp_path: Path) -> None:
@@ -363,13 +365,13 @@ def test_a_repeat_needs_all_its_instances(tmp_path: Path) -> None:
     assert (row.instances, len(row.runs), row.ranks) == (2, 2, 4)
     standings = {run.name: read_run_status(folder.run(run.name)) for run in runs}
     failed = {run.name: RunStatus("failed", "no memory") for run in runs[:2]}
-    (row,) = read_rows(study, folder, standings | failed)
+    (row,) = read_point_results(study, folder, standings | failed)
     assert (len(row.runs), row.left) == (1, 0)
     assert row.failed == ["n0002-r1-i001: no memory; n0002-r1-i002: no memory"], "one repeat has failed"
-    (row,) = read_rows(study, folder, standings | {runs[0].name: failed[runs[0].name]})
+    (row,) = read_point_results(study, folder, standings | {runs[0].name: failed[runs[0].name]})
     assert (len(row.runs), row.left) == (1, 0)
     assert "1 of 2 instances that ran at the same time (n0002-r1-i001: no memory)" in row.failed[0]
-    (row,) = read_rows(study, folder, standings | {runs[0].name: RunStatus("running"),
+    (row,) = read_point_results(study, folder, standings | {runs[0].name: RunStatus("running"),
                                                    runs[1].name: RunStatus("reached")})  # fmt: skip
     assert (len(row.runs), row.failed, row.left) == (1, [], 1)
 

@@ -1,4 +1,4 @@
-"""Reads what the runs of a scaling study measured: one ``Measured`` for each repeat, one ``Row`` for each point."""
+"""Reads what the runs of a scaling study measured: a ``RepeatResult`` of each, a ``PointResult`` of all repeats."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from hpcbench.study.scaling.concurrency import (
 )
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.energy import accounted_energies, energy, joules_per_sample
-from hpcbench.study.scaling.ladder import PlannedRun, Point, groups, instances, points, variant_settings
-from hpcbench.study.scaling.rows import Measured, Row
+from hpcbench.study.scaling.point_results import PointResult, RepeatResult
 from hpcbench.study.scaling.run_figures import Figures, read_run
+from hpcbench.study.scaling.run_matrix import PlannedRun, Point, groups, instances, points, variant_settings
 from hpcbench.study.study_jobs import packing_jobs
 from staging.errors import DataError
 
@@ -47,7 +47,7 @@ class Known:
     """Of their jobs, by their scheduler's accounting."""
 
 
-def read_rows(study: Scaling, folder: StudyFolder, standings: Mapping[str, RunStatus]) -> list[Row]:
+def read_point_results(study: Scaling, folder: StudyFolder, standings: Mapping[str, RunStatus]) -> list[PointResult]:
     """A row for each point of the study, whatever it has of its repeats."""
     members: dict[Point, list[list[PlannedRun]]] = {}
     for group in groups(study):
@@ -56,13 +56,13 @@ def read_rows(study: Scaling, folder: StudyFolder, standings: Mapping[str, RunSt
             if each.done and each.summary is not None}  # fmt: skip
     unread = [path for path, summary in done.items() if summary.energy_j is None]
     known = Known(done, accounted_energies(unread, packing_jobs(folder)))
-    return [read_row(study, folder, point, members[point], standings, known) for point in points(study)]
+    return [read_point_result(study, folder, point, members[point], standings, known) for point in points(study)]
 
 
-def read_row(
+def read_point_result(
     study: Scaling, folder: StudyFolder, point: Point, repeats: Sequence[Sequence[PlannedRun]],
     standings: Mapping[str, RunStatus], known: Known,
-) -> Row:  # fmt: skip
+) -> PointResult:  # fmt: skip
     """The row of one point."""
     runs, failed, left = [], [], 0
     for group in repeats:
@@ -78,7 +78,7 @@ def read_row(
                 runs.append(read_repeat(done, timed=study.steps is None, failed=bad, known=known))
             except DataError as error:
                 failed.append(str(error))
-    return Row(
+    return PointResult(
         nodes=point.nodes, variant=point.label, runs=runs, failed=failed, left=left,
         instances=instances(study, point.nodes), ranks_per_node=study.ranks_per_node,
         cores_per_node=study.ranks_per_node * study.cores_per_rank,
@@ -89,7 +89,7 @@ def read_row(
 
 def read_repeat(
     paths: Sequence[Path], timed: bool, failed: Mapping[str, str] | None = None, known: Known | None = None
-) -> Measured:
+) -> RepeatResult:
     """One repeat of a point from the run folders of its instances. Raises ``DataError``.
 
     ``timed``: the runs trained to their target, so that the time to it is a figure. ``failed`` are further instances,
@@ -107,7 +107,7 @@ def read_repeat(
     pruned = [*lost, *apart, *(missed_targets(kept, summaries) if timed else [])]
     counted = [clocks[path.name] for path in kept if path.name in clocks]
     steps = parts_of_steps(ranks)
-    return Measured(
+    return RepeatResult(
         ranks=len(ranks),
         global_batch_size=first.global_batch_size,
         samples_per_s=sum(s.warm_samples_per_s or 0.0 for s in summaries),

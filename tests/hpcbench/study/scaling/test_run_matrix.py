@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbench.study.scaling.definition import Scaling, grow
-from hpcbench.study.scaling.ladder import (
+from hpcbench.study.scaling.run_matrix import (
     PlannedRun,
     Point,
     all_runs,

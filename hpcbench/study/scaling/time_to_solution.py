@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hpcbench.study.fit import EpochFit
-from hpcbench.study.scaling.rows import Row, instance_rate
+from hpcbench.study.scaling.point_results import PointResult, instance_rate
 from hpcbench.study.scaling.weighted_line import Interval
 
 HOUR_S = 3600.0
@@ -42,7 +42,7 @@ class Solution:
 
 
 def solutions(
-    rows: Sequence[Row], fit: EpochFit, train_samples: int, evaluations_per_epoch: float = 0.0
+    rows: Sequence[PointResult], fit: EpochFit, train_samples: int, evaluations_per_epoch: float = 0.0
 ) -> list[Solution]:
     """What a training takes on each size of one variant that has figures, smallest first.
 
@@ -65,23 +65,23 @@ def fastest(found: Sequence[Solution]) -> Solution:
     return min(found, key=lambda each: (each.time_s, each.node_hours))
 
 
-def run_s(row: Row, samples: float, evaluations: float = 0.0) -> float:
+def run_s(row: PointResult, samples: float, evaluations: float = 0.0) -> float:
     """Seconds of a run of ``samples`` by one instance, with its staging and start: medians over the row's repeats."""
     besides = sum(row.middle(name) or 0.0 for name in ("staging_s", "init_s"))
     return samples / instance_rate(row) + evaluations * (row.middle("evaluation_s") or 0.0) + besides
 
 
-def node_hours(row: Row, seconds: float) -> float:
+def node_hours(row: PointResult, seconds: float) -> float:
     """What ``seconds`` of the row's nodes cost, per instance."""
     return row.nodes * seconds / HOUR_S / row.instances
 
 
-def _solution(row: Row, fit: EpochFit, train_samples: int, evaluations_per_epoch: float) -> Solution:
+def _solution(row: PointResult, fit: EpochFit, train_samples: int, evaluations_per_epoch: float) -> Solution:
     batch = row.runs[0].global_batch_size
     low, high = (float(end) for end in fit.band(batch))
     epochs = float(fit.predict(batch))
 
-    def seconds(number: float, of: Row) -> float:
+    def seconds(number: float, of: PointResult) -> float:
         return run_s(of, number * train_samples, number * evaluations_per_epoch)
 
     repeats = [replace(row, runs=[run]) for run in row.runs]

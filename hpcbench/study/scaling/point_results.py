@@ -14,7 +14,7 @@ Mode = Literal["strong", "weak", "throughput"]
 
 
 @dataclass(frozen=True)
-class Measured:
+class RepeatResult:
     """One repeat of a point, of all its instances together that ran at the same time.
 
     Steps of the warm-up are in no figure of a step.
@@ -125,13 +125,13 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Row:
+class PointResult:
     """A point of the study: a number of nodes and one variant of the settings."""
 
     nodes: int
     variant: str
     """What sets it apart beside its size, such as ``bucket_bytes 1048576``; empty where nothing is varied."""
-    runs: Sequence[Measured] = ()
+    runs: Sequence[RepeatResult] = ()
     """Repeats that are done."""
     failed: Sequence[str] = ()
     """Why repeats failed, one sentence each."""
@@ -166,7 +166,7 @@ class Row:
         return max((int(value) for value in self.values(name)), default=0) or None
 
     def values(self, name: str) -> list[float]:
-        """A figure of every repeat that has it: a field of ``Measured``, or a phase of ``step_s``."""
+        """A figure of every repeat that has it: a field of ``RepeatResult``, or a phase of ``step_s``."""
         found = [each.step_s.get(name) if name in STEP_PARTS else getattr(each, name) for each in self.runs]
         return [float(value) for value in found if value is not None]
 
@@ -182,21 +182,21 @@ class Row:
         return (max(values) - min(values)) / middle if len(values) > 1 and middle else None
 
 
-def by_variant(rows: Sequence[Row]) -> dict[str, list[Row]]:
+def by_variant(rows: Sequence[PointResult]) -> dict[str, list[PointResult]]:
     """The rows of each variant that have figures, smallest first."""
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[PointResult]] = {}
     for row in sorted(rows, key=lambda row: row.nodes):
         if row.runs:
             found.setdefault(row.variant, []).append(row)
     return found
 
 
-def speed_up(row: Row, first: Row) -> float:
+def speed_up(row: PointResult, first: PointResult) -> float:
     """Throughput over that of ``first``, the smallest size of the same variant."""
     return rate(row) / full_rate(first)
 
 
-def efficiency(row: Row, first: Row) -> float:
+def efficiency(row: PointResult, first: PointResult) -> float:
     """Speed-up over the factor in nodes: 1 is ideal, for strong and weak scaling and for throughput alike.
 
     Nodes of instances that were pruned count, too: they delivered nothing.
@@ -204,16 +204,16 @@ def efficiency(row: Row, first: Row) -> float:
     return speed_up(row, first) * first.nodes / row.nodes
 
 
-def rate(row: Row) -> float:
+def rate(row: PointResult) -> float:
     """Median throughput in samples per second. The row has repeats."""
     return median(each.samples_per_s for each in row.runs)
 
 
-def full_rate(row: Row) -> float:
+def full_rate(row: PointResult) -> float:
     """The throughput of the row if all its instances had run: that of those that count, times what they are of all."""
     return row.instances * instance_rate(row)
 
 
-def instance_rate(row: Row) -> float:
+def instance_rate(row: PointResult) -> float:
     """Median throughput of one instance in samples per second. The row has repeats."""
     return median(each.instance_samples_per_s for each in row.runs)

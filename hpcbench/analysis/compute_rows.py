@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcbench.analysis.entry_runs import NOT_VERIFIED, EntryRuns
+from hpcbench.analysis.entry_runs import EntryRuns
 from hpcbench.analysis.machine_names import MachineOf, device_of
 from hpcbench.analysis.published_sets import set_of
 from hpcbench.analysis.sheets import column, text
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.results import units
+from hpcbench.results.not_verified import NOT_VERIFIED
 
 TERA = 1e12
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import fmean
 
-from hpcbench.analysis.entry_runs import NOT_VERIFIED, EntryRuns, distinct
+from hpcbench.analysis.entry_runs import EntryRuns, distinct
 from hpcbench.analysis.sheets import column, text
 from hpcbench.mlperf.convergence_check import checker, has_points, olympic
 from hpcbench.mlperf.rulesets import NEWEST, ruleset_of_round
 from hpcbench.results import units
+from hpcbench.results.not_verified import NOT_VERIFIED
 
 RECIPE = (
     "opt_name", "opt_base_learning_rate", "opt_lr", "opt_weight_decay", "dropout", "opt_learning_rate_warmup_epochs",

@@ -14,7 +14,6 @@ from hpcbench.results.units import counted
 
 FEWEST_OLYMPIC = 3
 THROUGHPUT = "throughput"
-NOT_VERIFIED = "Result not verified by MLCommons Association"
 
 
 @dataclass(frozen=True)

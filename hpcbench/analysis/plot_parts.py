@@ -9,8 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from hpcbench.analysis.entry_runs import NOT_VERIFIED, EntryRuns
+from hpcbench.analysis.entry_runs import EntryRuns
 from hpcbench.results import style
+from hpcbench.results.not_verified import NOT_VERIFIED
 
 TERM_COLORS = {
     "epochs": style.BLUE, "samples": style.FAINT, "accelerators": style.ORANGE, "rate": style.VERMILLION,

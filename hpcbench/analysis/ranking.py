@@ -10,9 +10,10 @@ from itertools import permutations
 
 from hpcbench.analysis.comparable import comparison_words, why_not_comparable
 from hpcbench.analysis.decomposition import TERMS, Decomposition, decompose
-from hpcbench.analysis.entry_runs import NOT_VERIFIED, EntryRuns
+from hpcbench.analysis.entry_runs import EntryRuns
 from hpcbench.analysis.sheets import column, text
 from hpcbench.results import units
+from hpcbench.results.not_verified import NOT_VERIFIED
 
 MINUTE_S = 60.0
 

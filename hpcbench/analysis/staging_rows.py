@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 
-from hpcbench.analysis.entry_runs import NOT_VERIFIED, EntryRuns
+from hpcbench.analysis.entry_runs import EntryRuns
 from hpcbench.analysis.published_sets import set_of
 from hpcbench.analysis.run_seconds import epochs_of
 from hpcbench.analysis.sheets import column, text
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.results import units
+from hpcbench.results.not_verified import NOT_VERIFIED
 
 GB = 1e9
 

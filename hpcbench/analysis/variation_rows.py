@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import correlation, median, stdev
 
-from hpcbench.analysis.entry_runs import NOT_VERIFIED, EntryRuns, distinct
+from hpcbench.analysis.entry_runs import EntryRuns, distinct
 from hpcbench.analysis.run_seconds import seconds_of
 from hpcbench.analysis.sheets import column, text
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.results import units
+from hpcbench.results.not_verified import NOT_VERIFIED
 
 FEWEST = 3
 """Runs from which a spread is told."""

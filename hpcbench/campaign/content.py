@@ -15,11 +15,11 @@ from hpcbench.campaign.response import FIGURES, TITLES, ResponseRow, csv_rows, r
 from hpcbench.campaign.rules import UNITS, Campaign, Scenario
 from hpcbench.campaign.show import filled, response_table
 from hpcbench.measure.installation import installation_words
+from hpcbench.results.not_verified import NOT_VERIFIED
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.units import counted, significant
 from staging.errors import InputError
 
-NOT_VERIFIED = "Result not verified by MLCommons Association."
 REHEARSAL = "REHEARSAL: scaled-down numbers on simulated nodes and data. Nothing here is a result of the campaign."
 
 
@@ -105,7 +105,7 @@ def notes(content: Content) -> list[str]:
     found += [f"{scenario.name}: {note}" for scenario, _, _ in content.scenarios for note in scenario.notes]
     if any(scenario.references for scenario, _, _ in content.scenarios):
         found.append(f"Rows 'reference' are published; their {TITLES['samples_per_s_per_accelerator']} is calculated.")
-    return [*found, NOT_VERIFIED]
+    return [*found, f"{NOT_VERIFIED}."]
 
 
 def wrapped(lines: Sequence[str]) -> list[str]:

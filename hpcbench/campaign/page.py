@@ -9,7 +9,6 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from hpcbench import __version__
 from hpcbench.campaign.content import (
-    NOT_VERIFIED,
     REHEARSAL,
     Content,
     heading,
@@ -24,6 +23,7 @@ from hpcbench.campaign.plots import metric_plot
 from hpcbench.campaign.response import SHORT, TITLES, ResponseRow
 from hpcbench.campaign.rules import Column, Scenario
 from hpcbench.campaign.show import TEXTS, beside_table, facts, setting_rows, table_columns
+from hpcbench.results.not_verified import NOT_VERIFIED
 from hpcbench.results.report import Drawn, write_page
 
 
@@ -35,9 +35,10 @@ def write_campaign_page(content: Content, folder: CampaignFolder) -> None:
     )  # fmt: skip
     text = environment.get_template("campaign.html").render(
         version=__version__, page_title=heading(content), heading=heading(content), campaign=content.campaign,
-        rehearsal=REHEARSAL if content.rehearsal else "", acceptance=content.acceptance, not_verified=NOT_VERIFIED,
+        rehearsal=REHEARSAL if content.rehearsal else "", acceptance=content.acceptance,
+        not_verified=f"{NOT_VERIFIED}.",
         scenarios=[scenario_part(content, number) for number in range(len(content.scenarios))],
-        notes=[note for note in notes(content) if note != NOT_VERIFIED],
+        notes=[note for note in notes(content) if not note.startswith(NOT_VERIFIED)],
     )  # fmt: skip
     write_page(folder.page, text)
 

@@ -99,8 +99,8 @@ def read(paths: list[Path], published: bool, cached: bool) -> list[RunRecord]:
 def show(analysis: Analysis) -> None:
     """Print the rankings and the findings."""
     from hpcbench.analysis.application_names import application_name
-    from hpcbench.analysis.entry_runs import NOT_VERIFIED
     from hpcbench.analysis.write_analysis import summary
+    from hpcbench.results.not_verified import NOT_VERIFIED
 
     for ranking in analysis.rankings:
         print(f"{application_name(ranking.application)}, {ranking.mode}\n{ranking_table(analysis, ranking)}\n")

@@ -90,12 +90,13 @@ def write_template(path: Path, run: SubmittedRun, organization: str) -> int:
 
 def show(made: Package, left_out: Sequence[str]) -> None:
     """Print the entries, what is missing, notes, and the official verdict."""
+    from hpcbench.results.not_verified import NOT_VERIFIED
     from hpcbench.results.tables import table
 
     print(f"{made.folder.name}, rules {made.ruleset}, {made.division} division: {made.folder}\n")
     headers = ["system", "benchmark", "score", "runs", "minutes", "models/min"]
     print(table(headers, made.rows, right=headers[3:]))
-    print("Scores are computed here from the logs. Result not verified by MLCommons Association.")
+    print(f"Scores are computed here from the logs. {NOT_VERIFIED}.")
     missing = [each for each in made.findings if not each.note]
     notes = [each for each in made.findings if each.note]
     for title, found in (("Missing:", missing), ("Notes:", notes)):

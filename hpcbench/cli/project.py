@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read the runs, project, and say how."""
     from hpcbench.mlperf.convergence_check import RUNS
+    from hpcbench.results.not_verified import NOT_VERIFIED
     from hpcbench.submission.measured_costs import read_costs
     from hpcbench.submission.projection import KnownEpochs, interval_words, project, reference_epochs
 
@@ -55,5 +56,5 @@ def run(args: argparse.Namespace) -> int:
     print(f"{measured.words}\n")
     for line in interval_words(projection, known or reference_known):
         print(textwrap.fill(line, 98, subsequent_indent="  "))
-    print("\nA projection, and no result. Result not verified by MLCommons Association.")
+    print(f"\nA projection, and no result. {NOT_VERIFIED}.")
     return 0

@@ -149,6 +149,7 @@ def known(number: int | None) -> str:
 
 def show_entries(entries: list[Entry]) -> None:
     """Print the score of each entry, and why one has none or breaks a rule."""
+    from hpcbench.results.not_verified import NOT_VERIFIED
     from hpcbench.results.tables import table
 
     if not entries:
@@ -158,7 +159,7 @@ def show_entries(entries: list[Entry]) -> None:
     for entry in entries:
         for text in [*entry.faults, *entry.notes]:
             print(textwrap.fill(f"{place(entry)}: {text}", 98, subsequent_indent="  "))
-    print("\nScores are computed here from the logs. Result not verified by MLCommons Association.")
+    print(f"\nScores are computed here from the logs. {NOT_VERIFIED}.")
 
 
 def entry_line(entry: Entry) -> list[str]:

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from hpcbench.results import style
-from hpcbench.results.beside import NOT_VERIFIED
+from hpcbench.results.not_verified import NOT_VERIFIED
 from hpcbench.results.plots import Figure
 
 CLOCK = (0.1, 1, 10, 60, 600, 3600, 36000, 360000)

@@ -10,7 +10,8 @@ from hpcbench.mlperf.beside_plot import Mark, marks_plot
 from hpcbench.mlperf.published import PublishedEntry, published_entries
 from hpcbench.optim.recipes import RECIPES
 from hpcbench.results import units
-from hpcbench.results.beside import NOT_VERIFIED, Beside, BesideRow
+from hpcbench.results.beside import Beside, BesideRow
+from hpcbench.results.not_verified import NOT_VERIFIED
 from hpcbench.results.plots import metric_label
 from hpcbench.results.records import Run
 from hpcbench.results.summary import Summary

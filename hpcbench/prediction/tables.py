@@ -12,12 +12,13 @@ from hpcbench.prediction.pool import energy_kwh, node_hours
 from hpcbench.prediction.predictions import Predicted, Predictions
 from hpcbench.prediction.request import FITTED_TO
 from hpcbench.results import units
+from hpcbench.results.not_verified import NOT_VERIFIED
 from hpcbench.results.tables import WIDTH, table
 
 MINUTE_S, GB = 60.0, 1e9
 SOURCE = (
     "Predicted from counts, the machine's file and published runs of MLPerf HPC v0.7 to v2.0 (docs/prediction.md). "
-    "Not a result of MLPerf. Result not verified by MLCommons Association."
+    f"Not a result of MLPerf. {NOT_VERIFIED}."
 )
 SHORT = {
     "twice the memory bandwidth": "memory x2", "twice the network": "network x2",

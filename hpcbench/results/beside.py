@@ -10,9 +10,6 @@ from hpcbench.results.plots import Figure
 from hpcbench.results.records import Run
 from hpcbench.results.tables import WIDTH, table
 
-NOT_VERIFIED = "Result not verified by MLCommons Association"
-"""What the terms of MLPerf's results ask for beside a score of one's own."""
-
 
 @dataclass(frozen=True)
 class BesideRow:

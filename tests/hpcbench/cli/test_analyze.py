@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.analysis.entry_runs import NOT_VERIFIED
 from hpcbench.cli.main import main
+from hpcbench.results.not_verified import NOT_VERIFIED
 from tests.hpcbench.mlperf.test_read_log import COSMOFLOW, DEEPCAM, WITHIN_EPOCHS, in_round
 
 GOLDEN = """\

@@ -12,7 +12,8 @@ from hpcbench.batch.machine import known_machines
 from hpcbench.cli.main import main
 from hpcbench.mlperf.beside_published import beside_published, chosen, size_class
 from hpcbench.mlperf.published import published_entries
-from hpcbench.results.beside import NOT_VERIFIED, Beside, BesideRow, beside_text
+from hpcbench.results.beside import Beside, BesideRow, beside_text
+from hpcbench.results.not_verified import NOT_VERIFIED
 from hpcbench.results.records import read_run
 
 BuildRun = Callable[..., Path]

@@ -18,8 +18,8 @@ from hpcbench.bundle.wheels import Wheel, read_wheel
 from staging.errors import InputError
 
 PACKED = (
-    "LICENSE", "README.md", "apps", "batch_scripts", "benchmarks", "containers", "docs", "hpcbench", "pyproject.toml",
-    "staging", "tests",
+    "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md", "apps", "batch_scripts",
+    "benchmarks", "containers", "docs", "hpcbench", "noxfile.py", "pyproject.toml", "staging", "tests",
 )  # fmt: skip
 """What a clone holds; run folders and datasets beside these stay out."""
 LEFT_OUT = ("__pycache__", "*.egg-info", "*.pyc")

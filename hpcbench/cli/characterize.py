@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from hpcbench.application import find_application
 from hpcbench.cli.arguments import resolve_arguments
 from staging.errors import InputError
+from staging.number_options import add_whole
 
 if TYPE_CHECKING:
     from hpcbench.characterisation.model import Characterisation, MovedBytes
@@ -36,6 +37,7 @@ measuring, to draw its page again, to export it, or to add what counters saw: --
 the output of perf stat -x, of Nsight Compute and rocprof (CSV), and of darshan-parser.
 """
 MOST_SECONDS = 24 * 3600.0
+MOST_STEPS = 10**9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--counts-only", action="store_true", help="count, and measure nothing")
     parser.add_argument("--counters", action="append", default=[], type=Path, metavar="FILE",
                         help="output of perf, ncu, rocprof or darshan-parser; repeatable")  # fmt: skip
-    parser.add_argument("--counted-steps", type=int, metavar="N", help="optimizer steps that --counters cover")
+    add_whole(parser, "--counted-steps", 1, MOST_STEPS, "optimizer steps that --counters cover")
     parser.add_argument("--machine-out", type=Path, metavar="FILE", help="write this machine's facts as a machine file")
     parser.add_argument("--hatchet", type=Path, metavar="FILE", help="write the kernels for Hatchet and Thicket (JSON)")
     parser.add_argument("--extra-p", type=Path, metavar="FILE", help="write the steps for Extra-P (JSON lines)")
@@ -119,8 +121,6 @@ def check(args: argparse.Namespace, overrides: dict[str, str]) -> None:
         raise InputError(f"--{next(iter(overrides))} is for a measurement; leave it out where --from reads a file")
     if args.counted_steps is not None and not args.counters:
         raise InputError("--counted-steps says what --counters cover; give --counters FILE with it, or leave it out")
-    if args.counted_steps is not None and args.counted_steps < 1:
-        raise InputError(f"--counted-steps ({args.counted_steps}) must be at least 1")
     for path in (args.out, args.machine_out, args.hatchet, args.extra_p, args.dlio):
         if path is not None:
             check_new(path)

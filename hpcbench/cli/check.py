@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,11 +74,23 @@ def run(args: argparse.Namespace) -> int:
     targets = [target for path in ended_runs(args.paths) for target in targets_of(path)]
     if args.division is not None and any(target.kind == "organization" for target in targets):
         raise InputError("--division is for logs and folders of runs; a submission's is in its system descriptions")
+    refuse_special_files(targets)
     if len(targets) == 1:
         refuse_other_files(targets[0])
     verdicts = [found for target in targets for found in verdicts_on(target, args.ruleset, args.division)]
     show(verdicts)
     return 0 if all(verdict.passed for verdict in verdicts) else 1
+
+
+def refuse_special_files(targets: Sequence[Target]) -> None:
+    """Raise ``DataError`` for a log that is a pipe, a socket or a device, for which the official tools would wait."""
+    from hpcbench.mlperf.official_score import log_files
+    from staging.formats.regular import refuse_special
+
+    for target in targets:
+        if target.kind != "organization":
+            for path in [target.path] if target.kind == "log" else log_files(target.path):
+                refuse_special(path)
 
 
 def refuse_other_files(target: Target) -> None:

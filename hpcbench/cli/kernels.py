@@ -12,6 +12,7 @@ from hpcbench.cli.arguments import resolve_arguments
 from hpcbench.cli.characterize import seconds
 from hpcbench.suggest import suggest
 from staging.errors import InputError
+from staging.number_options import add_whole
 
 HELP = "an application's operations at their shapes, against the roofs"
 DESCRIPTION = """\
@@ -27,6 +28,7 @@ this machine's roofs allow, and the list begins with what loses most time in a s
 `roof` says what bounds an operation: compute, memory, or the cost of a launch. `hpcbench
 characterize` writes the same numbers into its file.
 """
+MOST_KERNELS = 10**6
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seconds", type=seconds, default=30.0, help="for all kernels together (default: 30)")
     parser.add_argument("--kind", help="show those of one kind alone, such as convolution or 'batch norm'")
-    parser.add_argument("--top", type=int, default=30, metavar="N", help="show so many kernels (default: 30)")
+    add_whole(parser, "--top", 1, MOST_KERNELS, "show so many kernels (default: 30)", default=30)
 
 
 def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> int:
@@ -74,5 +76,3 @@ def check(args: argparse.Namespace) -> None:
     kinds = list(get_args(Kind))
     if args.kind is not None and args.kind not in kinds:
         raise InputError(f"--kind ({args.kind}) is no kind of operation; {suggest(args.kind, kinds)}")
-    if args.top < 1:
-        raise InputError(f"--top ({args.top}) must be at least 1")

@@ -7,6 +7,7 @@ import textwrap
 from pathlib import Path
 
 from staging.errors import InputError
+from staging.number_options import add_real
 
 HELP = "project the score of a submission from short runs"
 DESCRIPTION = """\
@@ -26,12 +27,13 @@ epochs or more tell what the first one takes longer; it is left out of the proje
 
 Exit code 0: done. 2: bad input.
 """
+FEWEST, MOST = 1e-3, 1e6  # epochs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders of one size and batch")
-    parser.add_argument("--epochs", nargs="+", type=float, metavar="N", help="epochs of own runs to the quality")
+    add_real(parser, "--epochs", FEWEST, MOST, "epochs of own runs to the quality", nargs="+", metavar="N")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -69,4 +69,4 @@ def test_the_command(tmp_path: Path, build_run: BuildRun, capsys: pytest.Capture
     assert main(["project", runs[0], other]) == 2
     assert "the runs differ in application: cosmoflow in" in capsys.readouterr().err
     assert main(["project", *runs, "--epochs", "0"]) == 2
-    assert "epochs must be at least one number above 0" in capsys.readouterr().err
+    assert "--epochs (0) must be at least 0.001" in capsys.readouterr().err

@@ -110,7 +110,7 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     title = f"{application.name}, preset {preset},"
     job = make_job(site, request, folder, own_command(bool(args.image)), (), title, stages)
     told = sys.stderr if args.dry_run else sys.stdout
-    overrides = with_recipe(application, args, overrides, job.ranks, told)
+    overrides = with_recipe(application, args, overrides, settings_of_script(job), job.ranks, told)
     job = replace(job, arguments=train_words(args, overrides))
     config = resolve_arguments(application, args, overrides | settings_of_script(job), "train")
     fit = job_fit(application, config, job, site)
@@ -129,15 +129,19 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
 
 
 def with_recipe(
-    application: Application, args: argparse.Namespace, overrides: dict[str, str], ranks: int, told: TextIO
-) -> dict[str, str]:
-    """The dotted settings with those of a borrowed recipe, so that the job needs no log; says them to ``told``."""
+    application: Application, args: argparse.Namespace, overrides: dict[str, str], of_script: dict[str, str],
+    ranks: int, told: TextIO,
+) -> dict[str, str]:  # fmt: skip
+    """The dotted settings with those of a borrowed recipe, so that the job needs no log; says them to ``told``.
+
+    ``of_script``: those that the job's script sets.
+    """
     recipe = borrow(application, args, overrides)
     if recipe is None:
         return overrides
     from hpcbench.submission.borrowed_recipe import recipe_lines
 
-    before = resolve_arguments(application, args, {**recipe.settings, **overrides}, "train")
+    before = resolve_arguments(application, args, {**recipe.settings, **overrides, **of_script}, "train")
     borrowed = settings_of(recipe, before, ranks, overrides)
     print("\n".join(recipe_lines(recipe, borrowed)), file=told)
     return {**borrowed, **overrides}

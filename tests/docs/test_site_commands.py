@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hpcbench.cli.main import COMMANDS, main
 from tests.command_lines import in_blocks, in_lines, in_sentences
 
 ROOT = Path(__file__).parents[2]
+LOG = ROOT / "tests" / "data" / "logs" / "v1.0-nvidia-cosmoflow.txt"
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("apps/*/README.md")])
 
 
@@ -45,8 +47,11 @@ def test_a_documented_command_fits_its_site(
     words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    if "--recipe-from" in words:  # a log that the reader has
+        shutil.copyfile(LOG, words[words.index("--recipe-from") + 1])
+    there = list(tmp_path.iterdir())
     assert main([*words, "--dry-run"]) == 0, capsys.readouterr().err
     said = capsys.readouterr()
     assert "node-hours" in said.out + said.err
     assert "warning" not in said.out + said.err
-    assert not list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == there

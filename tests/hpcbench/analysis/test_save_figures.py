@@ -19,6 +19,7 @@ def analysis() -> Analysis:
     return analyze(runs, [], Question())
 
 
+@pytest.mark.slow
 def test_a_forked_process_draws_the_same(analysis: Analysis, tmp_path: Path) -> None:
     alone, both = tmp_path / "alone", tmp_path / "both"
     found = []

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from hpcbench.characterisation.model import MovedBytes
 from hpcbench.characterisation.page import as_text, kernels_text, verdict, write_characterisation_page
 from hpcbench.characterisation.tables import short_name
@@ -47,6 +49,7 @@ def test_kernels_of_one_kind() -> None:
     assert "all-reduce" in text
 
 
+@pytest.mark.slow
 def test_the_page_stands_alone(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     write_characterisation_page(made(), path, "hpcbench characterize cosmoflow")

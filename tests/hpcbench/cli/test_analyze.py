@@ -81,6 +81,7 @@ def rows_of(out: Path, name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(lines))
 
 
+@pytest.mark.slow
 def test_own_results_are_not_verified(published: Path, own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On the screen, the page, every plot with them and every table."""
     out = published / "out"

@@ -47,6 +47,7 @@ def test_measured_on_one_rank(capsys: pytest.CaptureFixture[str]) -> None:
     assert Path("m.yaml").exists()
 
 
+@pytest.mark.slow
 def test_a_file_is_read_instead(capsys: pytest.CaptureFixture[str]) -> None:
     write_characterisation(made(), Path("made.json"))
     Path("perf.csv").write_text(PERF)
@@ -108,6 +109,7 @@ def test_bad_input_of_kernels(words: list[str], said: str, capsys: pytest.Captur
     assert error.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_kernels_of_a_kind(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--seconds", "0.2", "--kind", "convolution", "--parallel.threads", "1", "--train.precision", "32-true"]
     assert main(["kernels", "cosmoflow", *words]) == 0

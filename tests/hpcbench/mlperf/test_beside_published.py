@@ -97,6 +97,7 @@ def test_the_text_fits_100_columns(build_run: BuildRun) -> None:
     assert re.search(r"^Selene dgxa100_n64_pytorch +v2\.0 closed +512 +512 +23 +0\.123 +115 +3 min 48 s$", shown, re.M)
 
 
+@pytest.mark.slow
 def test_the_page_of_a_run_and_of_several(
     build_run: BuildRun, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,7 @@ def write_logs(folder: Path, application: str, batch: int, epochs: list[float | 
         (folder / f"result_{number}.txt").write_text(text)
 
 
+@pytest.mark.slow
 @given(
     application=st.sampled_from(sorted(RUNS)),
     ruleset=st.sampled_from(["1.0.0", "2.0.0", "3.0.0"]),

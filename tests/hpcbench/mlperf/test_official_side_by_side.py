@@ -70,6 +70,7 @@ def compare_all(seeds: range, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     print({case: cases.count(case) for case in sorted(set(cases))})
 
 
+@pytest.mark.slow
 def test_a_few_packages_have_the_verdict_and_the_score_of_the_official_tools(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,6 +119,9 @@ def test_a_log_of_a_published_round(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--recipe-from" not in script
     assert "--train.accumulation=256" in script
     assert "note: batch norm sees" not in told  # the user decided the local batch
+    # The script names the folder on each node that shards need, with a borrowed recipe, too.
+    assert main([*words, "--recipe-from", str(log), "--staging.placement", "shard"]) == 0
+    assert "--staging.placement=shard" in capsys.readouterr().out
 
 
 def test_batch_norm_over_other_samples_is_told(capsys: pytest.CaptureFixture[str]) -> None:

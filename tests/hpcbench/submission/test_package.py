@@ -37,6 +37,7 @@ def lines(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line.removeprefix(":::MLLOG ")) for line in log.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_the_official_tools_accept_it_in_a_process_of_their_own(packaged: Path) -> None:
     command = [sys.executable, "-m", "mlperf_logging.package_checker", "v3.0/LAB", "hpc", "3.0.0"]
     done = subprocess.run(command, cwd=packaged, capture_output=True, text=True, check=True)

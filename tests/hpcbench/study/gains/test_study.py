@@ -56,6 +56,7 @@ def verdicts(found: Results) -> dict[str, str]:
     return {each.option.name: each.verdict for each in found.options}
 
 
+@pytest.mark.slow
 def test_what_helped_is_tried_together_and_the_rest_is_not(folder: StudyFolder) -> None:
     study, launcher = gains(only=ONLY), FakeLauncher(machine)
     make(study, folder, launcher)
@@ -91,6 +92,7 @@ def test_ratios_are_of_the_same_repeat_so_that_drift_is_in_none(folder: StudyFol
     assert bf16.changed_s["compute"] == pytest.approx(-0.040 * 1.35, rel=0.05)
 
 
+@pytest.mark.slow
 def test_of_a_factor_the_fastest_is_taken(folder: StudyFolder) -> None:
     study = gains(only=["bf16", "overlap", "overlap-4"])
     make(study, folder, FakeLauncher(machine))
@@ -100,6 +102,7 @@ def test_of_a_factor_the_fastest_is_taken(folder: StudyFolder) -> None:
     assert "parallel.bucket_bytes" in together.option.settings
 
 
+@pytest.mark.slow
 def test_equal_trainings_are_told_and_not_compared(folder: StudyFolder) -> None:
     study = gains(only=["bf16", "overlap"])
     make(study, folder, FakeLauncher(machine))
@@ -111,6 +114,7 @@ def test_equal_trainings_are_told_and_not_compared(folder: StudyFolder) -> None:
     assert bf16.quality.p > 0.05
 
 
+@pytest.mark.slow
 def test_an_option_that_fails_is_started_once_and_listed_with_its_reason(folder: StudyFolder) -> None:
     def without_compiler(settings: dict[str, str]) -> Run:
         return Run({}) if settings["train.compile"] == "true" else machine(settings)

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from importlib.metadata import distribution
 from pathlib import Path
 
+import pytest
+
 from hpcbench import DISTRIBUTION, __version__
 
 ROOT = Path(__file__).parents[2]
@@ -58,3 +60,13 @@ def test_every_extra_that_is_named_exists() -> None:
     assert {(path, name) for path, name, _ in named if not name.startswith(("pip", DISTRIBUTION))} == set()
     assert {(path, extra) for path, _, extra in named if extra not in PROJECT["optional-dependencies"]} == set()
     assert {"local", "test", "fast", "dali", "tensorboard", "energy"} <= {extra for _, _, extra in named}
+
+
+@pytest.mark.parametrize("package", ["apps", "hpcbench", "staging"])
+def test_what_is_installed_has_every_file_of_the_packages(package: str) -> None:
+    """Files that are not Python are named in pyproject.toml, or an installed command would lack them."""
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    folder = ROOT / package
+    there = {path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc", ".so")}
+    named = {path for pattern in build["package-data"][package] for path in folder.glob(pattern)}
+    assert [path.relative_to(ROOT).as_posix() for path in sorted(there - named)] == []

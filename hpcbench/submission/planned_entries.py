@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from hpcbench.mlperf.convergence_check import RUNS, olympic
+from hpcbench.mlperf.convergence_check import RUNS
+from hpcbench.mlperf.run_window import median_window
 from hpcbench.submission.submitted_runs import SubmittedRun
 from staging.errors import InputError
 
@@ -78,7 +79,7 @@ def plan_entries(strong: Sequence[SubmittedRun], weak: Sequence[SubmittedRun]) -
             if mode == "weak":
                 entries.append(throughput_entry(benchmark, nodes, group))
                 continue
-            chosen = median_window(group, RUNS[benchmark])
+            chosen = counting_runs(group, RUNS[benchmark])
             beyond = tuple(run for run in group if run not in chosen)
             entries.append(PlannedEntry(benchmark, mode, nodes, tuple(chosen), beyond))
     return entries
@@ -117,16 +118,10 @@ def differing(one: SubmittedRun, other: SubmittedRun) -> str:
     )
 
 
-def median_window(runs: Sequence[SubmittedRun], needed: int) -> list[SubmittedRun]:
-    """Of more runs than needed, the consecutive ones whose score is the median of all such windows.
-
-    A window in which more than one run missed counts as infinite; of two in the middle it is the slower one.
-    """
-    if len(runs) <= needed:
-        return list(runs)
-    windows = [list(runs[first : first + needed]) for first in range(len(runs) - needed + 1)]
-    ranked = sorted(windows, key=lambda window: olympic([seconds(run) for run in window]))
-    return ranked[len(ranked) // 2]
+def counting_runs(runs: Sequence[SubmittedRun], needed: int) -> list[SubmittedRun]:
+    """The runs that count: all where there are no more than needed, else the median window."""
+    first = median_window([seconds(run) for run in runs], needed) if len(runs) > needed else 0
+    return list(runs[first : first + needed])
 
 
 def seconds(run: SubmittedRun) -> float:

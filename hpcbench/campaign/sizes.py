@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from hpcbench.batch.job import ranks_per_node as default_ranks_per_node
@@ -13,6 +13,7 @@ from hpcbench.campaign.entry import Entry, global_batch_of
 from hpcbench.config.schema import RunConfig
 from hpcbench.parallel.mesh_shape import spatial_sizes
 from hpcbench.planning.dataset_size import dataset_size
+from hpcbench.planning.fits import Room
 from hpcbench.planning.job_fit import GIB, on_processors
 from hpcbench.planning.rank_memory import rank_memory
 from hpcbench.results.units import counted, size
@@ -20,15 +21,6 @@ from staging.errors import InputError
 
 MOST_TRIES = 24
 """Halvings of a local batch in search of one that fits."""
-
-
-@dataclass(frozen=True)
-class Room:
-    """The memory that a rank has."""
-
-    what: str
-    limit: int | None
-    """Bytes; ``None`` where the machine's file does not know."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +39,7 @@ class SizePlan:
     runs: int
     need: int | None = None
     """Bytes of a rank; ``None`` where they were not counted."""
-    room: Room = Room("a rank", None)
+    room: Room = field(default_factory=lambda: Room("a rank", None))
     problem: str = ""
     """Why it cannot run; empty where it can."""
 
@@ -148,7 +140,7 @@ def room_of_rank(site: Site, per_node: int) -> Room:
 
 def with_memory(entry: Entry, config: RunConfig, plan: SizePlan, nodes: int, per_node: int) -> SizePlan:
     """The size with the memory of a rank, and a problem where that is too much."""
-    if plan.room.what == "this machine":
+    if plan.room.where == "this machine":
         return plan
     if not plan.accelerators:
         config = on_processors(config)
@@ -169,7 +161,7 @@ def memory_problem(entry: Entry, plan: SizePlan, need: Callable[[int], int | Non
     assert plan.need is not None
     assert plan.room.limit is not None
     local = plan.local_batch or 1
-    takes = f"{size(plan.need)} of a rank, more than the {size(plan.room.limit)} of {plan.room.what}"
+    takes = f"{size(plan.need)} of a rank, more than the {size(plan.room.limit)} of {plan.room.where}"
     if entry.scenario.batch.local_size is not None:
         return f"local batch {local} takes {takes}"
     fits = local

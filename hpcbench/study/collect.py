@@ -6,9 +6,8 @@ import shutil
 from pathlib import Path
 
 from hpcbench.results.run_folder import CRASH
-from hpcbench.study.folder import StudyFolder
+from hpcbench.study.folder import StudyFolder, begin_copy
 from hpcbench.study.run_status import read_run_status
-from staging.errors import InputError
 from staging.formats.regular import refuse_special
 
 KEPT = ("config.yaml", "mllog.txt", "epochs.csv", "summary.json", "noise_scale.csv", "trust_ratios.csv", CRASH)
@@ -21,12 +20,7 @@ def collect(folder: StudyFolder, out: Path) -> int:
 
     A study can go on in the copy. Raises ``InputError`` where ``out`` holds another thing than an earlier copy.
     """
-    target = StudyFolder(out)
-    if out.exists() and any(out.iterdir()) and not target.definition.exists():
-        raise InputError(f"{out} is not empty and holds no study; give a new folder with --out")
-    if out.resolve() == folder.path.resolve():
-        raise InputError(f"--out {out} is the study itself; give another folder")
-    target.runs.mkdir(parents=True, exist_ok=True)
+    target = begin_copy(folder, out)
     for path in [folder.path / name for name in PAGES] + sorted(folder.path.glob("*.png")):
         if path.exists():
             refuse_special(path)

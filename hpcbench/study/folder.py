@@ -90,6 +90,17 @@ class StudyFolder:
             self.log(name).unlink(missing_ok=True)
 
 
+def begin_copy(folder: StudyFolder, out: Path) -> StudyFolder:
+    """The folder ``out``, made, for a copy of a study. Raises ``InputError`` unless it is new or such a copy."""
+    copy = StudyFolder(out)
+    if out.exists() and any(out.iterdir()) and not copy.definition.exists():
+        raise InputError(f"{out} is not empty and holds no study; give a new folder with --out")
+    if out.resolve() == folder.path.resolve():
+        raise InputError(f"--out {out} is the study itself; give another folder")
+    copy.runs.mkdir(parents=True, exist_ok=True)
+    return copy
+
+
 def nothing_began(folder: StudyFolder) -> bool:
     """Whether no run has left anything, and no job; the empty folders of jobs that were refused go."""
     paths = [path for parent in (folder.runs, folder.jobs) if parent.is_dir() for path in parent.iterdir()]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hpcbench.study.folder import StudyFolder
+from hpcbench.study.folder import StudyFolder, begin_copy
 from hpcbench.study.gains.definition import Gains
 from hpcbench.study.gains.page import PAGE
 from hpcbench.study.gains.study import read_statuses
-from hpcbench.study.scaling.collect import copy, copy_run, numbered
-from staging.errors import InputError
+from hpcbench.study.scaling.collect import copy_pages, copy_run, numbered
 
 PAGES = ("study.json", "results.csv", "table.txt", PAGE)
 
@@ -19,18 +18,10 @@ def collect(study: Gains, folder: StudyFolder, out: Path) -> int:
 
     Raises ``InputError`` where ``out`` holds another thing than an earlier copy.
     """
-    target = StudyFolder(out)
-    if out.exists() and any(out.iterdir()) and not target.definition.exists():
-        raise InputError(f"{out} is not empty and holds no study; give a new folder with --out")
-    if out.resolve() == folder.path.resolve():
-        raise InputError(f"--out {out} is the study itself; give another folder")
-    target.runs.mkdir(parents=True, exist_ok=True)
+    target = begin_copy(folder, out)
     done = [name for name, state in read_statuses(study, folder).items() if state.done]
     nodes = numbered([folder.run(name) for name in done])
-    pictures = [*folder.path.glob("*.png"), *folder.path.glob("*.svg")]
-    for path in [folder.path / name for name in PAGES] + sorted(pictures):
-        if path.exists():
-            copy(path, out / path.name, nodes)
+    copy_pages(folder, PAGES, out, nodes)
     for name in done:
         copy_run(folder.run(name), target.run(name), nodes, None)
     return len(done)

@@ -13,14 +13,13 @@ from pathlib import Path
 from hpcbench.batch.job_energy import FILE, JobEnergy, keep
 from hpcbench.results.attempts import Attempt, Attempts
 from hpcbench.results.run_folder import RunFolder, write_atomic
-from hpcbench.study.folder import StudyFolder
+from hpcbench.study.folder import StudyFolder, begin_copy
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.energy import accounted_energies
 from hpcbench.study.scaling.joined import keep_in_copy
 from hpcbench.study.scaling.run_figures import read_json
 from hpcbench.study.scaling.run_matrix import all_runs
 from hpcbench.study.study_jobs import packing_jobs, study_statuses
-from staging.errors import InputError
 from staging.formats.regular import read_text, refuse_special
 
 PAGES = ("study.json", "results.csv", "table.txt", "scaling.html", "proposal.txt", "proposal.tex", "proposal.csv")
@@ -37,24 +36,24 @@ def collect(study: Scaling, folder: StudyFolder, out: Path) -> int:
 
     Raises ``InputError`` where ``out`` holds another thing than an earlier copy.
     """
-    target = StudyFolder(out)
-    if out.exists() and any(out.iterdir()) and not target.definition.exists():
-        raise InputError(f"{out} is not empty and holds no study; give a new folder with --out")
-    if out.resolve() == folder.path.resolve():
-        raise InputError(f"--out {out} is the study itself; give another folder")
-    target.runs.mkdir(parents=True, exist_ok=True)
+    target = begin_copy(folder, out)
     runs = study_statuses(folder, [run.name for run in all_runs(study)])
     done = [name for name, run in runs.items() if run.done]
     names = numbered([folder.run(name) for name in done])
-    pictures = [*folder.path.glob("*.png"), *folder.path.glob("*.svg")]
-    for path in [folder.path / name for name in PAGES] + sorted(pictures):
-        if path.exists():
-            copy(path, out / path.name, names)
+    copy_pages(folder, PAGES, out, names)
     keep_in_copy(study, folder.path, target)
     energies = accounted_energies([folder.run(name) for name in done], packing_jobs(folder))
     for name in done:
         copy_run(folder.run(name), target.run(name), names, energies.get(folder.run(name)))
     return len(done)
+
+
+def copy_pages(folder: StudyFolder, pages: Sequence[str], out: Path, names: Mapping[str, str]) -> None:
+    """Copy those of ``pages`` that are there, and all plots."""
+    plots = sorted([*folder.path.glob("*.png"), *folder.path.glob("*.svg")])
+    for path in [*(folder.path / name for name in pages), *plots]:
+        if path.exists():
+            copy(path, out / path.name, names)
 
 
 def numbered(runs: Sequence[Path]) -> dict[str, str]:

@@ -9,9 +9,8 @@ from pathlib import Path
 from hpcbench.campaign.read_rules import campaign_of
 from hpcbench.campaign.rules import Campaign, Category, Scenario
 from hpcbench.results.run_folder import write_atomic
-from hpcbench.study.folder import StudyFolder
+from hpcbench.study.folder import StudyFolder, read_definition
 from staging.errors import DataError, InputError
-from staging.formats.regular import read_text
 
 SCHEMA = 1
 
@@ -41,14 +40,11 @@ class CampaignFolder:
 
     def read(self) -> Definition | None:
         """The definition; ``None`` where there is none. Raises ``DataError`` for one that cannot be read."""
-        try:
-            found = json.loads(read_text(self.definition))
-        except FileNotFoundError:
+        found = read_definition(self.definition, SCHEMA, "campaign")
+        if found is None:
             return None
-        except (OSError, ValueError) as error:
-            raise DataError(self.definition, f"cannot be read ({error})", "restore it or give another folder") from None
-        if not isinstance(found, dict) or found.get("schema") != SCHEMA or not isinstance(found.get("rules"), dict):
-            raise DataError(self.definition, f"is no campaign of schema {SCHEMA}", "give another folder")
+        if not isinstance(found.get("rules"), dict):
+            raise DataError(self.definition, "has no rules", "give another folder")
         return Definition(campaign_of(found["rules"], self.definition), bool(found.get("rehearsal")))
 
     def open(self) -> Definition:

@@ -44,15 +44,7 @@ class StudyFolder:
 
     def read(self) -> dict[str, Any] | None:
         """The definition; ``None`` where there is none yet. Raises ``DataError`` for one that cannot be read."""
-        try:
-            found = json.loads(read_text(self.definition))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise DataError(self.definition, f"cannot be read ({error})", "restore it or give another folder") from None
-        if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-            raise DataError(self.definition, f"is no definition of a study of schema {SCHEMA}", "give another folder")
-        return found
+        return read_definition(self.definition, SCHEMA, "definition of a study")
 
     def write(self, definition: dict[str, Any]) -> None:
         """Write the definition."""
@@ -88,6 +80,22 @@ class StudyFolder:
             (self.run(name) / file).unlink(missing_ok=True)
         if read_run_status(self.run(name)).status != "failed":
             self.log(name).unlink(missing_ok=True)
+
+
+def read_definition(path: Path, schema: int, kind: str) -> dict[str, Any] | None:
+    """What the JSON file ``path`` holds; ``None`` where there is none.
+
+    Raises ``DataError`` for one that cannot be read, or is no ``kind`` of this schema.
+    """
+    try:
+        found = json.loads(read_text(path))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise DataError(path, f"cannot be read ({error})", "restore it or give another folder") from None
+    if not isinstance(found, dict) or found.get("schema") != schema:
+        raise DataError(path, f"is no {kind} of schema {schema}", "give another folder")
+    return found
 
 
 def begin_copy(folder: StudyFolder, out: Path) -> StudyFolder:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
 import textwrap
 from collections import Counter
@@ -15,13 +14,13 @@ from hpcbench.batch.node_hours import total_words
 from hpcbench.batch.site import Site, find_site
 from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import RunConfig
-from hpcbench.exits import DONE, Aborted
+from hpcbench.exits import DONE
 from hpcbench.planning.dataset_size import dataset_size
 from hpcbench.results.tables import WIDTH
 from hpcbench.results.units import counted
 from hpcbench.study.definition import Study, grow
 from hpcbench.study.estimate import Speed, calibrate, speed_of_runs
-from hpcbench.study.folder import StudyFolder, held, nothing_began
+from hpcbench.study.folder import StudyFolder, begun, held
 from hpcbench.study.job_runs import PackedJobs, scheduler_pauses_s
 from hpcbench.study.local_runs import Launcher, LocalLauncher, LocalRuns
 from hpcbench.study.packed_fit import check_memory, fit_lines
@@ -63,19 +62,10 @@ def run_study(study: Study, path: Path, options: ExecutionOptions, *, dry_run: b
         study = merged(study, folder)
         samples = check_data(study)
         executor = executor_of(study, folder, options, lock)
-        is_new = folder.read() is None
-        folder.write(study.as_dict())
-        statuses = read_statuses(study, folder)
-        show_plan(study, folder, statuses, options, executor, samples)
-        try:
+        with begun(folder, study.as_dict(), lambda: report(folder)):
+            statuses = read_statuses(study, folder)
+            show_plan(study, folder, statuses, options, executor, samples)
             statuses = make_runs(study, folder, options, executor, statuses)
-        except (InputError, Aborted):
-            if is_new and nothing_began(folder):
-                folder.definition.unlink()
-                raise
-            with contextlib.suppress(InputError):  # why it ended is more than why there is no page
-                report(folder)
-            raise
         conclude(study, folder, statuses)
     return DONE
 

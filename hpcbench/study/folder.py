@@ -6,14 +6,14 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from hpcbench.results.run_folder import CRASH, write_atomic
 from hpcbench.study.run_status import RunStatus, read_run_status
-from staging.errors import DataError, InputError
+from staging.errors import Aborted, DataError, InputError
 from staging.formats.regular import read_text
 
 SCHEMA = 1
@@ -116,6 +116,25 @@ def nothing_began(folder: StudyFolder) -> bool:
         if not any(path.iterdir()):
             path.rmdir()
     return not any(path.exists() for path in paths)
+
+
+@contextmanager
+def begun(folder: StudyFolder, definition: dict[str, Any], report: Callable[[], object]) -> Iterator[None]:
+    """Write the definition; the runs are made within. ``InputError`` and ``Aborted`` from there are raised in the end.
+
+    Before that, a new study of which no run began is taken back, and any other gets its ``report``.
+    """
+    is_new = folder.read() is None
+    folder.write(definition)
+    try:
+        yield
+    except (InputError, Aborted):
+        if is_new and nothing_began(folder):
+            folder.definition.unlink()
+            raise
+        with suppress(InputError):  # why it ended is more than why there is no page
+            report()
+        raise
 
 
 @contextmanager

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbench.application import find_application
 from hpcbench.config.resolve import resolve
-from hpcbench.exits import DONE, Aborted
+from hpcbench.exits import DONE
 from hpcbench.results.units import counted
-from hpcbench.study.folder import StudyFolder, held, nothing_began
+from hpcbench.study.folder import StudyFolder, begun, held
 from hpcbench.study.gains.definition import KIND, Gains, grow
 from hpcbench.study.gains.plan import PLAIN_OPTION, PlannedRun, alone, due, status, study_run, together
 from hpcbench.study.local_runs import Launcher, LocalLauncher, LocalRuns
@@ -36,18 +35,9 @@ def run_study(study: Gains, path: Path, options: ExecutionOptions, *, dry_run: b
         return DONE
     with held(folder) as lock:
         study = merged(study, folder)
-        is_new = folder.read() is None
-        folder.write(study.as_dict())
-        say(plan(study, study_statuses(folder, names(study))))
-        try:
+        with begun(folder, study.as_dict(), lambda: report(folder)):
+            say(plan(study, study_statuses(folder, names(study))))
             make_runs(study, folder, options, LocalLauncher(lock), [place(study)])
-        except (InputError, Aborted):
-            if is_new and nothing_began(folder):
-                folder.definition.unlink()
-                raise
-            with contextlib.suppress(InputError):  # why it ended is more than why there is no page
-                report(folder)
-            raise
         report(folder)
     return DONE
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -11,11 +10,11 @@ from typing import TYPE_CHECKING
 from hpcbench.batch.job import Job
 from hpcbench.batch.node_hours import total_words
 from hpcbench.batch.site import Site, find_site
-from hpcbench.exits import DONE, Aborted
+from hpcbench.exits import DONE
 from hpcbench.results import units
 from hpcbench.results.tables import table
 from hpcbench.results.units import counted
-from hpcbench.study.folder import StudyFolder, held, nothing_began
+from hpcbench.study.folder import StudyFolder, begun, held
 from hpcbench.study.job_runs import (
     HERE_S,
     FromTheStart,
@@ -68,20 +67,9 @@ def run_study(study: Scaling, path: Path, options: ExecutionOptions, extras: Ext
         return DONE
     with held(folder):
         study = merged(study, folder, extras.convergence)
-        is_new = folder.read() is None
-        folder.write(study.as_dict())
-        say(plan(study))
-        try:
+        with begun(folder, study.as_dict(), lambda: write_report(study, folder, extras)):
+            say(plan(study))
             runs = make_runs(study, folder, options)
-        except (InputError, Aborted):
-            if is_new and nothing_began(folder):
-                folder.definition.unlink()
-                raise
-            from hpcbench.study.scaling.report import report
-
-            with contextlib.suppress(InputError):  # why it ended is more than why there is no page
-                report(study, folder, extras)
-            raise
         finish(study, folder, runs, extras)
     return DONE
 
@@ -154,15 +142,20 @@ def result(state: RunStatus) -> str:
 def finish(study: Scaling, folder: StudyFolder, runs: Statuses, extras: Extras) -> None:
     """The page, or where the jobs are."""
     if any(each.done for each in runs.values()):
-        from hpcbench.study.scaling.report import report
-
-        report(study, folder, extras)
+        write_report(study, folder, extras)
     ended = sum(is_to_start_again(each) for each in runs.values())
     if ended:
         say(f"{ended} failed; start again: hpcbench study resume {folder.path}")
     if any(each.under_way for each in runs.values()):
         say(f"\n{counts(runs)}\nstatus: hpcbench study status {folder.path}\n"
             f"tables and page, when they are done: hpcbench study report {folder.path}")  # fmt: skip
+
+
+def write_report(study: Scaling, folder: StudyFolder, extras: Extras) -> None:
+    """The tables and the page; what draws them is imported for them alone."""
+    from hpcbench.study.scaling.report import report
+
+    report(study, folder, extras)
 
 
 def merged(study: Scaling, folder: StudyFolder, convergence: str | None) -> Scaling:

@@ -1,0 +1,134 @@
+"""How near a projected score comes to the published one, and how often its interval holds it.
+
+``python benchmarks/projection.py`` writes ``benchmarks/results/projection.json`` in seconds. Each closed time-to-train
+entry of CosmoFlow and DeepCAM of v1.0 and v2.0 that has a reference convergence point at its batch, or on both sides of
+it, is projected as ``hpcbench project`` does: from the rate of its first run alone, and the epochs of that point.
+Beside it stands the entry's score by the rules. Entries with the logged recipe of the point are told from others. The
+peer is the first run's own time to train: what one would expect who has made that run to its end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from _common import write_results
+
+from hpcbench.mlperf.convergence_check import RUNS
+from hpcbench.mlperf.entries import Entry, score
+from hpcbench.mlperf.published import PublishedRun, published_runs
+from hpcbench.mlperf.rulesets import ruleset_of_round
+from hpcbench.prediction.recipes import recipe_of
+from hpcbench.prediction.recipes import reference_epochs as epochs_of_recipe
+from hpcbench.submission.projection import Costs, project, reference_epochs
+from staging.errors import InputError
+
+ROUNDS = ("v1.0", "v2.0")
+MINUTE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An entry beside its projection; minutes."""
+
+    entry: str
+    reference_recipe: bool
+    score_min: float
+    projected_min: float
+    low_min: float
+    high_min: float
+    first_run_min: float
+
+    @property
+    def error(self) -> float:
+        """Of the projection, over the score."""
+        return abs(self.projected_min / self.score_min - 1)
+
+    @property
+    def peer_error(self) -> float:
+        """Of the first run's time, over the score."""
+        return abs(self.first_run_min / self.score_min - 1)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the interval holds the score."""
+        return self.low_min <= self.score_min <= self.high_min
+
+
+def entries() -> list[list[PublishedRun]]:
+    """The runs of each entry, in the order of their logs."""
+    groups: dict[tuple[object, ...], list[PublishedRun]] = {}
+    for run in published_runs():
+        assert isinstance(run, PublishedRun)
+        if run.round in ROUNDS and run.division == "closed" and run.mode == "time to train" and not run.pruned:
+            groups.setdefault((run.round, run.organization, run.system, run.application), []).append(run)
+    return list(groups.values())
+
+
+def judged(runs: Sequence[PublishedRun]) -> Judged | None:
+    """The entry beside its projection; ``None`` without a point near its batch, a score, or parts of its first run."""
+    entry = Entry(list(runs))
+    score(entry)
+    first = runs[0]
+    costs, ruleset = costs_of(first), ruleset_of_round(first.round)
+    if entry.score_min is None or ruleset is None or costs is None or first.time_to_train_s is None:
+        return None
+    assert first.application is not None
+    assert first.global_batch_size is not None
+    assert first.round is not None
+    try:
+        known, reference = reference_epochs(first.application, ruleset, first.global_batch_size)
+    except InputError:
+        return None
+    found = project(known, costs, RUNS[first.application], reference)
+    same = epochs_of_recipe(first.application, first.round, first.global_batch_size, recipe_of(first.recipe))
+    name = f"{first.round} {first.organization} {first.system} {first.application}"
+    return Judged(name, same is not None, entry.score_min, found.middle_min, found.low_min, found.high_min,
+                  first.time_to_train_s / MINUTE_S)  # fmt: skip
+
+
+def costs_of(run: PublishedRun) -> Costs | None:
+    """As ``measured_costs.read_costs`` of a run folder: over all epochs but the first; ``None`` for fewer than two."""
+    parts = (run.training_s, run.first_epoch_s, run.evaluation_s, run.first_evaluation_s, run.rest_s, run.epochs)
+    if run.train_samples is None or None in parts:
+        return None
+    training, first, evaluation, first_evaluation, rest, epochs = (float(part or 0) for part in parts)
+    if epochs < 2:
+        return None
+    epoch, check = (training - first) / (epochs - 1), (evaluation - first_evaluation) / (epochs - 1)
+    fixed = (run.staging_s or 0.0) + rest + max(0.0, first - epoch) + max(0.0, first_evaluation - check)
+    return Costs((run.train_samples / epoch,), check, fixed, run.train_samples)
+
+
+def summary(each: Sequence[Judged]) -> dict[str, Any]:
+    """Errors over the score, and how many intervals hold it."""
+    return {
+        "entries": len(each),
+        "median_error": statistics.median(one.error for one in each),
+        "largest_error": max(one.error for one in each),
+        "within_interval": sum(one.holds for one in each),
+        "median_error_of_first_run": statistics.median(one.peer_error for one in each),
+    }
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None).parse_args()
+    found = [one for runs in entries() if (one := judged(runs)) is not None]
+    groups = {"reference recipe": [one for one in found if one.reference_recipe],
+              "another recipe": [one for one in found if not one.reference_recipe]}  # fmt: skip
+    results: dict[str, Any] = {name: summary(each) for name, each in groups.items()}
+    for name, each in results.items():
+        print(
+            f"{name}: {each['entries']} entries, off by {100 * each['median_error']:.1f} % in the median and "
+            f"{100 * each['largest_error']:.1f} % at most, {each['within_interval']} within the interval; the first "
+            f"run's time is off by {100 * each['median_error_of_first_run']:.1f} %"
+        )
+    results["entries"] = [asdict(one) for one in found]
+    print(f"written to {write_results('projection', results)}")
+
+
+if __name__ == "__main__":
+    main()

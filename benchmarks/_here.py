@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from hpcbench.characterisation.bounds import curve_of
 from hpcbench.characterisation.file import read_characterisation
 from hpcbench.characterisation.model import Characterisation
+from hpcbench.characterisation.roofline import curve_of
 from hpcbench.prediction.calibration import between
 from hpcbench.prediction.kernel_time import COMPUTED_IN, Kernels, kernels_of
 from hpcbench.prediction.platforms import Fact, Platform
 from hpcbench.prediction.staged_time import staged_time
 from hpcbench.prediction.step_time import case_of
-from hpcbench.prediction.work import Work
+from hpcbench.prediction.workload import Work
 from staging.options import StageOptions
 from staging.planning.plan_summary import NodeFlow, PlanSummary
 from staging.probing.probe import probe

@@ -20,8 +20,8 @@ from _here import staging_here, steps_here
 
 from hpcbench.mlperf.published import published_runs
 from hpcbench.prediction.entries import model_entries
-from hpcbench.prediction.judge import Held, Row, predicted, truth
-from hpcbench.prediction.judgement import Judgement, Pair, judge
+from hpcbench.prediction.held_out import Held, Row, predicted, truth
+from hpcbench.prediction.held_out_table import Judgement, Pair, judge
 from hpcbench.prediction.platforms import shipped_machines
 from hpcbench.results.tables import table
 

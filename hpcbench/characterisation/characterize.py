@@ -13,9 +13,10 @@ import torch
 
 from hpcbench import __version__
 from hpcbench.application import Application
-from hpcbench.characterisation.alone import time_alone
 from hpcbench.characterisation.counts import Counted, count_step
-from hpcbench.characterisation.curves import message_curves
+from hpcbench.characterisation.input_cost import describe_input
+from hpcbench.characterisation.isolated_kernels import time_alone
+from hpcbench.characterisation.message_curves import message_curves
 from hpcbench.characterisation.model import (
     COMPUTED_IN,
     PRODUCTS,
@@ -27,10 +28,9 @@ from hpcbench.characterisation.model import (
     Roof,
     total,
 )
-from hpcbench.characterisation.reading import describe_input
 from hpcbench.characterisation.roofs import device_roofs
 from hpcbench.characterisation.steps import Measured, measure_steps
-from hpcbench.characterisation.tiers import storage_roofs
+from hpcbench.characterisation.storage_roofs import storage_roofs
 from hpcbench.config.resolve import as_tree
 from hpcbench.config.schema import RunConfig
 from hpcbench.measure.system import accelerator, processor, software

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hpcbench.characterisation.bounds import bound_of, step_s
 from hpcbench.characterisation.model import Characterisation, Kernel
+from hpcbench.characterisation.roofline import bound_of, step_s
 from staging.atomic import replacing
 from staging.errors import InputError
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from hpcbench import __version__
-from hpcbench.characterisation.bounds import Bound, bounds, product_flop, step_s
 from hpcbench.characterisation.model import Characterisation
 from hpcbench.characterisation.plots import figures
+from hpcbench.characterisation.roofline import Bound, bounds, product_flop, step_s
 from hpcbench.characterisation.tables import kernel_sheet, message_sheet, roof_sheet, sheets, touches
 from hpcbench.results import units
 from hpcbench.results.report import Drawn, write_page

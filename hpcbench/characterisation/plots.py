@@ -6,8 +6,8 @@ import math
 
 from matplotlib.axes import Axes
 
-from hpcbench.characterisation.bounds import Bound, bounds, product_flop, step_s
 from hpcbench.characterisation.model import PRODUCTS, Characterisation, Kernel
+from hpcbench.characterisation.roofline import Bound, bounds, product_flop, step_s
 from hpcbench.results import style, units
 from hpcbench.results.plots import Figure
 

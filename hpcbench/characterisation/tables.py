@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpcbench.characterisation.bounds import bound_of, bounds, limited_by, lost_s, ranked, step_s
 from hpcbench.characterisation.model import Characterisation, Kernel, StepTimes
+from hpcbench.characterisation.roofline import bound_of, bounds, limited_by, lost_s, ranked, step_s
 from hpcbench.phase_names import MESSAGE_TABLE
 from hpcbench.results import units
 from hpcbench.results.tables import WIDTH, table

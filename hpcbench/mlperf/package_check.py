@@ -13,9 +13,9 @@ from pathlib import Path
 
 from hpcbench.mlperf.convergence_check import RUNS
 from hpcbench.mlperf.official_checker import quiet_logging
+from hpcbench.mlperf.official_convergence import ReferenceTest, reference_test
 from hpcbench.mlperf.official_log import OfficialLog, read_official_log, words_of
 from hpcbench.mlperf.official_score import log_files
-from hpcbench.mlperf.reference_test import ReferenceTest, reference_test
 from hpcbench.results.units import counted
 
 MODES = ("strong", "weak")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hpcbench.prediction.entries import ModelEntry
 from hpcbench.prediction.factor import Parameters
 from hpcbench.prediction.fitted import RUN_SPREAD, Fitted
-from hpcbench.prediction.other_times import arrival_s, full_speed_s
+from hpcbench.prediction.staging_and_evaluation import data_staging_s, full_speed_s
 from hpcbench.prediction.step_time import StepCase, device_s, entry_case, exposed_s, jitter
 from hpcbench.prediction.training import Training
 
@@ -32,9 +32,9 @@ class Noise:
     """Factors of what a site has beside the model, for draws or for none."""
 
     step: Floats
-    arrival: Floats
+    data_staging: Floats
     evaluation: Floats
-    interruptions: Floats
+    epoch_jitter: Floats
     extras: Floats
 
 
@@ -46,7 +46,7 @@ class Measured:
     """Of its step, with central links."""
     step_s: float
     accumulation: int
-    arrival_s: float | None
+    data_staging_s: float | None
     full_speed_s: float
     """Of its staging."""
     watts: float | None = None
@@ -66,11 +66,11 @@ class Calibration:
         step = (
             np.exp(fitted.growth * rng.standard_normal(count)) if self.runs else np.exp(fitted.step.noise(rng, count))
         )
-        arrival = np.exp(fitted.arrival.noise(rng, count) * (0.5 if self.staged else 1.0))
+        data_staging = np.exp(fitted.data_staging.noise(rng, count) * (0.5 if self.staged else 1.0))
         own = np.exp(RUN_SPREAD * rng.standard_normal(count))
         return Noise(
-            step * own, arrival, np.exp(fitted.evaluation.noise(rng, count)),
-            np.exp(fitted.interruptions.noise(rng, count)), np.exp(fitted.extras.noise(rng, count)),
+            step * own, data_staging, np.exp(fitted.evaluation.noise(rng, count)),
+            np.exp(fitted.epoch_jitter.noise(rng, count)), np.exp(fitted.extras.noise(rng, count)),
         )  # fmt: skip
 
     @property
@@ -82,7 +82,7 @@ class Calibration:
     @property
     def staged(self) -> list[Measured]:
         """Runs that staged."""
-        return [run for run in self.runs if run.arrival_s]
+        return [run for run in self.runs if run.data_staging_s]
 
     def device(self, parameters: Parameters, case: StepCase, network: Floats, link: Floats) -> Floats | None:
         """Seconds of a pass of a typical rank, from the measured step; ``None`` without one.
@@ -106,14 +106,17 @@ class Calibration:
         """Device seconds before the machine was measured."""
         return device_s(parameters, case) if self.kernels is None else self.kernels.device_s(case)
 
-    def arrival(self, modelled: Floats, training: Training, parameters: Parameters, number: NDArray[np.intp]) -> Floats:
+    def data_staging(
+        self, modelled: Floats, training: Training, parameters: Parameters, number: NDArray[np.intp]
+    ) -> Floats:
         """Seconds of staging, at the level that the runs had."""
         staged = self.staged
         if not staged:
             return modelled
         newer = np.asarray(float(training.newer))
         levels = [
-            np.log(run.arrival_s or 1.0) - np.log(arrival_s(parameters, number, newer, np.asarray(run.full_speed_s)))
+            np.log(run.data_staging_s or 1.0)
+            - np.log(data_staging_s(parameters, number, newer, np.asarray(run.full_speed_s)))
             for run in staged
         ]
         return np.asarray(modelled * np.exp(np.mean(levels, axis=0)))
@@ -134,5 +137,5 @@ def between(values: Mapping[float, Floats], batch: float) -> Floats:
 def measured_entry(entry: ModelEntry) -> Measured:
     """What a published entry tells of its machine."""
     return Measured(
-        entry_case(entry), entry.step_s, 1, entry.arrival_s if entry.stages_first else None, full_speed_s(entry)
+        entry_case(entry), entry.step_s, 1, entry.data_staging_s if entry.stages_first else None, full_speed_s(entry)
     )

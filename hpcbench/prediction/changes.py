@@ -17,7 +17,7 @@ STEADY = 0.005
 
 LIMITS: Mapping[str, str] = {
     "staging": "bringing the data to the nodes", "device": "the accelerators", "input": "reading samples",
-    "jitter": "waiting for the slowest rank, and interruptions", "messages": "messages between ranks",
+    "jitter": "waiting for the slowest rank, and jitter of epochs", "messages": "messages between ranks",
     "evaluation": "evaluation", "extras": "what is done once", "last instance": "the last of the instances",
 }  # fmt: skip
 
@@ -76,14 +76,14 @@ def latency(factor: float) -> Apply:
 
 def staging(factor: float) -> Apply:
     """``factor`` times the time for the data to arrive."""
-    return lambda training, draws: (training, replace(draws, arrival=scaled(draws.arrival, "level", factor)))
+    return lambda training, draws: (training, replace(draws, data_staging=scaled(draws.data_staging, "level", factor)))
 
 
 def steady(training: Training, draws: Draws) -> tuple[Training, Draws]:
-    """Ranks that are all alike, and no interruptions."""
+    """Ranks that are all alike, and no epoch jitter."""
     return training, replace(
         draws, step=scaled(draws.step, "jitter", 0.0),
-        interruptions=scaled(draws.interruptions, "interruptions", 0.0),
+        epoch_jitter=scaled(draws.epoch_jitter, "epoch_jitter", 0.0),
     )  # fmt: skip
 
 

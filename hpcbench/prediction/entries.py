@@ -11,7 +11,7 @@ from hpcbench.batch.machine import Machine
 from hpcbench.mlperf.published import PublishedRun
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.prediction.platforms import Platform, platform_of
-from hpcbench.prediction.work import Work, published_work
+from hpcbench.prediction.workload import Work, published_work
 from staging.errors import InputError
 
 REFERENCE_CODE = frozenset({("ANL", "v1.0")})
@@ -52,7 +52,7 @@ class ModelEntry:
     epoch_s: float
     """Training of a later epoch, in the mean."""
     usual_epoch_s: float
-    """The same, in the median over epochs and runs: without interruptions."""
+    """The same, in the median over epochs and runs: without epoch jitter."""
     evaluation_s: float
     """A later one, in the mean."""
     extras_s: float
@@ -74,7 +74,7 @@ class ModelEntry:
 
     @property
     def step_s(self) -> float:
-        """Of a later epoch, without interruptions."""
+        """Of a later epoch, without epoch jitter."""
         return self.usual_epoch_s / self.steps
 
     @property
@@ -83,7 +83,7 @@ class ModelEntry:
         return self.staging_s >= LEAST_STAGING_S
 
     @property
-    def arrival_s(self) -> float:
+    def data_staging_s(self) -> float:
         """Seconds until all data had reached the nodes: staging, or the first epoch that brought them."""
         excess = max(self.first_epoch_s - self.epoch_s, 0.0)
         return self.staging_s + excess if self.stages_first else max(self.first_epoch_s, self.epoch_s)

@@ -12,8 +12,8 @@ from hpcbench.mlperf.published import published_runs
 from hpcbench.prediction.entries import ModelEntry, model_entries
 from hpcbench.prediction.epochs import EpochSpreads, fit_spreads
 from hpcbench.prediction.factor import Factor
-from hpcbench.prediction.other_times import fit_arrival, fit_evaluation, fit_extras, fit_interruptions
 from hpcbench.prediction.platforms import shipped_machines
+from hpcbench.prediction.staging_and_evaluation import fit_data_staging, fit_epoch_jitter, fit_evaluation, fit_extras
 from hpcbench.prediction.step_time import entry_case, fit_step_time, grow
 
 RUN_SPREAD = 0.024
@@ -26,9 +26,9 @@ class Fitted:
     """The factors, and how much systems scatter beside them."""
 
     step: Factor
-    arrival: Factor
+    data_staging: Factor
     evaluation: Factor
-    interruptions: Factor
+    epoch_jitter: Factor
     extras: Factor
     epochs: EpochSpreads
     growth: float
@@ -42,7 +42,7 @@ def fit(entries: Sequence[ModelEntry]) -> Fitted:
     tuned = [entry for entry in entries if entry.tuned]
     step = fit_step_time(tuned)
     return Fitted(
-        step, fit_arrival(tuned), fit_evaluation(tuned, step), fit_interruptions(tuned),
+        step, fit_data_staging(tuned), fit_evaluation(tuned, step), fit_epoch_jitter(tuned),
         fit_extras(tuned), fit_spreads(entries),
         growth_spread(step, entries), tuple(entries),
     )  # fmt: skip

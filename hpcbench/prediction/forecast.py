@@ -1,7 +1,7 @@
 """The time to solution of a training: its parts, which add up to it, and the interval, by simulation.
 
-T = staging + E (steps (max(device, input) x slowest rank + exposed messages) (1 + interruptions) + evaluation)
-+ extras, of E epochs. Jitter is what the slowest rank and interruptions add. The parts are
+T = staging + E (steps (max(device, input) x slowest rank + exposed messages) (1 + epoch jitter) + evaluation)
++ extras, of E epochs. Jitter is what the slowest rank and epoch jitter add. The parts are
 those of the most probable parameters; the interval is that of draws of every parameter, of what a new site has beside
 the model, of seeds and of facts that are unknown. Of several instances the time is that of the last one.
 """
@@ -18,10 +18,10 @@ from hpcbench.prediction.calibration import Calibration, Noise
 from hpcbench.prediction.factor import Parameters
 from hpcbench.prediction.fitted import RUN_SPREAD, Fitted
 from hpcbench.prediction.largest import expected_largest
-from hpcbench.prediction.other_times import arrival_s, evaluation_s
+from hpcbench.prediction.staging_and_evaluation import data_staging_s, evaluation_s
 from hpcbench.prediction.step_time import StepCase, case_of, device_s, drawn, exposed_s, jitter, single
 from hpcbench.prediction.training import Training
-from hpcbench.prediction.work import published_work
+from hpcbench.prediction.workload import published_work
 
 Floats = NDArray[np.float64]
 
@@ -73,9 +73,9 @@ class Draws:
     """Parameters and noise of a simulation; of the central values, numbers without noise."""
 
     step: Parameters
-    arrival: Parameters
+    data_staging: Parameters
     evaluation: Parameters
-    interruptions: Parameters
+    epoch_jitter: Parameters
     extras: Parameters
     noise: Noise
     epochs: Floats
@@ -94,7 +94,7 @@ def forecast(fitted: Fitted, training: Training, calibration: Calibration | None
     return Forecast(
         training, interval(total, totals), {name: float(values[name]) for name in PARTS},
         {name: interval(values[name], spread[name]) for name in PARTS},
-        *(interval(values[name], spread[name]) for name in ("step", "epoch", "epochs", "arrival")),
+        *(interval(values[name], spread[name]) for name in ("step", "epoch", "epochs", "data_staging")),
     )  # fmt: skip
 
 
@@ -122,8 +122,8 @@ def central_draws(fitted: Fitted, training: Training) -> Draws:
     one = np.ones(())
     platform = training.platform
     return Draws(
-        fitted.step.parameters(), fitted.arrival.parameters(), fitted.evaluation.parameters(),
-        fitted.interruptions.parameters(), fitted.extras.parameters(), Noise(one, one, one, one, one),
+        fitted.step.parameters(), fitted.data_staging.parameters(), fitted.evaluation.parameters(),
+        fitted.epoch_jitter.parameters(), fitted.extras.parameters(), Noise(one, one, one, one, one),
         np.asarray(training.epochs.mean), np.asarray(platform.network_bytes_per_s.central),
         np.asarray(platform.link_bytes_per_s.central),
     )  # fmt: skip
@@ -133,15 +133,15 @@ def random_draws(fitted: Fitted, training: Training, calibration: Calibration, r
     """Draws of everything that is not known."""
     platform = training.platform
     return Draws(
-        fitted.step.draw(rng, DRAWS), fitted.arrival.draw(rng, DRAWS), fitted.evaluation.draw(rng, DRAWS),
-        fitted.interruptions.draw(rng, DRAWS), fitted.extras.draw(rng, DRAWS), calibration.noise(fitted, rng, DRAWS),
+        fitted.step.draw(rng, DRAWS), fitted.data_staging.draw(rng, DRAWS), fitted.evaluation.draw(rng, DRAWS),
+        fitted.epoch_jitter.draw(rng, DRAWS), fitted.extras.draw(rng, DRAWS), calibration.noise(fitted, rng, DRAWS),
         training.epochs.draw(rng, DRAWS, training.runs if training.instances == 1 else 10**9),
         drawn(platform.network_bytes_per_s, rng, DRAWS), drawn(platform.link_bytes_per_s, rng, DRAWS),
     )  # fmt: skip
 
 
 def parts_of(training: Training, draws: Draws, calibration: Calibration) -> dict[str, Floats]:
-    """The parts of one instance, and step, epoch, epochs and arrival beside them."""
+    """The parts of one instance, and step, epoch, epochs and data_staging beside them."""
     number = np.asarray(list(published_work()).index(training.work.application))
     newer = np.asarray(float(training.newer))
     case = training_case(training, draws)
@@ -150,18 +150,20 @@ def parts_of(training: Training, draws: Draws, calibration: Calibration) -> dict
     step = busy * factor + exposed
     alone = step_parts(training, draws, single(case), calibration)[0] / training.accumulation
     evaluation = evaluation_s(draws.evaluation, case, training.validation_samples, alone) * draws.noise.evaluation
-    arrival = arrival_s(draws.arrival, number, newer, np.asarray(training.full_speed_s)) * draws.noise.arrival
-    arrival = calibration.arrival(arrival, training, draws.arrival, number)
-    interrupted = draws.interruptions["interruptions"] * draws.noise.interruptions
+    data_staging = (
+        data_staging_s(draws.data_staging, number, newer, np.asarray(training.full_speed_s)) * draws.noise.data_staging
+    )
+    data_staging = calibration.data_staging(data_staging, training, draws.data_staging, number)
+    interrupted = draws.epoch_jitter["epoch_jitter"] * draws.noise.epoch_jitter
     training_epoch = training.steps * step * (1 + interrupted)
-    staging = arrival if training.stages_first else np.maximum(arrival - training_epoch, 0.0)
+    staging = data_staging if training.stages_first else np.maximum(data_staging - training_epoch, 0.0)
     trained = draws.epochs * training.steps
     return {
         "staging": staging, "device": trained * device, "input": trained * (busy - device),
         "jitter": trained * (busy * (factor - 1) + step * interrupted), "messages": trained * exposed,
         "evaluation": draws.epochs * evaluation,
         "extras": draws.extras["extras"][..., number] * draws.noise.extras,
-        "step": step, "epoch": training_epoch + evaluation, "epochs": draws.epochs, "arrival": arrival,
+        "step": step, "epoch": training_epoch + evaluation, "epochs": draws.epochs, "data_staging": data_staging,
     }  # fmt: skip
 
 

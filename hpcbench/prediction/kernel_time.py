@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hpcbench.characterisation.file import read_characterisation
 from hpcbench.characterisation.model import PRODUCTS, Characterisation, Kernel
 from hpcbench.prediction.step_time import StepCase
-from hpcbench.prediction.work import Work, work_of
+from hpcbench.prediction.workload import Work, work_of
 from staging.errors import InputError
 
 Floats = NDArray[np.float64]

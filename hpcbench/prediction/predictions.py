@@ -16,7 +16,7 @@ from hpcbench.prediction.pool import Advice, Aim, advise
 from hpcbench.prediction.read_runs import calibration_of, own_epochs_of
 from hpcbench.prediction.request import OTHER, REFERENCE, Request, Size, predict
 from hpcbench.prediction.step_time import NEWEST
-from hpcbench.prediction.work import work_of
+from hpcbench.prediction.workload import work_of
 from staging.errors import InputError
 
 AIMS: tuple[Aim, ...] = ("time", "node-hours")

@@ -13,7 +13,7 @@ from hpcbench.prediction.entries import LEAST_STAGING_S, epochs_of
 from hpcbench.prediction.platforms import Platform
 from hpcbench.prediction.request import ALIKE
 from hpcbench.prediction.step_time import case_of
-from hpcbench.prediction.work import Work
+from hpcbench.prediction.workload import Work
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
 from staging.errors import InputError
@@ -89,7 +89,7 @@ def check_size(where: str, summary: Summary, work: Work) -> None:
 
 
 def step_of(record: RunRecord, summary: Summary | None) -> float | None:
-    """Seconds of a step without interruptions."""
+    """Seconds of a step without epoch jitter."""
     batch = record.global_batch_size
     if batch is None:
         return None

@@ -15,7 +15,7 @@ from hpcbench.prediction.forecast import Forecast, forecast
 from hpcbench.prediction.platforms import PEAK, Platform, platform_of
 from hpcbench.prediction.recipes import NEWEST_RULES, reference_points
 from hpcbench.prediction.training import Training, share_batch
-from hpcbench.prediction.work import Work, work_of
+from hpcbench.prediction.workload import Work, work_of
 from staging.errors import InputError
 
 ALIKE = 0.05

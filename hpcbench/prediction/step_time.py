@@ -19,7 +19,7 @@ from hpcbench.prediction.factor import Factor, Parameters, Prior, fit_factor
 from hpcbench.prediction.largest import slowest_rank
 from hpcbench.prediction.messages import all_reduce_s
 from hpcbench.prediction.platforms import Fact, Platform
-from hpcbench.prediction.work import Work, published_work
+from hpcbench.prediction.workload import Work, published_work
 
 Floats = NDArray[np.float64]
 

@@ -7,7 +7,7 @@ from math import ceil
 
 from hpcbench.prediction.epochs import Epochs
 from hpcbench.prediction.platforms import Platform
-from hpcbench.prediction.work import Work
+from hpcbench.prediction.workload import Work
 from staging.errors import InputError
 
 

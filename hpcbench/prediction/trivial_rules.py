@@ -22,7 +22,7 @@ class Guess:
     epoch_s: float
     """With its evaluation."""
     epochs: float
-    arrival_s: float
+    data_staging_s: float
     step_s: float
 
 
@@ -53,7 +53,7 @@ def scaled_result(entry: ModelEntry, others: Sequence[ModelEntry]) -> Guess:
     share = entry.local_batch / other.local_batch
     return Guess(
         staging + (other.time_s - staging) / more, other.epoch_and_evaluation_s / more, other.mean_epochs,
-        other.arrival_s, other.step_s / faster * share,
+        other.data_staging_s, other.step_s / faster * share,
     )  # fmt: skip
 
 
@@ -64,10 +64,14 @@ def same_step(entry: ModelEntry, others: Sequence[ModelEntry]) -> Guess:
     epoch = entry.steps * other.step_s + other.evaluation_s * samples
     staging = staging_part(other)
     return Guess(
-        staging + other.mean_epochs * epoch + other.extras_s, epoch, other.mean_epochs, other.arrival_s, other.step_s
+        staging + other.mean_epochs * epoch + other.extras_s,
+        epoch,
+        other.mean_epochs,
+        other.data_staging_s,
+        other.step_s,
     )
 
 
 def staging_part(entry: ModelEntry) -> float:
     """What of a result is not training."""
-    return entry.arrival_s if entry.stages_first else max(entry.first_epoch_s - entry.epoch_s, 0.0)
+    return entry.data_staging_s if entry.stages_first else max(entry.first_epoch_s - entry.epoch_s, 0.0)

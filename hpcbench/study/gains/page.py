@@ -17,8 +17,8 @@ from hpcbench.results.tables import WIDTH, table
 from hpcbench.study.gains.definition import Gains
 from hpcbench.study.gains.plots import figures
 from hpcbench.study.gains.results import Results
+from hpcbench.study.gains.sentences import fastest, findings, heading, notes, times, unavailable
 from hpcbench.study.gains.table import LEFT, results_frame, sheets
-from hpcbench.study.gains.words import fastest, findings, heading, notes, times, unavailable
 
 PAGE = "gains.html"
 XML = '<?xml version="1.0" encoding="utf-8" standalone="no"?>\n'

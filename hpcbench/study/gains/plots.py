@@ -12,8 +12,8 @@ from hpcbench.phase_names import STEP_PARTS
 from hpcbench.results import style
 from hpcbench.results.plots import Figure, metric_label
 from hpcbench.study.gains.results import OptionResult, Results
+from hpcbench.study.gains.sentences import label
 from hpcbench.study.gains.table import members, short
-from hpcbench.study.gains.words import label
 
 COLORS = {"faster": style.BLUE, "slower": style.VERMILLION, "worse quality": style.VERMILLION}
 """Of a verdict; others are grey."""

@@ -14,7 +14,7 @@ from hpcbench.study.folder import StudyFolder
 from hpcbench.study.gains.definition import Gains
 from hpcbench.study.gains.options import Option, combined
 from hpcbench.study.gains.plan import AGAIN, PLAIN_OPTION, PlannedRun, alone, status, together
-from hpcbench.study.gains.quality_test import QualityTest, quality_test
+from hpcbench.study.gains.quality_comparison import QualityTest, quality_test
 from hpcbench.study.gains.step_ratio import StepRatio, mean_difference, step_ratio
 from hpcbench.study.run_status import Statuses
 from hpcbench.study.scaling.read_results import parts_of_steps, step_seconds

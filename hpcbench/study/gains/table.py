@@ -11,7 +11,7 @@ from hpcbench.results import units
 from hpcbench.results.plots import metric_label
 from hpcbench.results.tables import table
 from hpcbench.study.gains.results import OptionResult, Results
-from hpcbench.study.gains.words import both, label
+from hpcbench.study.gains.sentences import both, label
 from hpcbench.study.series_comparison import p_words
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from hpcbench.application import find_application
 from hpcbench.characterisation import roofs, timing
-from hpcbench.characterisation.alone import as_executed, budget_shares, seconds_alone, tensor_of, time_alone
 from hpcbench.characterisation.counts import count_step
-from hpcbench.characterisation.curves import SIZES, curve
+from hpcbench.characterisation.input_cost import io_counts
+from hpcbench.characterisation.isolated_kernels import as_executed, budget_shares, seconds_alone, tensor_of, time_alone
+from hpcbench.characterisation.message_curves import SIZES, curve
 from hpcbench.characterisation.model import CurvePoint, Roof
 from hpcbench.characterisation.operations import OperationRecorder, TensorShape
-from hpcbench.characterisation.reading import io_counts
-from hpcbench.characterisation.tiers import roofs_of, storage_roofs
+from hpcbench.characterisation.storage_roofs import roofs_of, storage_roofs
 from hpcbench.config.resolve import resolve
 from hpcbench.parallel.group import Group
 from hpcbench.parallel.mesh_shape import MeshShape

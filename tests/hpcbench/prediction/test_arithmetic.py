@@ -14,7 +14,7 @@ from hpcbench.planning.dataset_size import dataset_size
 from hpcbench.prediction.largest import expected_largest, slowest_rank
 from hpcbench.prediction.messages import all_reduce_s
 from hpcbench.prediction.training import share_batch
-from hpcbench.prediction.work import published_work, work_of
+from hpcbench.prediction.workload import published_work, work_of
 from staging.errors import InputError
 
 

@@ -16,7 +16,7 @@ from hpcbench.prediction.forecast import PARTS, Forecast, forecast
 from hpcbench.prediction.platforms import Fact, platform_of
 from hpcbench.prediction.pool import advise, energy_kwh, node_hours
 from hpcbench.prediction.training import Training
-from hpcbench.prediction.work import work_of
+from hpcbench.prediction.workload import work_of
 from staging.errors import InputError
 from staging.planning.plan import make_plan
 from staging.source.listing import Listing, Names
@@ -126,7 +126,7 @@ def test_calibrated_by_an_entry_its_own_step_comes_back(fitted: Fitted) -> None:
         assert found.step.central == pytest.approx(entry.step_s, rel=1e-9)
         assert found.step.width < forecast(fitted, own).step.width
         if entry.stages_first:
-            assert found.parts["staging"] == pytest.approx(entry.arrival_s, rel=1e-9)
+            assert found.parts["staging"] == pytest.approx(entry.data_staging_s, rel=1e-9)
 
 
 def test_bytes_of_a_node_are_those_of_the_staging_plan() -> None:

@@ -20,7 +20,7 @@ from hpcbench.characterisation.model import (
 from hpcbench.prediction.kernel_time import bounds_s, kernels_of
 from hpcbench.prediction.platforms import Fact, Platform
 from hpcbench.prediction.step_time import case_of
-from hpcbench.prediction.work import work_of
+from hpcbench.prediction.workload import work_of
 from staging.errors import InputError
 
 PEAK, BANDWIDTH, LAUNCH = 1e12, 1e11, 1e-5

@@ -11,7 +11,7 @@ from hpcbench.batch.machine import Machine
 from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.prediction.platforms import Platform, platform_of
 from hpcbench.prediction.read_runs import measured, own_epochs_of
-from hpcbench.prediction.work import work_of
+from hpcbench.prediction.workload import work_of
 from staging.errors import InputError
 from tests.hpcbench.conftest import BuildRun
 
@@ -36,7 +36,7 @@ def test_a_run_of_one_s_own_tells_its_warm_step(build_run: BuildRun, selene: Pla
     found = measured(record, work_of("cosmoflow"), selene, newer=True)
     assert found.step_s == pytest.approx(512 / 25_600)
     assert (float(found.case.local_batch), found.accumulation, float(found.case.devices)) == (2, 4, 8)
-    assert found.arrival_s == 30
+    assert found.data_staging_s == 30
     assert found.watts == pytest.approx(1_000_000 / 100 / 8)
 
 

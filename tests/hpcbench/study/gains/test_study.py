@@ -253,7 +253,7 @@ def test_options_of_scaling_pages_are_refused(folder: StudyFolder, capsys: pytes
 def test_two_repeats_say_that_they_cannot_show_a_quality(folder: StudyFolder) -> None:
     study = gains(only=["bf16", "fp16"], repeats=2)
     make(study, folder, FakeLauncher(machine))
-    from hpcbench.study.gains.words import notes
+    from hpcbench.study.gains.sentences import notes
 
     found: Sequence[str] = notes(study, results(study, folder), 5)
     assert "2 repeats cannot show a difference in quality of one of 2 options; 5 could (--repeats 5)." in found

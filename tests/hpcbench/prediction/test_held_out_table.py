@@ -10,7 +10,7 @@ import pytest
 
 from hpcbench.prediction.entries import ModelEntry
 from hpcbench.prediction.fitted import growth_pairs
-from hpcbench.prediction.judgement import Judgement, judge, round_pairs
+from hpcbench.prediction.held_out_table import Judgement, judge, round_pairs
 
 ROOT = Path(__file__).parents[3]
 RECORD = ROOT / "benchmarks" / "results" / "prediction.json"

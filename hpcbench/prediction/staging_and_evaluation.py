@@ -1,8 +1,8 @@
 """Seconds beside the steps: staging, evaluation, and what is done once. Fitted to published entries.
 
-- arrival of the data: level (V / (nodes x network) / 1 s)^power, of the dataset's bytes V and a node's network
+- data staging: level (V / (nodes x network) / 1 s)^power, of the dataset's bytes V and a node's network
 - evaluation: a sample at a time on each rank, each 1 / faster of a training step of one sample
-- interruptions: what the mean epoch takes over the median one
+- epoch_jitter: what the mean epoch takes over the median one
 - extras: a level
 """
 
@@ -16,24 +16,26 @@ from numpy.typing import NDArray
 from hpcbench.prediction.entries import ModelEntry
 from hpcbench.prediction.factor import Factor, Parameters, Prior, fit_factor
 from hpcbench.prediction.step_time import NEWEST, StepCase, device_s, entry_case, single, stacked
-from hpcbench.prediction.work import published_work
+from hpcbench.prediction.workload import published_work
 
 Floats = NDArray[np.float64]
 
-ARRIVAL_PRIORS = (
+DATA_STAGING_PRIORS = (
     Prior("level", 50.0, 1.5, each=True),
     Prior("newer", 0.0, 0.7, log=False, each=True),
     Prior("power", 1.0, 0.5, log=False),
 )
 EVALUATION_PRIORS = (Prior("faster", 3.0, 0.7, each=True),)
-INTERRUPTION_PRIORS = (Prior("interruptions", 0.02, 1.0),)
-LEAST_INTERRUPTIONS = 0.002
+EPOCH_JITTER_PRIORS = (Prior("epoch_jitter", 0.02, 1.0),)
+LEAST_EPOCH_JITTER = 0.002
 EXTRAS_PRIORS = (Prior("extras", 3.0, 1.5, each=True),)
 LEAST_EXTRAS_S = 1.0
 """Times of a log that add up to less than the whole are within its resolution."""
 
 
-def arrival_s(parameters: Parameters, application: NDArray[np.intp], newer: Floats, full_speed_s: Floats) -> Floats:
+def data_staging_s(
+    parameters: Parameters, application: NDArray[np.intp], newer: Floats, full_speed_s: Floats
+) -> Floats:
     """Seconds until the data are on the nodes; ``full_speed_s``: of what lands on a node at its network's full rate."""
     level = parameters["level"][..., application] * np.exp(parameters["newer"][..., application] * newer)
     return np.asarray(level * full_speed_s ** parameters["power"])
@@ -45,17 +47,17 @@ def full_speed_s(entry: ModelEntry) -> float:
     return entry.work.landed_on_node(entry.nodes) / entry.platform.network_bytes_per_s.central
 
 
-def fit_arrival(entries: Sequence[ModelEntry]) -> Factor:
+def fit_data_staging(entries: Sequence[ModelEntry]) -> Factor:
     """Fit how long data take to arrive."""
     application = numbers(entries)
     newer = np.array([float(entry.round == NEWEST) for entry in entries])
     at_full = np.array([full_speed_s(entry) for entry in entries])
-    observed = np.log([entry.arrival_s for entry in entries])
+    observed = np.log([entry.data_staging_s for entry in entries])
 
     def model(parameters: Parameters, which: NDArray[np.intp]) -> Floats:
-        return np.asarray(np.log(arrival_s(parameters, application[which], newer[which], at_full[which])))
+        return np.asarray(np.log(data_staging_s(parameters, application[which], newer[which], at_full[which])))
 
-    return fit_factor(ARRIVAL_PRIORS, len(published_work()), model, observed, sites(entries))
+    return fit_factor(DATA_STAGING_PRIORS, len(published_work()), model, observed, sites(entries))
 
 
 def evaluation_s(parameters: Parameters, case: StepCase, validation_samples: int | Floats, single_s: Floats) -> Floats:
@@ -78,14 +80,14 @@ def fit_evaluation(entries: Sequence[ModelEntry], step: Factor) -> Factor:
     return fit_factor(EVALUATION_PRIORS, len(published_work()), model, observed, sites(timed))
 
 
-def fit_interruptions(entries: Sequence[ModelEntry]) -> Factor:
+def fit_epoch_jitter(entries: Sequence[ModelEntry]) -> Factor:
     """Fit what the mean epoch takes over the median one, as a part of that."""
-    observed = np.log([max(entry.epoch_s / entry.usual_epoch_s - 1, LEAST_INTERRUPTIONS) for entry in entries])
+    observed = np.log([max(entry.epoch_s / entry.usual_epoch_s - 1, LEAST_EPOCH_JITTER) for entry in entries])
 
     def model(parameters: Parameters, which: NDArray[np.intp]) -> Floats:
-        return np.asarray(np.log(np.full(len(which), parameters["interruptions"])))
+        return np.asarray(np.log(np.full(len(which), parameters["epoch_jitter"])))
 
-    return fit_factor(INTERRUPTION_PRIORS, len(published_work()), model, observed, sites(entries))
+    return fit_factor(EPOCH_JITTER_PRIORS, len(published_work()), model, observed, sites(entries))
 
 
 def fit_extras(entries: Sequence[ModelEntry]) -> Factor:

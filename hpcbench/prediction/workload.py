@@ -12,7 +12,7 @@ from hpcbench.config.read_yaml import read_yaml
 from hpcbench.suggest import suggest
 from staging.errors import InputError
 
-FILE = Path(__file__).with_name("work.yaml")
+FILE = Path(__file__).with_name("workload.yaml")
 GRADIENT_BYTES = 4
 """Of a parameter: gradients travel as float32."""
 

@@ -87,7 +87,7 @@ class Row:
 
 def truth(entry: ModelEntry) -> dict[str, float]:
     """What was published, by factor."""
-    values = (entry.time_s, entry.epoch_and_evaluation_s, entry.mean_epochs, entry.arrival_s, entry.step_s)
+    values = (entry.time_s, entry.epoch_and_evaluation_s, entry.mean_epochs, entry.data_staging_s, entry.step_s)
     return dict(zip(FACTORS, values, strict=True))
 
 
@@ -99,7 +99,7 @@ def predicted(forecast_: Forecast) -> dict[str, Interval]:
 
 def guessed(guess: Guess) -> dict[str, float]:
     """What a trivial rule says, by factor."""
-    values = (guess.time_s, guess.epoch_s, guess.epochs, guess.arrival_s, guess.step_s)
+    values = (guess.time_s, guess.epoch_s, guess.epochs, guess.data_staging_s, guess.step_s)
     return dict(zip(FACTORS, values, strict=True))
 
 

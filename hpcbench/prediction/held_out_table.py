@@ -11,7 +11,7 @@ from hpcbench.prediction.calibration import Calibration, measured_entry
 from hpcbench.prediction.entries import ModelEntry
 from hpcbench.prediction.fitted import Fitted, fit, grown_s, growth_pairs
 from hpcbench.prediction.forecast import forecast
-from hpcbench.prediction.judge import (
+from hpcbench.prediction.held_out import (
     FACTORS,
     TAIL,
     TRIVIAL,
@@ -127,7 +127,7 @@ def composed(each: Held, known: set[str]) -> float:
     epoch = entry.epoch_and_evaluation_s if "epoch" in known else found.epoch.central
     staging = found.parts["staging"]
     if "staging" in known:
-        staging = entry.arrival_s if entry.stages_first else max(entry.arrival_s - entry.epoch_s, 0.0)
+        staging = entry.data_staging_s if entry.stages_first else max(entry.data_staging_s - entry.epoch_s, 0.0)
     return staging + epochs * epoch + found.parts["extras"] + found.parts["last instance"]
 
 

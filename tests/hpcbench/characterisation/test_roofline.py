@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hpcbench.characterisation.bounds import bound_of, bounds, limited_by, lost_s, ranked
+from hpcbench.characterisation.roofline import bound_of, bounds, limited_by, lost_s, ranked
 from hpcbench.characterisation.tables import touches
 from tests.hpcbench.characterisation.made import CONVOLUTION, RELU, UPDATE, made
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hpcbench.application import find_application
-from hpcbench.characterisation.reading import describe_input, io_counts
+from hpcbench.characterisation.input_cost import describe_input, io_counts
 from hpcbench.config.resolve import resolve
 from staging.errors import InputError
 

@@ -8,7 +8,7 @@ from hpcbench.results.plots import metric_label
 from hpcbench.results.units import counted
 from hpcbench.study.epoch_comparison import LEVEL
 from hpcbench.study.gains.definition import Gains
-from hpcbench.study.gains.quality_test import seeds_needed
+from hpcbench.study.gains.quality_comparison import seeds_needed
 from hpcbench.study.gains.results import OptionResult, Results
 from hpcbench.study.gains.step_ratio import StepRatio
 from hpcbench.study.series_comparison import p_words

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hpcbench.study.gains.quality_test import least_p, quality_test, seeds_needed
+from hpcbench.study.gains.quality_comparison import least_p, quality_test, seeds_needed
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 6])

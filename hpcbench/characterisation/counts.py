@@ -172,7 +172,7 @@ def gradient_messages(model: Any, config: RunConfig, shape: MeshShape, link: Lin
         sizes = bucket_sizes(model.parameters(), parallel.bucket_bytes)
         return [Message("gradients", "all_reduce", link, len(sizes), sum(sizes))]
     from hpcbench.parallel.sharded import UNIT, units
-    from hpcbench.planning.plan import sharded_traffic
+    from hpcbench.planning.sharded_bytes import sharded_traffic
 
     traffic = sharded_traffic(model, shape, config.train.accumulation)
     # Units are gathered for both directions, the rest once, and all gradients are scattered.

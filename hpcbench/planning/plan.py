@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil
 from typing import Any
 
-import torch
 from torch import nn
 
 from hpcbench.application import Application
@@ -21,11 +19,11 @@ from hpcbench.measure.flops import count_flops
 from hpcbench.optim.layerwise import LayerwiseOptimizer
 from hpcbench.optim.registry import builder_of
 from hpcbench.parallel.mesh_shape import MeshShape, check_axes, mesh_shape
-from hpcbench.parallel.sharded import UNIT, units
 from hpcbench.parallel.simulated_ranks import data_ranks
 from hpcbench.planning.checkpoint_memory import checkpoint_bytes
 from hpcbench.planning.counting import PassCount, build, count_pass, on_processor, shapes
 from hpcbench.planning.heap import peak_of_steps
+from hpcbench.planning.sharded_bytes import gathered_bytes, shard_bytes, sharded_traffic
 from staging.errors import InputError
 
 MOST_PLACES = 64
@@ -307,36 +305,6 @@ def moments(optim: OptimConfig) -> int:
     if issubclass(builder, LayerwiseOptimizer):
         return len(builder.moments)
     return 2 if "betas" in options else int(options["momentum"] > 0)
-
-
-def shard_bytes(model: nn.Module, data: int) -> int:
-    """Bytes of the largest shard of the parameters, each cut in its first dimension."""
-    return sum(
-        ceil(parameter.shape[0] / data) * (parameter.nbytes // parameter.shape[0])
-        for parameter in map(torch.atleast_1d, model.parameters())
-    )
-
-
-def gathered_bytes(model: nn.Module, data: int) -> int:
-    """The most of a sharded model that is whole at a time: what is in no unit, one unit, and the next on its way."""
-    if data == 1:
-        return 0
-    each = sorted(shard_bytes(unit, data) * data for unit in units(model, UNIT))
-    return shard_bytes(model, data) * data - sum(each) + sum(each[-2:])
-
-
-def sharded_traffic(model: nn.Module, shape: MeshShape, accumulation: int) -> int:
-    """Bytes put into collectives of parameters and gradients in a step of a sharded model.
-
-    In each pass the parameters are brought together, those of units again for the way back. Then gradients are added
-    over ``data`` in shards, and the shards over the ranks of a sample.
-    """
-    own = shard_bytes(model, shape.data)
-    over_samples = own if shape.spatial_size > 1 else 0
-    if shape.data == 1:
-        return over_samples
-    whole, again = own * shape.data, sum(shard_bytes(unit, shape.data) * shape.data for unit in units(model, UNIT))
-    return accumulation * (whole + again) + whole + over_samples
 
 
 def check(meshes: Sequence[MeshPlan], refused: dict[MeshShape, str], machine: Machine) -> None:

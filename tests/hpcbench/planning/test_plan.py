@@ -21,7 +21,8 @@ from hpcbench.parallel.mesh import Mesh
 from hpcbench.parallel.mesh_shape import MeshShape
 from hpcbench.parallel.spatial.layers import own_part
 from hpcbench.planning.counting import PassCount, count_pass, shapes
-from hpcbench.planning.plan import Machine, mesh_shapes, moments, places, plan_meshes, shard_bytes, share_batch
+from hpcbench.planning.plan import Machine, mesh_shapes, moments, places, plan_meshes, share_batch
+from hpcbench.planning.sharded_bytes import shard_bytes
 from hpcbench.train.checkpoint_io import Checkpoint
 from hpcbench.train.checkpoint_writer import CheckpointWriter
 from hpcbench.train.dropout import set_sample_keys

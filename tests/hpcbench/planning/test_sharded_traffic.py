@@ -14,7 +14,7 @@ from hpcbench.application import find_application
 from hpcbench.config.resolve import resolve
 from hpcbench.parallel.mesh_shape import mesh_shape
 from hpcbench.parallel.sharded import size, units
-from hpcbench.planning import plan
+from hpcbench.planning import sharded_bytes
 from tests.params import slow_except
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -33,11 +33,11 @@ def test_planned_bytes_are_those_of_a_step(
     ranks: int, spatial: str, micro_batches: int, at_least: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several micro-batches, shards that do not divide the weights, ranks that share a sample, and a small model."""
-    monkeypatch.setattr(plan, "UNIT", at_least)
+    monkeypatch.setattr(sharded_bytes, "UNIT", at_least)
     application = find_application("cosmoflow")
     model = application.module("model").build_model(resolve(application, "smoke"))
     assert len(list(units(model, at_least))) == (4 if at_least == MANY_UNITS else 0)
-    planned = plan.sharded_traffic(model, mesh_shape(ranks, spatial), micro_batches)
+    planned = sharded_bytes.sharded_traffic(model, mesh_shape(ranks, spatial), micro_batches)
     sent = run(ranks, "cosmoflow", spatial, micro_batches, at_least)
     assert planned == sum(sent.values())
     if ranks == 2 and spatial == "1":

@@ -72,10 +72,11 @@ def command(*words: str) -> int:
 
 def finish(folders: list[Path], seconds: float) -> None:
     """The table of the runs, and where their pages are."""
+    from hpcbench.results.not_verified import NOT_VERIFIED
     from hpcbench.results.records import load_runs
     from hpcbench.results.tables import runs_table
 
-    print(f"\n{runs_table(load_runs(folders))}\n")
+    print(f"\n{runs_table(load_runs(folders))}\n{NOT_VERIFIED}.\n")
     for page in (folder / "report.html" for folder in folders):
         if page.exists():
             print(f"report: {page}")

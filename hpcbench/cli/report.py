@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the pages, print the table of the runs and where the pages are."""
+    from hpcbench.results.not_verified import NOT_VERIFIED
     from hpcbench.results.records import load_runs
     from hpcbench.results.report import write_report
     from hpcbench.results.tables import runs_table
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         pages = write_report(folders, args.out, args.png, beside_published)
     else:
         pages = write_report(folders, args.out, args.png)
-    print(f"{runs_table(load_runs(folders))}\n")
+    print(f"{runs_table(load_runs(folders))}\n{NOT_VERIFIED}.\n")
     if args.beside is not None:
         print_beside(folders)
     for page in pages:

@@ -55,6 +55,7 @@ def test_phases_close(analysis: Analysis) -> None:
     )  # fmt: skip
     assert shares[len(shares) // 2] == pytest.approx(0.0016, abs=0.0002)
     assert shares[9 * len(shares) // 10] == pytest.approx(0.0057, abs=0.0005)
+    assert shares[-1] < 0.03
 
 
 def test_ten_runs_of_one_trajectory_count_once(analysis: Analysis) -> None:

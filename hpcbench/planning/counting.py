@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hpcbench.application import Application
@@ -24,6 +23,7 @@ from hpcbench.parallel.mesh import FIRST_DIM, Mesh
 from hpcbench.parallel.mesh_shape import MeshShape
 from hpcbench.parallel.peers import Message, Peers
 from hpcbench.parallel.spatial.layers import own_part
+from hpcbench.planning.accelerator_modes import ConvolutionLayout, Pooling
 from hpcbench.planning.heap import KEPT_BYTES, Event
 from hpcbench.planning.processor_memory import kernels, workspace
 from hpcbench.train.dropout import set_sample_keys
@@ -116,7 +116,7 @@ def count_pass(
     model = build(application, config)
     axes = split(application, config, model, shape, place, traffic)
     # Tensors on the meta device know no autocast; those of this mode say that they are on the CPU.
-    with FakeTensorMode(allow_non_fake_inputs=True), _Pooling():
+    with FakeTensorMode(allow_non_fake_inputs=True), ConvolutionLayout(), Pooling():
         model = model.to_empty(device="cpu")
         task = application.module("task").build_task(config)
         inputs, targets = (torch.empty(each.shape, dtype=each.dtype) for each in shapes(application, config, batch))
@@ -320,16 +320,3 @@ def autocast(config: RunConfig) -> AbstractContextManager[None]:
 def counted_precision(config: RunConfig) -> str:
     """The precision that is counted: ``auto`` as on an accelerator."""
     return "bf16-mixed" if config.train.precision == "auto" else config.train.precision
-
-
-class _Pooling(TorchFunctionMode):
-    """Pooling and resizing in the type of their input, as accelerators have it; autocast on the CPU has float32."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        name = getattr(func, "__name__", "")
-        if "pool" in name or "upsample" in name or "interpolate" in name:
-            with torch.autocast("cpu", enabled=False):
-                return func(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))

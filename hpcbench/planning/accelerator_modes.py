@@ -1,0 +1,61 @@
+"""What an accelerator does otherwise than the processor that counts, for tensors that have shapes but no data.
+
+Such tensors say that they are on a CPU, since autocast knows no other device without data. Counts must not depend on
+which processor makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._prims_common import suggest_memory_format
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+CONVOLUTIONS = (torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default)
+
+
+class Pooling(TorchFunctionMode):
+    """Pooling and resizing in the type of their input; autocast on the CPU has float32."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = getattr(func, "__name__", "")
+        if "pool" in name or "upsample" in name or "interpolate" in name:
+            with torch.autocast("cpu", enabled=False):
+                return func(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+class ConvolutionLayout(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Convolutions make channels-last tensors of channels-last ones, their gradients among them.
+
+    That is what cuDNN, MIOpen and oneDNN do. torch says it of oneDNN only where the processor computes in the type:
+    without AVX-512, bfloat16 gradients of weights would be counted as copied to another layout.
+    """
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func not in CONVOLUTIONS or args[0].dtype == torch.float64:
+            return result
+        layout = common_layout([each for each in args[:3] if isinstance(each, Tensor) and each.dim() >= 4])
+        if isinstance(result, Tensor):
+            return in_layout(result, layout)
+        return tuple(in_layout(each, layout) for each in result)
+
+
+def common_layout(tensors: Sequence[Tensor]) -> torch.memory_format:
+    """Channels last if any of ``tensors`` is."""
+    layouts = [suggest_memory_format(each) for each in tensors]  # type: ignore[no-untyped-call]
+    return next((each for each in layouts if each != torch.contiguous_format), torch.contiguous_format)
+
+
+def in_layout(tensor: Tensor | None, layout: torch.memory_format) -> Any:
+    """``tensor`` in ``layout``, if it has channels."""
+    return tensor if tensor is None or tensor.dim() < 4 else tensor.contiguous(memory_format=layout)

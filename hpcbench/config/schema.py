@@ -204,7 +204,7 @@ class ParallelConfig:
     devices: int | None = field(default=None, metadata=within(1, 1024))
     """Start this many ranks on this machine; unset means what mpiexec, torchrun or srun started."""
     threads: int | None = field(default=None, metadata=within(1, 1024))
-    """Compute threads per rank; unset shares the allowed cores among the ranks of the node."""
+    """Compute threads per rank; unset takes OMP_NUM_THREADS or shares the allowed cores among the node's ranks."""
     spatial: str = "1"
     """Split each sample over this many neighbouring ranks in depth (or height), or over 2x2 in two dimensions."""
     shard_states: bool = False

@@ -1,8 +1,9 @@
-"""Compute threads of each rank: the cores that it may use, shared with the ranks that may use them too."""
+"""Compute threads of each rank: what OpenMP is told, or the cores that it may use, shared with other ranks there."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,19 +14,33 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def threads_per_rank(group: Group, requested: int | None = None) -> int:
-    """Threads for this rank, at least 1: ``requested``, or its part of the allowed cores of its node.
+    """Threads for this rank, at least 1: ``requested``, ``OMP_NUM_THREADS``, or its part of its node's allowed cores.
 
     Ranks that a launcher has bound to cores of their own keep them; ranks that share cores divide them.
     """
     if requested is not None:
         return requested
+    asked = openmp_threads(os.environ)
     places = group.all_gather_object((group.launch.node_rank, sorted(os.sched_getaffinity(0))))
     neighbours = [set(cores) for node, cores in places if node == group.launch.node_rank]
+    if asked is not None:
+        return asked
     share = core_share(os.sched_getaffinity(0), neighbours)
     quota = cpu_quota()
     if quota is not None:
         share = min(share, quota / group.launch.local_size)
     return max(1, int(share))
+
+
+def openmp_threads(environ: Mapping[str, str]) -> int | None:
+    """What ``OMP_NUM_THREADS`` asks for, of a list its first number; ``None`` without a number above 0.
+
+    torchrun sets it to 1 where nobody has, so that its 1 asks for nothing.
+    """
+    first = environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if not (first.isascii() and first.isdigit()) or int(first) == 0:
+        return None
+    return None if first == "1" and "TORCHELASTIC_RUN_ID" in environ else int(first)
 
 
 def core_share(mine: set[int], neighbours: list[set[int]]) -> float:

@@ -28,6 +28,7 @@ from hpcbench.parallel.simulated_ranks import DataRanks, data_ranks
 from hpcbench.results.attempts import Attempts
 from hpcbench.results.checkpoint_files import complete
 from hpcbench.results.run_folder import RunFolder, default_path
+from hpcbench.results.units import counted
 from hpcbench.train import checkpoint_io
 from hpcbench.train.attempt_recorder import AttemptRecorder
 from hpcbench.train.build import build_model, build_optimizer, check_batch, open_data
@@ -170,14 +171,14 @@ def has_simulated_nodes(config: RunConfig) -> bool:
 
 def headline(run: RunContext) -> str:
     """The first line of a run: what runs where."""
-    ranks = f"{run.launch.world_size} rank{'s' if run.launch.world_size > 1 else ''}"
+    ranks = counted(run.launch.world_size, "rank")
     if run.mesh.axes:
         ranks += f" as {run.mesh.shape.words} (data x spatial)"
     if run.config.parallel.simulated_ranks is not None:
         ranks += f" simulating {run.data_ranks.total}"
     return (
-        f"{run.application.name} {run.config.preset}: {ranks} x {run.threads} threads on {run.device_name}, "
-        f"{run.precision.name}, global batch {run.global_batch_size}, "
+        f"{run.application.name} {run.config.preset}: {ranks} x {counted(run.threads, 'thread')} on "
+        f"{run.device_name}, {run.precision.name}, global batch {run.global_batch_size}, "
         f"{rate_note(run.config.optim, run.global_batch_size)}, seed {run.seed}"
     )
 

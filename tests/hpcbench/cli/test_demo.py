@@ -22,6 +22,7 @@ def test_both_applications_from_data_to_report(tmp_path: Path) -> None:
         command, cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(": 1 rank x 1 thread on ") == 2, "OMP_NUM_THREADS"
     pages = [Path(line.removeprefix("report: ")) for line in done.stdout.splitlines() if line.startswith("report: ")]
     assert [re.sub(r"-smoke-.*", "", page.parent.name) for page in pages] == ["cosmoflow", "deepcam"]
     for page in pages:

@@ -13,7 +13,7 @@ from hpcbench.config.schema import RunConfig, TrainConfig
 from hpcbench.parallel.environment import TorchAccelerator, choose_device, make_fabric
 from hpcbench.parallel.group import connect, default_backend
 from hpcbench.parallel.precision import processor_flags, resolve_precision
-from hpcbench.parallel.threads import core_share, cpu_quota, threads_per_rank
+from hpcbench.parallel.threads import core_share, cpu_quota, openmp_threads, threads_per_rank
 from staging.errors import InputError
 from staging.ranks.launch import Launch
 
@@ -36,12 +36,28 @@ def test_two_ranks_per_socket() -> None:
     assert core_share(high, [low, low, high]) == pytest.approx(6)
 
 
-def test_one_process_takes_what_the_system_allows_or_what_is_asked() -> None:
+def test_one_process_takes_what_the_system_allows_or_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     group = connect(Launch())
     quota = cpu_quota()
     allowed = len(os.sched_getaffinity(0))
     assert threads_per_rank(group) == max(1, int(allowed if quota is None else min(allowed, quota)))
     assert threads_per_rank(group, 7) == 7
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert (threads_per_rank(group), threads_per_rank(group, 7)) == (3, 7)
+
+
+@pytest.mark.parametrize(("value", "threads"), [("5", 5), ("6,2", 6), (" 4 ", 4), ("0", None), ("", None), ("-2", None),
+                                                ("many", None), ("\u0663", None)])  # fmt: skip
+def test_what_openmp_is_told(value: str, threads: int | None) -> None:
+    assert openmp_threads({"OMP_NUM_THREADS": value}) == threads
+
+
+def test_torchruns_own_choice_is_nobodys() -> None:
+    """It sets one thread where nobody said how many."""
+    assert openmp_threads({}) is None
+    assert openmp_threads({"OMP_NUM_THREADS": "1", "TORCHELASTIC_RUN_ID": "none"}) is None
+    assert openmp_threads({"OMP_NUM_THREADS": "2", "TORCHELASTIC_RUN_ID": "none"}) == 2
 
 
 @pytest.mark.parametrize(

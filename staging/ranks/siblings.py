@@ -30,6 +30,9 @@ SETTLED_S = 2.0
 
 LOOK_S = 0.5
 
+CLAIMS: list[socket.socket] = []
+"""What keeps the name under which one rank of a node speaks for all."""
+
 
 class Siblings:
     """The ranks of this node, children of one process where the launcher is known; else nothing is ever found."""
@@ -64,14 +67,15 @@ class Siblings:
             "could not be started; see what it printed, and the launcher"
         )
         error = InputError(problem)
-        with socket.socket(socket.AF_UNIX) as claim:
-            with contextlib.suppress(OSError):
-                claim.bind(f"\0hpcbench-siblings-{self._parent}")
-                # Said at once, since the launcher may end this process before it reports the error.
-                print_line(f"error: {problem}")
-            time.sleep(LOOK_S)
-            self._abort_hydra()
-            time.sleep(LOOK_S)
+        # Kept until this process ends: on a busy machine the others may look long after it has spoken.
+        CLAIMS.append(socket.socket(socket.AF_UNIX))
+        with contextlib.suppress(OSError):
+            CLAIMS[-1].bind(f"\0hpcbench-siblings-{self._parent}")
+            # Said at once, since the launcher may end this process before it reports the error.
+            print_line(f"error: {problem}")
+        time.sleep(LOOK_S)
+        self._abort_hydra()
+        time.sleep(LOOK_S)
         error.speaks = False
         raise error
 

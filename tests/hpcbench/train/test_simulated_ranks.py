@@ -147,7 +147,7 @@ def test_a_run_says_that_its_ranks_are_simulated(
     folder = tmp_path / "run"
     simulated = ("--parallel.simulated_ranks", "4", "--parallel.simulated_nodes", "2")
     assert main(words(roots, "cosmoflow-sgd", folder, *simulated)) == 0
-    assert "1 rank simulating 4 x 1 threads" in capsys.readouterr().out
+    assert "1 rank simulating 4 x 1 thread on " in capsys.readouterr().out
     summary = RunFolder.open(folder).read_summary()
     assert (summary.world_size, summary.simulated_ranks, summary.nodes, summary.simulated_nodes) == (1, 4, 1, 2)
     assert summary.global_batch_size == 8

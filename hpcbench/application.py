@@ -46,17 +46,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
+from hpcbench import plugins
 from hpcbench.suggest import suggest
 from staging.bounds import shown
 from staging.errors import InputError
-
-GROUP = "hpcbench.apps"
 
 
 @dataclass(frozen=True)
@@ -99,21 +98,18 @@ def applications() -> dict[str, Application]:
 
 def installed() -> dict[str, EntryPoint]:
     """Names of the installed applications, sorted, and what they stand for; nothing is imported."""
-    return dict(sorted((point.name, point) for point in entry_points(group=GROUP)))
+    return {point.name: point for point in plugins.registered(plugins.APPLICATIONS)}
 
 
 @cache
 def find_application(name: str) -> Application:
     """The application called ``name``.
 
-    Raises ``InputError`` that suggests the nearest one where there is none, or says why it cannot be imported.
+    Raises ``InputError`` that suggests the nearest one where there is none, or says why it cannot be imported, or that
+    two packages have it.
     """
-    known = installed()
-    if name not in known:
-        raise InputError(f"unknown application '{shown(name)}'; {suggest(name, list(known))}")
-    try:
-        application: Application = known[name].load()
-    except Exception as error:
-        what = f"application '{name}' ({known[name].value}) cannot be imported"
-        raise InputError(f"{what} ({type(error).__name__}: {error}); mend or uninstall its package") from error
+    point = plugins.find(plugins.APPLICATIONS, name)
+    if point is None:
+        raise InputError(f"unknown application '{shown(name)}'; {suggest(name, list(installed()))}")
+    application: Application = plugins.load(point, Application)
     return application

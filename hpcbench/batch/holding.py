@@ -16,7 +16,7 @@ import psutil
 
 from hpcbench.batch.holds import Hold, continuation, has_ended, newest_hold, stem, write_hold
 from hpcbench.batch.scheduler import ENDED
-from hpcbench.batch.schedulers import SCHEDULERS
+from hpcbench.batch.schedulers import find_scheduler
 from hpcbench.batch.submission import RECORD, JobHandle, job_status, newest_id
 from staging.errors import DataError
 from staging.formats.regular import read_text
@@ -93,7 +93,7 @@ def is_restart(before: Hold, taker: Hold) -> bool:
         return True
     if before.scheduler == "local":
         return taker.host == before.host  # the number of a process that is gone
-    if SCHEDULERS[before.scheduler].KEEPS_ID:
+    if find_scheduler(before.scheduler).KEEPS_ID:
         return False
     return taker.host != before.host or not is_alive(before)
 
@@ -108,7 +108,7 @@ def is_alive(hold: Hold) -> bool:
 
 def refuse_if_held(folder: Path, hold: Hold, taker: Hold | None = None) -> None:
     """Raise ``HeldError`` where the job of a hold, or the one that it hands over to, has not ended for certain."""
-    scheduler = SCHEDULERS[hold.scheduler]
+    scheduler = find_scheduler(hold.scheduler)
     job_id = newest_id(folder, scheduler)
     who = f"run folder {folder} is held by job {hold.job_id}, attempt {hold.attempt}"
     if hold.scheduler == "local" and hold.host != socket.gethostname():

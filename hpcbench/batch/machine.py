@@ -1,8 +1,9 @@
 """Facts of a machine: accelerators, memory, links, storage and charge, each with its source and date.
 
-A machine is a YAML file with the fields of ``Machine``. Those of the suite lie in ``hpcbench/machines``; a user's own
-lie in the folder ``machines`` of the folder with their profiles. A profile of a site names its machine. What a file
-leaves out, or has as null, is unknown: nothing is guessed, and nothing is refused because of it.
+A machine is a YAML file with the fields of ``Machine``. Those of the suite lie in ``hpcbench/machines``; a user's own,
+and those of another package, lie in the folder ``machines`` of the folder with their profiles. A profile of a site
+names its machine. What a file leaves out, or has as null, is unknown: nothing is guessed, and nothing is refused
+because of it.
 """
 
 from __future__ import annotations
@@ -206,15 +207,32 @@ def check_source(machine: str, source: Source) -> None:
 
 
 def find_machine(name: str, folders: Sequence[Path]) -> Machine:
-    """The machine ``name`` in the first of ``folders`` that has it. Raises ``InputError`` for none or a bad one."""
-    for folder in folders:
-        path = folder / f"{name}.yaml"
-        if path.is_file():
-            return read_machine(path)
-    known = {path.stem: path for folder in reversed(folders) for path in folder.glob("*.yaml")}
+    """The machine ``name``; see ``the_file``. Raises ``InputError`` for none, two or a bad one."""
+    known = yaml_files(folders)
+    if name in known:
+        return read_machine(the_file(name, "machine", folders))
     hint = suggest_by_title(name, titles_of(known))
     end = "" if hint.endswith("?") else "."
     raise InputError(f"unknown machine '{name}'; {hint}{end} Your own would be {folders[0] / name}.yaml")
+
+
+def yaml_files(folders: Sequence[Path]) -> dict[str, Path]:
+    """The YAML files of ``folders`` by name, sorted; of two with one name that of the first folder."""
+    found = {path.stem: path for folder in reversed(folders) for path in folder.glob("*.yaml")}
+    return dict(sorted(found.items()))
+
+
+def the_file(name: str, thing: str, folders: Sequence[Path]) -> Path:
+    """The file ``name`` in the first of ``folders``, the user's own, else in the others, of which one has it.
+
+    Raises ``InputError`` where two of the others have it.
+    """
+    own, *others = [folder / f"{name}.yaml" for folder in folders]
+    found = [path for path in others if path.is_file()]
+    if not own.is_file() and len(found) > 1:
+        both = " and ".join(str(path) for path in found)
+        raise InputError(f"{thing} '{name}' has two files, {both}; rename that of the package, or uninstall it")
+    return own if own.is_file() else found[0]
 
 
 def titles_of(known: Mapping[str, Path]) -> dict[str, str]:
@@ -228,9 +246,8 @@ def titles_of(known: Mapping[str, Path]) -> dict[str, str]:
 
 
 def known_machines(folders: Sequence[Path] = (MACHINES,)) -> list[Machine]:
-    """All machines of ``folders`` by name; of two with one name that of the first folder. Raises ``InputError``."""
-    paths = {path.stem: path for folder in reversed(folders) for path in folder.glob("*.yaml")}
-    return [read_machine(paths[name]) for name in sorted(paths)]
+    """All machines of ``folders`` by name; see ``the_file``. Raises ``InputError``."""
+    return [read_machine(the_file(name, "machine", folders)) for name in yaml_files(folders)]
 
 
 def published_machine(machines: Iterable[Machine], organization: str | None, system: str | None) -> Machine | None:

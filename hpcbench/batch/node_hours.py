@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hpcbench.batch.holds import Hold, end_time, read_holds
 from hpcbench.batch.scheduler import UnreachableError
-from hpcbench.batch.schedulers import SCHEDULERS
+from hpcbench.batch.schedulers import find_scheduler
 from hpcbench.batch.submission import ask
 from hpcbench.results import units
 from hpcbench.results.attempts import Attempts
@@ -102,7 +102,7 @@ def trained_s(folder: Path, hold: Hold, following: float) -> float | None:
 def accounted_s(hold: Hold) -> float | None:
     """How long an attempt lasted by the scheduler's accounting; ``None`` where it does not say."""
     try:
-        starts = SCHEDULERS[hold.scheduler].elapsed_s(hold.job_id, ask)
+        starts = find_scheduler(hold.scheduler).elapsed_s(hold.job_id, ask)
     except UnreachableError:
         return None
     near = [seconds for began, seconds in starts if began is None or abs(began - hold.began) <= NEAR_S]

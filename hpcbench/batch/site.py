@@ -3,29 +3,34 @@
 A profile is a YAML file with the fields of ``Site``. It says how to submit; what the nodes are stands in the file of
 the machine that it names (``hpcbench.batch.machine``), or in ``node``, with the fields of ``Node``, where there is no
 such file. Profiles of the suite lie in ``profiles/``, made from the sites' public pages; a user's own lie in the folder
-that ``HPCBENCH_SITES`` names, or in ``~/.config/hpcbench/sites``, and come first.
+that ``HPCBENCH_SITES`` names, or in ``~/.config/hpcbench/sites``, and come first. Packages that register themselves in
+``hpcbench.machines`` have such a folder, too.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from hpcbench.batch.machine import MACHINES, Machine, find_machine, titles_of
+from hpcbench import plugins
+from hpcbench.batch.machine import MACHINES, Machine, find_machine, the_file, titles_of, yaml_files
 from hpcbench.batch.read_dataclass import from_values
 from hpcbench.batch.shell_quoting import check_text, check_variables, time_s
 from hpcbench.config.bounds import within
 from hpcbench.config.read_yaml import Tree, read_yaml
 from hpcbench.config.typed_values import typed
 from hpcbench.suggest import suggest_by_title
+from staging.bounds import shown
 from staging.errors import InputError
 
-SchedulerName = Literal["slurm", "pbs", "lsf", "flux", "local"]
 LauncherName = Literal["srun", "pals", "mpich", "openmpi", "jsrun", "flux"]
 PROFILES = Path(__file__).parent / "profiles"
+SCHEDULERS = ("slurm", "pbs", "lsf", "flux", "local")
+"""Those of the suite; further ones are plug-ins."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class Site:
 
     name: str
     title: str
-    scheduler: SchedulerName
+    scheduler: str
     launcher: LauncherName
     node: Node = field(default_factory=Node)
     machine: Machine | None = None
@@ -97,6 +102,11 @@ class Site:
 
     def __post_init__(self) -> None:
         """Raise ``InputError`` for a value that could not stand in a script."""
+        schedulers = [*SCHEDULERS, *plugins.names(plugins.SCHEDULERS)]
+        if self.scheduler not in schedulers:
+            raise InputError(
+                f"site {self.name}: scheduler ({shown(self.scheduler)}) must be one of {', '.join(schedulers)}"
+            )
         for each in (self.queue, self.qos, self.constraint, self.gpu_bind, self.cpu_bind, self.mpi):
             check_text(f"site {self.name}", each)
         for each in self.directives:
@@ -107,31 +117,51 @@ class Site:
 
 
 def folders(environ: Mapping[str, str] | None = None) -> list[Path]:
-    """Where profiles are looked for, the first match counting."""
+    """Where profiles are looked for: the user's own, which hide others of their names, those of packages, the suite's.
+
+    A package that cannot be found is left out; ``check_packages`` says so.
+    """
     environ = os.environ if environ is None else environ
     own = environ.get("HPCBENCH_SITES") or str(Path.home() / ".config" / "hpcbench" / "sites")
-    return [Path(own), PROFILES]
+    packages = []
+    for name in plugins.names(plugins.MACHINES):
+        with suppress(InputError):
+            packages.append(package_folder(name))
+    return [Path(own), *packages, PROFILES]
+
+
+def package_folder(name: str) -> Path:
+    """The folder of a package that registers itself as ``name``. Raises ``InputError`` where it cannot be found."""
+    point = plugins.find(plugins.MACHINES, name)
+    if point is None:
+        raise InputError(f"no package registers itself as '{shown(name)}' in {plugins.MACHINES}; install it")
+    return plugins.package_folder(point)
+
+
+def check_packages() -> None:
+    """Raise ``InputError`` for a package with profiles or machines that cannot be found."""
+    for name in plugins.names(plugins.MACHINES):
+        package_folder(name)
 
 
 def known_sites(environ: Mapping[str, str] | None = None) -> dict[str, Path]:
-    """Profiles by name; the user's own hide those of the suite."""
-    found: dict[str, Path] = {}
-    for folder in reversed(folders(environ)):
-        found |= {path.stem: path for path in sorted(folder.glob("*.yaml"))}
-    return dict(sorted(found.items()))
+    """Profiles by name; the user's own hide those of the suite. Raises ``InputError`` for two of one name."""
+    places = folders(environ)
+    return {name: the_file(name, "site", places) for name in yaml_files(places)}
 
 
 def find_site(name: str, environ: Mapping[str, str] | None = None) -> Site:
     """The site called ``name``, or of the profile in the file ``name``. Raises ``InputError`` for none or a bad one."""
-    known = known_sites(environ)
+    places = folders(environ)
+    known = yaml_files(places)
     if name in known:
-        return read_site(known[name], environ)
+        return read_site(the_file(name, "site", places), environ)
     if name.endswith((".yaml", ".yml")):
         return read_site(Path(name), environ)
-    own = folders(environ)[0]
+    check_packages()
     hint = suggest_by_title(name, titles_of(known))
     end = "" if hint.endswith("?") else "."
-    raise InputError(f"unknown site '{name}'; {hint}{end} Your own would be {own / name}.yaml")
+    raise InputError(f"unknown site '{name}'; {hint}{end} Your own would be {places[0] / name}.yaml")
 
 
 def read_site(path: Path, environ: Mapping[str, str] | None = None) -> Site:
@@ -158,7 +188,8 @@ def machine_of(values: Tree, path: Path, environ: Mapping[str, str] | None) -> M
 
 def machine_folders(environ: Mapping[str, str] | None = None) -> list[Path]:
     """Where the files of machines are, the user's own first."""
-    return [folders(environ)[0] / "machines", MACHINES]
+    own, *packages, _ = folders(environ)
+    return [own / "machines", *(folder / "machines" for folder in packages), MACHINES]
 
 
 def node_of(machine: Machine) -> Node:

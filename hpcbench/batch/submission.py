@@ -23,7 +23,7 @@ from typing import Any
 from hpcbench.batch.holds import continuation, newest_hold, write_continuation
 from hpcbench.batch.job import Job
 from hpcbench.batch.scheduler import ENDED, JobStatus, Known, Reply, Scheduler, UnreachableError
-from hpcbench.batch.schedulers import SCHEDULERS
+from hpcbench.batch.schedulers import find_scheduler
 from hpcbench.batch.script import job_script
 from hpcbench.batch.site import Site
 from hpcbench.results.run_folder import RunFolder, write_atomic
@@ -65,7 +65,7 @@ def submit(job: Job, site: Site) -> JobHandle:
     Raises ``InputError`` where there is no such scheduler, the folder holds something already, or the job is refused,
     which leaves the folder empty; ``UnansweredError`` where the answer was lost.
     """
-    scheduler = SCHEDULERS[site.scheduler]
+    scheduler = find_scheduler(site.scheduler)
     if shutil.which(scheduler.COMMAND) is None:
         raise InputError(
             f"site {site.name} has {site.scheduler}, but '{scheduler.COMMAND}' is not on PATH; submit on a login node, "
@@ -121,7 +121,7 @@ def prepare(job: Job, site: Site, record: dict[str, Any]) -> None:
     finally:
         part.unlink(missing_ok=True)
     path = job.folder / SCRIPT
-    write_atomic(path, job_script(job, site, SCHEDULERS[site.scheduler]))
+    write_atomic(path, job_script(job, site, find_scheduler(site.scheduler)))
     path.chmod(0o755)
 
 
@@ -137,7 +137,7 @@ def read_job(folder: Path) -> JobHandle:
     path = folder / RECORD
     try:
         record = json.loads(read_text(path))
-        job_id = newest_id(folder, SCHEDULERS[record["scheduler"]]) or str(record["job_id"] or "")
+        job_id = newest_id(folder, find_scheduler(record["scheduler"])) or str(record["job_id"] or "")
         asked = datetime.fromisoformat(record["submitted"]).timestamp()
         return JobHandle(folder, record["scheduler"], job_id, record["site"], str(record.get("mark", "")), asked)
     except OSError:
@@ -180,7 +180,7 @@ def settled(job: JobHandle) -> tuple[JobHandle, JobStatus | None]:
     """The job with its id; where it has none and cannot be found, its status instead."""
     if job.job_id:
         return job, None
-    scheduler = SCHEDULERS[job.scheduler]
+    scheduler = find_scheduler(job.scheduler)
     if not (job.folder / SCRIPT).exists():
         return job, JobStatus("lost", "never submitted")
     try:
@@ -204,9 +204,9 @@ def queried(name: str, jobs: Sequence[JobHandle]) -> dict[Path, JobStatus]:
     for start in range(0, len(jobs), MOST_IDS):
         some = jobs[start : start + MOST_IDS]
         try:
-            known: Known = SCHEDULERS[name].query([job.job_id for job in some], ask)
+            known: Known = find_scheduler(name).query([job.job_id for job in some], ask)
         except UnreachableError as error:
-            reason = f"{SCHEDULERS[name].TITLE} cannot be asked: {error}"
+            reason = f"{find_scheduler(name).TITLE} cannot be asked: {error}"
             found |= {job.folder: JobStatus("unknown", reason) for job in some}
         else:
             found |= {job.folder: in_own_words(job.folder, known.get(job.job_id)) for job in some}
@@ -215,7 +215,7 @@ def queried(name: str, jobs: Sequence[JobHandle]) -> dict[Path, JobStatus]:
 
 def followed(job: JobHandle, ended: JobStatus) -> JobStatus:
     """The status of the run of a job that has ended: of the job that it handed over to, where there is one."""
-    scheduler = SCHEDULERS[job.scheduler]
+    scheduler = find_scheduler(job.scheduler)
     newest = newest_id(job.folder, scheduler)
     if newest and newest != job.job_id:  # it was handed over after the handle was read
         return job_status(replace(job, job_id=newest))
@@ -269,7 +269,7 @@ def cancel(job: JobHandle) -> None:
     job, status = settled(job)
     if status is not None:
         raise InputError(f"the job of {job.folder} cannot be cancelled: {status.reason}")
-    command = SCHEDULERS[job.scheduler].cancel_command(job.job_id)
+    command = find_scheduler(job.scheduler).cancel_command(job.job_id)
     if shutil.which(command[0]) is None:
         raise InputError(f"'{command[0]}' is not on PATH; cancel job {job.job_id} where it was submitted")
     reply = ask(command, job.folder)

@@ -219,14 +219,14 @@ def refuse_with_rehearsal(args: argparse.Namespace) -> None:
 
 def site_of(args: argparse.Namespace) -> Site:
     """The site or machine to plan for. Raises ``InputError``."""
-    from hpcbench.batch.machine import MACHINES, find_machine
-    from hpcbench.batch.site import Site, find_site, folders, node_of
+    from hpcbench.batch.machine import find_machine
+    from hpcbench.batch.site import Site, find_site, machine_folders, node_of
 
     if args.machine is None:
         return find_site(args.site)
     if args.site != "local":
         raise InputError("--site and --machine are both given; name one")
-    machine = find_machine(args.machine, [folders()[0] / "machines", MACHINES])
+    machine = find_machine(args.machine, machine_folders())
     return Site(machine.name, machine.title, "slurm", "srun", node_of(machine), machine)
 
 

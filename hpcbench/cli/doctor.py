@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 HELP = "say what works on this machine and what is missing"
 DESCRIPTION = """\
 Look at the machine as a run would: versions, processor and devices, the precision that
-`auto` chooses, MPI, ranks, cores, memory, and where files can be written.
+`auto` chooses, MPI, ranks, cores, memory, where files can be written, and plug-ins.
 
   hpcbench doctor
   hpcbench doctor --data-root /lustre/cosmoflow --run-dir /scratch/runs
@@ -68,12 +68,24 @@ def run(args: argparse.Namespace) -> int:
     from hpcbench.measure.diagnose import diagnose
 
     found = diagnose(os.environ, args.run_dir, args.data_root, args.ranks)
+    found.sections["Plug-ins"] = plugin_rows()
     first = is_first_rank(os.environ)
     if first and args.json:
         print(json.dumps(asdict(found) | {"ok": found.ok}, indent=2))
     elif first:
         show(found)
     return 0 if found.ok else 1
+
+
+def plugin_rows() -> list[Row]:
+    """The parts that other packages bring, and why one cannot be used; nothing that a run needs."""
+    from hpcbench.installed_plugins import installed_plugins
+    from hpcbench.measure.diagnose import Row
+
+    return [
+        Row(f"{each.thing} {each.name}", each.wrong or each.origin, "note" if each.wrong else "ok")
+        for each in installed_plugins()
+    ]
 
 
 def look_at_job(args: argparse.Namespace) -> int:

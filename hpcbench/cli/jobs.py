@@ -99,13 +99,12 @@ def take(args: argparse.Namespace) -> int:
     from hpcbench.batch.continuation import lost_steps
     from hpcbench.batch.holding import HeldError, take_folder
     from hpcbench.batch.holds import Hold, has_ended, read_holds
-    from hpcbench.batch.schedulers import SCHEDULERS
+    from hpcbench.batch.schedulers import find_scheduler
     from hpcbench.batch.warning_time import comparison
     from staging.ranks.signals import WARNING_VARIABLE
 
     folder = one_folder(args, "--take")
-    if args.scheduler not in SCHEDULERS:
-        raise InputError(f"--scheduler ({args.scheduler}) must be one of {', '.join(SCHEDULERS)}")
+    find_scheduler(args.scheduler)
     taker = Hold.here(args.take, args.attempt, args.scheduler, args.mark, args.nodes, args.process)
     try:
         name = take_folder(folder, taker)

@@ -14,7 +14,8 @@ List the optimizers, with their options (`--optim.OPTION VALUE`) and what these 
   hpcbench train deepcam --preset laptop --data.root data/deepcam --optim.name lamb --optim.lr 0.004
 
 Every one has optim.lr, optim.weight_decay, optim.scaling and optim.base_batch_size beside.
-`hpcbench train APP --list` says what each option means.
+`hpcbench train APP --list` says what each option means. A package of your own can add an
+optimizer; docs/extending.md shows how.
 """
 
 
@@ -24,9 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a paragraph per optimizer."""
-    from hpcbench.config.optimizers import OPTIMIZERS
+    from hpcbench.config.optimizers import optimizer_info, optimizer_names
 
-    for info in OPTIMIZERS.values():
+    for info in map(optimizer_info, optimizer_names()):
         print(f"{info.name:8} {info.description}")
         options = ", ".join(f"{name} {shown(value)}" for name, value in info.options.items())
         print(textwrap.fill(options, 98, initial_indent=" " * 9, subsequent_indent=" " * 9, break_on_hyphens=False))

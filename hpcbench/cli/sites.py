@@ -21,7 +21,7 @@ and `study` compare with them.
 
 A profile of your own is a YAML file in ~/.config/hpcbench/sites, or in the folder that
 HPCBENCH_SITES names; machines are in its folder machines. It hides one of the same name. Begin
-with a copy of the nearest.
+with a copy of the nearest. A package can bring both, too; docs/extending.md shows how.
 """
 
 
@@ -33,21 +33,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the list, or one profile as it lies there with the facts of its machine."""
-    from hpcbench.batch.machine import find_machine, known_machines
+    from hpcbench.batch.machine import find_machine, known_machines, yaml_files
     from hpcbench.batch.machine_facts import facts_page, machines_table
-    from hpcbench.batch.site import known_sites, machine_folders
+    from hpcbench.batch.site import check_packages, known_sites, machine_folders
     from hpcbench.suggest import suggest
     from staging.errors import InputError
 
     if args.machines and args.name is not None:
         raise InputError(f"give --machines or a name ({args.name}), not both")
-    sites, folders = known_sites(), machine_folders()
-    machines = sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
+    check_packages()
+    folders = machine_folders()
+    machines = yaml_files(folders)
     if args.machines:
         print(machines_table(known_machines(folders)))
     elif args.name is None:
         print(sites_table())
-    elif args.name in sites or args.name.endswith((".yaml", ".yml")):
+    elif args.name in (sites := known_sites()) or args.name.endswith((".yaml", ".yml")):
         print(profile_page(args.name))
     elif args.name in machines:
         print(facts_page(find_machine(args.name, folders)))

@@ -94,7 +94,7 @@ def add_job_options(size: argparse._ArgumentGroup, *, ranks: bool = True) -> Non
 def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Check everything here, then print or submit."""
     from hpcbench.batch.job import make_job
-    from hpcbench.batch.schedulers import SCHEDULERS
+    from hpcbench.batch.schedulers import find_scheduler
     from hpcbench.batch.script import job_script
     from hpcbench.batch.site import find_site
     from hpcbench.batch.submission import submit
@@ -102,6 +102,7 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     from hpcbench.results.run_folder import default_path
 
     site = find_site(args.site)
+    scheduler = find_scheduler(site.scheduler)
     application = find_application(args.app)
     stages = not args.no_stage and "staging.destination" not in overrides
     request = job_request(args, args.nodes)
@@ -118,7 +119,7 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     job = replace(job, local_gib=doctor_gib(fit.staged))
     print("\n".join(fit.lines), file=told)
     if args.dry_run:
-        print(job_script(job, site, SCHEDULERS[site.scheduler]), end="")
+        print(job_script(job, site, scheduler), end="")
         return 0
     done = submit(job, site)
     print(

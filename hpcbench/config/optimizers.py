@@ -1,4 +1,7 @@
-"""The optimizers by name, each with a line about it and its own options and defaults; imports no torch."""
+"""The optimizers by name, each with a line about it and its own options and defaults; imports no torch.
+
+Other packages register theirs in the group ``hpcbench.optimizers``, an ``OptimInfo`` each.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from hpcbench import plugins
 from hpcbench.suggest import suggest
 from staging.bounds import shown
 from staging.errors import InputError
@@ -22,8 +26,8 @@ INFINITE = float("inf")
 class OptimInfo:
     """A registered optimizer. A variant is the same ``builder`` with other defaults.
 
-    ``options`` are its settings beside the shared ones, with their defaults; ``builder`` is ``module:class``;
-    ``official`` is its name in an MLPerf log.
+    ``options`` are its settings beside the shared ones, with their defaults; ``builder`` is ``module:class``, of a
+    ``torch.optim.Optimizer`` that takes them; ``official`` is its name in an MLPerf log.
     """
 
     name: str
@@ -84,11 +88,39 @@ OPTIMIZERS: Mapping[str, OptimInfo] = {
 }  # fmt: skip
 
 
+def optimizer_names() -> list[str]:
+    """The optimizers of the suite, then those of other packages; nothing is imported."""
+    return [*OPTIMIZERS, *(name for name in plugins.names(plugins.OPTIMIZERS) if name not in OPTIMIZERS)]
+
+
 def optimizer_info(name: str) -> OptimInfo:
-    """The optimizer called ``name``, or an ``InputError`` that suggests the nearest one."""
+    """The optimizer called ``name``.
+
+    Raises ``InputError`` that suggests the nearest one where there is none, or says what is wrong with a plug-in.
+    """
+    point = plugins.find(plugins.OPTIMIZERS, name, OPTIMIZERS)
+    if point is not None:
+        found: OptimInfo = plugins.load(point, OptimInfo)
+        return checked(found, name)
     if name not in OPTIMIZERS:
-        raise InputError(f"unknown optimizer optim.name '{shown(name)}'; {suggest(name, list(OPTIMIZERS))}")
+        raise InputError(f"unknown optimizer optim.name '{shown(name)}'; {suggest(name, optimizer_names())}")
     return OPTIMIZERS[name]
+
+
+def checked(info: OptimInfo, name: str) -> OptimInfo:
+    """A plug-in's description. Raises ``InputError`` for another name, and for options that cannot be set."""
+    from hpcbench.config.schema import OptimConfig
+
+    if info.name != name:
+        raise InputError(f"optimizer '{name}' is called '{info.name}' by its package; mend or uninstall it")
+    known = own_settings(OptimConfig())
+    for option in info.options:
+        if option not in known:
+            raise InputError(
+                f"optimizer '{name}' has the option '{shown(option)}', which is no setting of optim "
+                f"({suggest(option, known)}); make it a default of its class, or uninstall its package"
+            )
+    return info
 
 
 def own_settings(config: OptimConfig) -> list[str]:

@@ -241,6 +241,8 @@ class MeasureConfig:
     """Trace so many steps of rank 0 after the warm-up with torch's profiler, into trace.json.gz; 0: none."""
     tensorboard: bool = False
     """Write losses and metrics for TensorBoard, into the folder tensorboard of the run."""
+    extra: list[str] = field(default_factory=list)
+    """Measurements of other packages, by their names."""
     probe: bool = False
     """Time a matrix product and an all-reduce on every rank before the clock starts, to find slow nodes."""
 

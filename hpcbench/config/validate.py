@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from hpcbench import plugins
 from hpcbench.config.bounds import check_bounds
 from hpcbench.config.optimizers import OPTIMIZERS, options_of
 from hpcbench.config.schema import OptimConfig, RunConfig, ScheduleConfig
+from hpcbench.suggest import suggest
+from staging.bounds import shown
 from staging.errors import InputError
 
 DESCENTS = ("cosine", "polynomial", "inverse_sqrt")
@@ -21,6 +24,7 @@ def validate_run(config: RunConfig) -> None:
         )
     validate_options(config.optim)
     validate_trust_ratios(config)
+    validate_measurements(config.measure.extra)
     validate_schedule(config.schedule, config.optim.lr if config.optim.scaling == "none" else None)
     if config.submission.ruleset != "3.0.0" and config.staging.destination and not config.staging.timed:
         raise InputError(
@@ -130,6 +134,17 @@ def validate_trust_ratios(config: RunConfig) -> None:
             f"train.trust_ratios_every ({every}) needs an optimizer with trust ratios, not {name}; set optim.name "
             f"to {', '.join(have[:-1])} or {have[-1]}, or train.trust_ratios_every to 0"
         )
+
+
+def validate_measurements(asked: list[str]) -> None:
+    """Check that measurements of other packages are registered, each once."""
+    known = plugins.names(plugins.MEASUREMENTS)
+    for name in asked:
+        if name not in known:
+            hint = suggest(name, known) if known else "no package registers one; install its package"
+            raise InputError(f"unknown measurement measure.extra '{shown(name)}'; {hint}")
+        if asked.count(name) > 1:
+            raise InputError(f"measure.extra has '{name}' twice; name it once")
 
 
 def validate_schedule(schedule: ScheduleConfig, peak: float | None) -> None:

@@ -17,7 +17,7 @@ from typing import Literal
 import psutil
 
 from hpcbench import DISTRIBUTION, __version__
-from hpcbench.batch.schedulers import SCHEDULERS
+from hpcbench.batch.schedulers import usable_schedulers
 from hpcbench.data.dali_samples import has_dali
 from hpcbench.measure.memory import memory_limit_bytes
 from hpcbench.measure.system import filesystem, operating_system, processor, version
@@ -203,8 +203,9 @@ def launch(environ: Mapping[str, str], expected: int | None) -> list[Row]:
 
 def schedulers(environ: Mapping[str, str]) -> list[Row]:
     """Batch schedulers whose commands are here, and the job that this runs in."""
-    present = [each.TITLE for each in SCHEDULERS.values() if each.JOB_VARIABLE and shutil.which(each.COMMAND)]
-    names = [each.JOB_VARIABLE for each in SCHEDULERS.values()]
+    known = list(usable_schedulers())
+    present = [each.TITLE for each in known if each.JOB_VARIABLE and shutil.which(each.COMMAND)]
+    names = [each.JOB_VARIABLE for each in known]
     jobs = [f"{name}={environ[name]}" for name in names if name in environ]
     return [Row("schedulers", ", ".join(present) or "none"), Row("inside job", ", ".join(jobs) or "no")]
 

@@ -53,9 +53,9 @@ def environment_record(argv: Sequence[str], environ: Mapping[str, str] | None = 
 def launcher_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables of launchers, schedulers and thread libraries: named ones only, none that may hold a secret."""
 
-    from hpcbench.batch.schedulers import SCHEDULERS  # only the rank that writes the record needs them
+    from hpcbench.batch.schedulers import usable_schedulers  # only the rank that writes the record needs them
 
-    names = LAUNCHER_NAMES | {each.JOB_VARIABLE for each in SCHEDULERS.values()}
+    names = LAUNCHER_NAMES | {each.JOB_VARIABLE for each in usable_schedulers()}
 
     def wanted(name: str) -> bool:
         if any(word in name for word in SECRETS):

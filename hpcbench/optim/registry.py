@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import import_module
+from importlib.metadata import EntryPoint
+from inspect import signature
 from typing import Any
 
 import torch
@@ -11,10 +12,12 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Replicate
 from torch.optim import Optimizer
 
-from hpcbench.config.optimizers import OptimInfo, optimizer_info, options_of
+from hpcbench import plugins
+from hpcbench.config.optimizers import OPTIMIZERS, OptimInfo, optimizer_info, options_of
 from hpcbench.config.schema import OptimConfig
 from hpcbench.optim.checks import check_groups
 from hpcbench.optim.layerwise import LayerwiseOptimizer
+from staging.errors import InputError
 
 Groups = list[dict[str, Any]]
 
@@ -37,7 +40,7 @@ def create_optimizer(
     parameters are ``biases`` and ``norms``, for what is excluded from decay and adaptation.
     """
     info, options = optimizer_info(config.name), options_of(config)
-    excluded = {"weight_decay": options.pop("decay_exclude"), "adapt": options.pop("adapt_exclude", ())}
+    excluded = {"weight_decay": options.pop("decay_exclude", ()), "adapt": options.pop("adapt_exclude", ())}
     # The groups are copied, because an optimizer fills in its defaults in place.
     parts = [part for group in groups for part in split_group(dict(group), excluded, kinds or {})]
     options |= {"lr": config.lr, "weight_decay": config.weight_decay}
@@ -45,24 +48,48 @@ def create_optimizer(
     if capturable:
         options["lr"] = torch.tensor(config.lr, device=device)
     if not issubclass(builder, LayerwiseOptimizer):
-        del options["max_grad_norm"]  # the loop clips before the step
+        options.pop("max_grad_norm", None)  # the loop clips before the step
         if capturable and config.name != "sgd":
             options["capturable"] = True
-        options["fused"] = config.fused and _fused_works(builder, options, groups, device)
+        if config.name not in OPTIMIZERS:
+            check_takes(builder, options, config.name)
+        if "fused" in signature(builder).parameters:
+            options["fused"] = config.fused and _fused_works(builder, options, groups, device)
     return builder(parts, **options)
 
 
 def builder_of(info: OptimInfo) -> type[Optimizer]:
-    """The class of an optimizer."""
-    module, _, name = info.builder.partition(":")
-    builder: type[Optimizer] = getattr(import_module(module), name)
+    """The class of an optimizer. Raises ``InputError`` where it cannot be imported, or is none."""
+    builder = plugins.load(EntryPoint(info.name, info.builder, plugins.OPTIMIZERS))
+    if not (isinstance(builder, type) and issubclass(builder, Optimizer)):
+        raise InputError(f"optimizer '{info.name}' ({info.builder}) must be a torch.optim.Optimizer; mend its package")
     return builder
+
+
+def check_takes(builder: type[Optimizer], options: dict[str, Any], name: str) -> None:
+    """Raise ``InputError`` for an option that a plug-in's class does not take, such as ``capturable`` for a graph."""
+    known = signature(builder).parameters
+    for option in options:
+        if option == "capturable" and option not in known:
+            raise InputError(f"optimizer '{name}' cannot be captured in a graph; set train.cuda_graph false")
+        if option not in known:
+            raise InputError(f"optimizer '{name}' ({builder.__name__}) does not take {option}; mend its package")
+
+
+def states_of(config: OptimConfig) -> int:
+    """How many tensors of a parameter's size the optimizer keeps for it, by a step of it."""
+    parameter = nn.Parameter(torch.zeros(2, 3))
+    parameter.grad = torch.zeros_like(parameter)
+    optimizer = create_optimizer(config, [{"params": [parameter]}], "cpu")
+    optimizer.step()
+    kept = optimizer.state[parameter].values()
+    return sum(isinstance(each, Tensor) and each.shape == parameter.shape for each in kept)
 
 
 def clipping_outside(config: OptimConfig) -> float:
     """The largest global norm of the gradients that the loop has to see to; 0 where there is none."""
     inside = issubclass(builder_of(optimizer_info(config.name)), LayerwiseOptimizer)
-    return 0.0 if inside else float(options_of(config)["max_grad_norm"])
+    return 0.0 if inside else float(options_of(config).get("max_grad_norm", 0.0))
 
 
 def split_group(

@@ -13,11 +13,11 @@ from typing import Any
 from torch import nn
 
 from hpcbench.application import Application
-from hpcbench.config.optimizers import optimizer_info, options_of
+from hpcbench.config.optimizers import OPTIMIZERS, optimizer_info, options_of
 from hpcbench.config.schema import OptimConfig, RunConfig
 from hpcbench.measure.flops import count_flops
 from hpcbench.optim.layerwise import LayerwiseOptimizer
-from hpcbench.optim.registry import builder_of
+from hpcbench.optim.registry import builder_of, states_of
 from hpcbench.parallel.mesh_shape import MeshShape, check_axes, mesh_shape
 from hpcbench.parallel.simulated_ranks import data_ranks
 from hpcbench.planning.checkpoint_memory import checkpoint_bytes
@@ -304,6 +304,8 @@ def moments(optim: OptimConfig) -> int:
     builder, options = builder_of(optimizer_info(optim.name)), options_of(optim)
     if issubclass(builder, LayerwiseOptimizer):
         return len(builder.moments)
+    if optim.name not in OPTIMIZERS:
+        return states_of(optim)
     return 2 if "betas" in options else int(options["momentum"] > 0)
 
 

@@ -21,6 +21,7 @@ from hpcbench.results.machine_use import checkpoint_pairs, use_pairs
 from hpcbench.results.phase_table import phase_table
 from hpcbench.results.plots import Figure, phases, run_figures
 from hpcbench.results.records import Run, read_object, read_run
+from hpcbench.results.registered_figures import registered_figures
 from hpcbench.results.run_folder import write_atomic
 from hpcbench.results.staging_plots import timelines
 from hpcbench.results.staging_table import staging_pairs
@@ -28,7 +29,7 @@ from staging.errors import InputError
 from staging.formats.regular import read_text
 
 Drawings = dict[str, Any]
-"""Drawn figures of a page by name; ``science`` is a list of them."""
+"""Drawn figures of a page by name; ``science`` and ``registered`` are lists of them."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ def draw_run(run: Run, page: Path, png: bool = False) -> Drawings:
     return {name: drawn.get(name) for name in ("quality", "loss", "noise_scale", "throughput")} | {
         "trust_ratios": None if ratios is None else _draw(ratios, page, png),
         "science": [_draw(figure, page, png) for figure in science],
+        "registered": [_draw(figure, page, png) for figure in registered_figures(run)],
         "staging": None if staged is None else _draw(staged, page, png),
     }
 

@@ -13,7 +13,7 @@ from typing import Any, get_args
 from hpcbench.application import Application
 from hpcbench.batch.job_request import JobRequest
 from hpcbench.batch.site import find_site
-from hpcbench.config.optimizers import OPTIMIZERS, own_settings
+from hpcbench.config.optimizers import optimizer_names, own_settings
 from hpcbench.config.resolve import known_keys, resolve
 from hpcbench.config.schema import RunConfig
 from hpcbench.config.validate import validate_run
@@ -144,7 +144,7 @@ def parse_optimizers(text: str, batches: Sequence[int]) -> tuple[tuple[str, ...]
     everywhere = set()
     for entry in words(text):
         name, at, batch = entry.partition("@")
-        names("--optimizers", name, tuple(OPTIMIZERS))
+        names("--optimizers", name, optimizer_names())
         found.setdefault(name, set())
         if not at:
             everywhere.add(name)

@@ -1,10 +1,15 @@
-"""The measurements of a run: which observers watch its steps. A new one is a file of its own and a line here."""
+"""The measurements of a run: which observers watch its steps. A new one is a file of its own and a line here.
+
+Other packages register theirs in the group ``hpcbench.measurements``; ``measure.extra`` names those that a run has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+from hpcbench import plugins
 from hpcbench.config.schema import RunConfig
 from hpcbench.measure.step_times import StepTimes
 from hpcbench.train import profiler, tensorboard
@@ -16,6 +21,7 @@ from hpcbench.train.profiler import StepProfiler
 from hpcbench.train.tensorboard import TensorBoard
 from hpcbench.train.training_step import TrainingStep
 from hpcbench.train.trust_ratios import TrustRatios
+from staging.errors import InputError
 
 
 class WarmSteps(StepObserver):
@@ -93,15 +99,52 @@ MEASUREMENTS = (
     Measurement(WarmSteps, lambda _: True, lambda parts: WarmSteps(parts.times)),
 )
 """In the order in which their observers are called."""
+OTHER_TABLES = ("epochs.csv", "ranks.csv")
+"""Tables of a run folder that no observer writes."""
+
+
+def find_measurement(name: str) -> Measurement:
+    """The measurement that another package registers as ``name``. Raises ``InputError`` where it cannot be used."""
+    point = plugins.find(plugins.MEASUREMENTS, name)
+    if point is None:
+        raise InputError(f"no package registers a measurement '{name}'; install its package")
+    found: Measurement = plugins.load(point, Measurement)
+    if not (isinstance(found.kind, type) and issubclass(found.kind, StepObserver)):
+        raise InputError(f"{plugins.words(point)} must have a StepObserver as its kind; mend its package")
+    if found.kind.summary is not StepObserver.summary:
+        raise InputError(f"{plugins.words(point)} has a summary; write rows instead")
+    table, own = found.kind.table, {*(each.kind.table for each in MEASUREMENTS), *OTHER_TABLES} - {""}
+    if table in own or (table and not (table.endswith(".csv") and table == Path(table).name)):
+        raise InputError(
+            f"{plugins.words(point)} writes into '{table}', which must be a name such as {name}.csv, and "
+            f"none of {', '.join(sorted(own))}; mend its package"
+        )
+    return found
+
+
+def check_measurements(config: RunConfig) -> None:
+    """Raise ``InputError`` for a plug-in that cannot be used, and for two with the same table or state."""
+    found = {name: find_measurement(name) for name in config.measure.extra}
+    for key in ("table", "name"):
+        values = [value for each in found.values() if (value := getattr(each.kind, key))]
+        for name, each in found.items():
+            if values.count(getattr(each.kind, key)) > 1:
+                raise InputError(f"measure.extra: '{name}' has the {key} of another one; leave one of them")
+
+
+def measurements(config: RunConfig) -> Iterator[Measurement]:
+    """What the configuration asks for, in the order in which the observers are called."""
+    yield from (each for each in MEASUREMENTS if each.wanted(config))
+    yield from (each for name in config.measure.extra if (each := find_measurement(name)).wanted(config))
 
 
 def looks_at_gradients(config: RunConfig) -> bool:
     """Whether a measurement that the configuration asks for needs gradients before the optimizer has used them."""
-    return any(each.kind.looks_at_gradients() for each in MEASUREMENTS if each.wanted(config))
+    return any(each.kind.looks_at_gradients() for each in measurements(config))
 
 
 def make_observers(parts: ObserverInputs) -> Observers:
     """The observers that the configuration asks for."""
     run = parts.run
-    wanted = [each for each in MEASUREMENTS if each.wanted(run.config) and (run.is_first or not each.only_first)]
+    wanted = [each for each in measurements(run.config) if run.is_first or not each.only_first]
     return Observers([each.make(parts) for each in wanted])

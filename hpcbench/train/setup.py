@@ -42,7 +42,7 @@ from hpcbench.train.dataset_staging import check_transform
 from hpcbench.train.distribute import distribute
 from hpcbench.train.hang_watch import HangWatch
 from hpcbench.train.loop import Trainer
-from hpcbench.train.measurements import ObserverInputs, looks_at_gradients, make_observers
+from hpcbench.train.measurements import ObserverInputs, check_measurements, looks_at_gradients, make_observers
 from hpcbench.train.memory_limits import check_memory
 from hpcbench.train.noise_scale import check_noise_scale
 from hpcbench.train.progress import Progress
@@ -129,6 +129,7 @@ def check_input(
     launch = ranks.launch
     ranks.together(lambda: check_transform(application, config))
     ranks.together(lambda: check_tensorboard(config.measure.tensorboard))
+    ranks.together(lambda: check_measurements(config))
     nodes = ranks.group.all_gather_object(launch.node_rank)
     shape = ranks.together(lambda: mesh_shape(launch.world_size, config.parallel.spatial))
     ranks.together(lambda: check_placement(application, config, training, nodes, shape.spatial_size))

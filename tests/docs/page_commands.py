@@ -46,6 +46,7 @@ ONLY_NAMED = {
 """Commands in sentences that leave the dataset, or the job around them, to their reader."""
 ELSEWHERE = {
     "docs/your-own-model.md": "tests/docs/test_your_own_model.py",
+    "docs/extending.md": "tests/docs/test_extending.py",
     "docs/installing.md": "tests/docs/test_installing.py",
     "bundle --help": "tests/hpcbench/bundle",
     "app --help": "tests/hpcbench/cli/test_app.py",

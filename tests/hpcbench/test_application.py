@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench import application as module
+from hpcbench import plugins
 from hpcbench.application import Application, applications, find_application
 from hpcbench.config.resolve import config_class
 from hpcbench.config.schema import DataConfig, RunConfig
@@ -135,7 +135,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         EntryPoint(name="broken", value="no_such_package:application", group="hpcbench.apps"),
         EntryPoint(name="cosmoflow", value="apps.cosmoflow:application", group="hpcbench.apps"),
     ]
-    monkeypatch.setattr(module, "entry_points", lambda group: points)
+    monkeypatch.setattr(plugins, "registered", lambda group: points)
     find_application.cache_clear()
     yield
     find_application.cache_clear()

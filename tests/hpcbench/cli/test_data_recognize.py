@@ -15,7 +15,7 @@ import pytest
 
 from apps.cosmoflow.config import Config as CosmoFlowConfig
 from apps.cosmoflow.samples import SUFFIXES, write_sample
-from hpcbench import application
+from hpcbench import application, plugins
 from hpcbench.cli.main import main
 from hpcbench.skeleton import write_package
 from staging.formats.example import encode_example
@@ -42,10 +42,10 @@ def waves(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The skeleton's application, as if it were installed beside the two others."""
     source = write_package(WAVES, tmp_path_factory.mktemp("packages")) / "src"
     names = {"cosmoflow": "apps.cosmoflow", "deepcam": "apps.deepcam", WAVES: WAVES}
-    points = [EntryPoint(name, f"{package}:application", application.GROUP) for name, package in names.items()]
+    points = [EntryPoint(name, f"{package}:application", plugins.APPLICATIONS) for name, package in names.items()]
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(source)
-        patch.setattr(application, "entry_points", lambda group: points)
+        patch.setattr(plugins, "registered", lambda group: points)
         yield
     application.find_application.cache_clear()
 

@@ -1,0 +1,64 @@
+"""The plug-ins that are installed, each tried as a run would use it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint
+
+from hpcbench import DISTRIBUTION, plugins
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A part that another package brings."""
+
+    thing: str
+    name: str
+    origin: str
+    """What its entry point names, and the package that has it."""
+    wrong: str
+    """Why it cannot be used; empty where it can."""
+
+
+def installed_plugins() -> list[Plugin]:
+    """All plug-ins, by group and name. Each that is there is imported."""
+    return [
+        Plugin(plugins.THINGS[group], name, origin, wrong)
+        for group in plugins.THINGS
+        if any(is_foreign(point) for point in plugins.registered(group))
+        for name, origin, wrong in plugins.states(group, check_of(group), is_foreign)
+    ]
+
+
+def is_foreign(point: EntryPoint) -> bool:
+    """Whether another package than the suite's has it."""
+    return point.dist is None or point.dist.name != DISTRIBUTION
+
+
+def check_of(group: str) -> Callable[[str], object]:
+    """What raises ``InputError`` for the name of a bad plug-in of a group."""
+    if group == plugins.APPLICATIONS:
+        from hpcbench.application import find_application
+
+        return find_application
+    if group == plugins.OPTIMIZERS:
+        from hpcbench.config.optimizers import optimizer_info
+        from hpcbench.optim.registry import builder_of
+
+        return lambda name: builder_of(optimizer_info(name))
+    if group == plugins.SCHEDULERS:
+        from hpcbench.batch.schedulers import find_scheduler
+
+        return find_scheduler
+    if group == plugins.MEASUREMENTS:
+        from hpcbench.train.measurements import find_measurement
+
+        return find_measurement
+    if group == plugins.FIGURES:
+        from hpcbench.results.registered_figures import find_figure
+
+        return find_figure
+    from hpcbench.batch.site import package_folder
+
+    return package_folder

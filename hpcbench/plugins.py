@@ -1,0 +1,112 @@
+"""Plug-ins: parts of other packages, found through entry points. Nothing is imported before it is asked for.
+
+A group is the name of an entry-point group, such as ``hpcbench.optimizers``. ``docs/extending.md`` shows one of each.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from staging.errors import InputError
+
+APPLICATIONS = "hpcbench.apps"
+OPTIMIZERS = "hpcbench.optimizers"
+SCHEDULERS = "hpcbench.schedulers"
+MEASUREMENTS = "hpcbench.measurements"
+FIGURES = "hpcbench.figures"
+MACHINES = "hpcbench.machines"
+THINGS: Mapping[str, str] = {
+    APPLICATIONS: "application", OPTIMIZERS: "optimizer", SCHEDULERS: "scheduler", MEASUREMENTS: "measurement",
+    FIGURES: "figure", MACHINES: "machine files",
+}  # fmt: skip
+"""The groups, and what an entry point of each stands for."""
+
+
+def registered(group: str) -> list[EntryPoint]:
+    """The entry points of a group, by name; one that two packages register alike stands there once."""
+    return list(_all_entry_points(tuple(sys.path)).get(group, ()))
+
+
+@lru_cache(maxsize=1)
+def _all_entry_points(path: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
+    """Those of all groups: reading a file of each package on ``sys.path`` takes some milliseconds."""
+    found: dict[str, dict[tuple[str, str], EntryPoint]] = {}
+    for group in THINGS:
+        for point in entry_points(group=group):
+            found.setdefault(group, {}).setdefault((point.name, point.value), point)
+    return {group: [points[key] for key in sorted(points)] for group, points in found.items()}
+
+
+def names(group: str) -> list[str]:
+    """The names that are registered, sorted, each once."""
+    return list(dict.fromkeys(point.name for point in registered(group)))
+
+
+def find(group: str, name: str, built_in: Collection[str] = ()) -> EntryPoint | None:
+    """The entry point called ``name``; ``None`` where there is none.
+
+    Raises ``InputError`` where two packages register that name, or it is one of ``built_in``.
+    """
+    points = [point for point in registered(group) if point.name == name]
+    if points and name in built_in:
+        raise InputError(
+            f"{words(points[0])} has the name of one of hpcbench's own; rename the entry point, or uninstall its "
+            "package"
+        )
+    if len(points) > 1:
+        others = " and ".join(_origin(point) for point in points)
+        raise InputError(f"{THINGS[group]} '{name}' is registered by {others}; rename one, or uninstall its package")
+    return points[0] if points else None
+
+
+def load(point: EntryPoint, kind: type | None = None) -> Any:
+    """What an entry point stands for. Raises ``InputError`` where the import fails, or it is not a ``kind``."""
+    try:
+        found = point.load()
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(f"{words(point)} cannot be imported ({reason}); mend or uninstall its package") from error
+    if kind is not None and not isinstance(found, kind):
+        raise InputError(
+            f"{words(point)} must be a {kind.__name__}, and is a {type(found).__name__}; mend or uninstall its package"
+        )
+    return found
+
+
+def package_folder(point: EntryPoint) -> Path:
+    """The folder of the package that an entry point names; of the package itself nothing is run."""
+    try:
+        spec = find_spec(point.value)
+    except Exception as error:
+        raise InputError(f"{words(point)} cannot be found ({error}); mend or uninstall its package") from error
+    if spec is None or not spec.submodule_search_locations:
+        raise InputError(f"{words(point)} must name a package, a folder; mend or uninstall it")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def states(
+    group: str, check: Callable[[str], object], wanted: Callable[[EntryPoint], bool]
+) -> Iterator[tuple[str, str, str]]:
+    """Of each entry point that is ``wanted``: its name, where it is from, what ``check`` says is wrong, if anything."""
+    for point in filter(wanted, registered(group)):
+        try:
+            check(point.name)
+        except InputError as error:
+            yield point.name, _origin(point), str(error)
+        else:
+            yield point.name, _origin(point), ""
+
+
+def words(point: EntryPoint) -> str:
+    """What a plug-in is, its name, and where it is from, as messages have it."""
+    return f"{THINGS[point.group]} '{point.name}' ({_origin(point)})"
+
+
+def _origin(point: EntryPoint) -> str:
+    return point.value if point.dist is None else f"{point.value} of {point.dist.name}"

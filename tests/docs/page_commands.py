@@ -75,9 +75,8 @@ LEAVES = {
                        + ["docs/studies/deepcam-strong/study.json"],
     "docs/tutorials/laptop.md": ["runs/*/report.html", "comparison.html"],
     "docs/tutorials/first-job.md": ["runs/*/job-*.log", "runs/*/report.html"],
-    "docs/tutorials/proposal.md": ["studies/epochs/table.txt"]
-                                  + [f"studies/nodes/{file}" for file in ("scaling.html", "proposal.txt", "proposal.tex",
-                                                                          "proposal.csv")],
+    "docs/tutorials/proposal.md": ["studies/epochs/table.txt", *(f"studies/nodes/{file}" for file in (
+                                   "scaling.html", "proposal.txt", "proposal.tex", "proposal.csv"))],
     "docs/gains.md": [f"studies/gains/{file}" for file in ("study.json", "runs/*-r*", "table.txt", "results.csv",
                                                            "gains.html")],
     "docs/running-on-a-supercomputer.md": ["runs/*/job.sh", "runs/*/job.json", "runs/*/job-*.log", "runs/*/report.html",

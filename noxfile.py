@@ -40,6 +40,12 @@ def coverage(session: nox.Session) -> None:
 
 
 @nox.session(python=False)
+def docs(session: nox.Session) -> None:
+    """Write the documentation site to build/site; a broken link inside it is an error."""
+    session.run("mkdocs", "build", "--strict", *session.posargs, env={"NO_MKDOCS_2_WARNING": "1"})
+
+
+@nox.session(python=False)
 def bench(session: nox.Session) -> None:
     """Run a benchmark by its name, with its options: nox -s bench -- loop."""
     if not session.posargs:

@@ -54,8 +54,8 @@ ELSEWHERE = {
 }
 """Sources whose commands other tests run, since they install packages."""
 ON_A_CLUSTER = (
-    "docs/running-on-a-supercomputer.md", "docs/scaling.md", "docs/staging.md", "stage --help", "submit --help",
-    "jobs --help", "doctor --help",
+    "docs/running-on-a-supercomputer.md", "docs/scaling.md", "docs/staging.md", "docs/tutorials/first-job.md",
+    "stage --help", "submit --help", "jobs --help", "doctor --help",
 )  # fmt: skip
 """Sources whose commands are typed where there is a scheduler; of all others only those that submit jobs."""
 BEFORE = {"jobs --help": "submit --help", "report --help": "train --help", "check --help": "train --help",
@@ -74,6 +74,10 @@ LEAVES = {
     "docs/scaling.md": [f"studies/{name}/{file}" for name in ("strong", "deepcam-strong") for file in (
                         "table.txt", "results.csv", "*.svg", "scaling.html", "proposal.*")]
                        + ["docs/studies/deepcam-strong/study.json"],
+    "docs/tutorials/laptop.md": ["runs/*/report.html", "comparison.html"],
+    "docs/tutorials/first-job.md": ["runs/*/job-*.log", "runs/*/report.html"],
+    "docs/tutorials/proposal.md": ["studies/epochs/table.txt", *(f"studies/nodes/{file}" for file in (
+                                   "scaling.html", "proposal.txt", "proposal.tex", "proposal.csv"))],
     "docs/gains.md": [f"studies/gains/{file}" for file in ("study.json", "runs/*-r*", "table.txt", "results.csv",
                                                            "gains.html")],
     "docs/running-on-a-supercomputer.md": ["runs/*/job.sh", "runs/*/job.json", "runs/*/job-*.log", "runs/*/report.html",

@@ -22,7 +22,7 @@ SMALLER = (
     (r"--global-batch-size \d+", "--global-batch-size 4"),
     (r"--repeats \d+", "--repeats 1"),
     (r"--seeds \d+", "--seeds 1"),
-    (r"--batch-sizes [\d,]+", "--batch-sizes 4,8"),
+    (r"--batch-sizes (?!4,8,16 )[\d,]+", "--batch-sizes 4,8"),  # those three are what a fit needs
     (r"--optimizers [\w,@]+", "--optimizers adamw"),
     (r"--lr-search [\d.,]+", "--lr-search 1,2 --lr-search-seeds 1 --lr-search-widen 0"),
     (r"--parallel.devices \d+", "--parallel.devices 2"),

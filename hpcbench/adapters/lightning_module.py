@@ -73,14 +73,22 @@ class LightningNetwork(nn.Module):
         if target is None or not len(inputs):
             output: Tensor = self.module(inputs)
             return output if target is None or self.training else output.new_zeros((0, len(self.metrics)))
-        if self.module.device != inputs.device:
-            self.module.to(inputs.device)  # Lightning's own attribute follows
         if self.training:
             return loss_of(self.step("training_step", inputs, target), self.name)
         values = self.evaluated(inputs, target)
         if not self.are_means and len(inputs) > 1:
             self.check_means(values, inputs, target)
         return values.expand(len(inputs), -1)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> LightningNetwork:
+        """As of ``nn.Module``, which moves parameters; ``device`` and ``dtype`` of LightningModules follow."""
+        super()._apply(fn, recurse)
+        first = next(self.module.parameters(), None)
+        for part in (each for each in self.module.modules() if first is not None and is_lightning(each)):
+            # What their own ``to`` does; calling it would move what has been moved already, which torch refuses of
+            # parameters under a fake mode.
+            part._device, part._dtype = first.device, first.dtype  # type: ignore[union-attr,assignment]
+        return self
 
     def step(self, method: str, inputs: Tensor, target: Tensor) -> Any:
         """What ``training_step`` or ``validation_step`` returns for a batch in the form that the module knows."""
@@ -142,6 +150,11 @@ class LightningTask(Task):
     def score(self, output: Tensor, target: Tensor) -> Tensor:
         """What ``validation_step`` logged."""
         return output.double()
+
+
+def is_lightning(model: nn.Module) -> bool:
+    """Whether ``model`` is a LightningModule."""
+    return any(cls.__name__ == "LightningModule" for cls in type(model).__mro__)
 
 
 def loss_of(returned: Any, name: str) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from hpcbench.adapters.lightning_module import LightningNetwork, optimizers_of
+from hpcbench.adapters.lightning_module import LightningNetwork, is_lightning, optimizers_of
 from hpcbench.adapters.no_trainer import overridden
 from hpcbench.adapters.pairs import Keys
 from hpcbench.skeleton import new_folder, write_files
@@ -95,11 +95,6 @@ def check_plain(asked: Wrapping) -> None:
         raise InputError(f"--metric is given {len(asked.metrics)} times; a plain module takes one, a function")
     for option, path in (("--loss", asked.loss), *(("--metric", path) for path in asked.metrics)):
         imported(path, option)
-
-
-def is_lightning(model: nn.Module) -> bool:
-    """Whether ``model`` is a LightningModule."""
-    return any(cls.__name__ == "LightningModule" for cls in type(model).__mro__)
 
 
 def imported(path: str, option: str) -> Any:

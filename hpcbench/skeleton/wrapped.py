@@ -47,8 +47,8 @@ def words_of(name: str, asked: Wrapping, found: Found) -> dict[str, Any]:
         "data": ".".join(made[::2]),
         "arguments": arguments,
         "no_folder": "" if asked.dataset or found.folder_argument else template("no_folder.py").template,
-        "keys": repr(asked.keys),
-        "metrics": repr(asked.metrics or ("val_loss",)),
+        "keys": "None" if asked.keys is None else quoted(asked.keys),
+        "metrics": quoted(asked.metrics or ("val_loss",)),
         "better": asked.better,
         "preset": preset(asked, found),
         "root": f"data/{name}",
@@ -79,6 +79,11 @@ def preset(asked: Wrapping, found: Found) -> str:
     if asked.data and not found.folder_argument:
         lines = ["data:", "  root: .  # which the data module does not take", *lines]
     return "\n".join(lines)
+
+
+def quoted(texts: tuple[str, ...]) -> str:
+    """A tuple in Python."""
+    return f"({', '.join(map(json.dumps, texts))}{',' if len(texts) == 1 else ''})"
 
 
 def number(value: Any) -> str:

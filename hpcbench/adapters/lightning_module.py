@@ -82,7 +82,7 @@ class LightningNetwork(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> LightningNetwork:
         """As of ``nn.Module``, which moves parameters; ``device`` and ``dtype`` of LightningModules follow."""
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         first = next(self.module.parameters(), None)
         for part in (each for each in self.module.modules() if first is not None and is_lightning(each)):
             # What their own ``to`` does; calling it would move what has been moved already, which torch refuses of

@@ -345,23 +345,3 @@ def test_float64_is_twice_float32() -> None:
     assert (double.parameters, double.reduced) == (2 * single.parameters, 2 * single.reduced)
     assert double.flop == single.flop
     assert 1.6 * single.activations < double.activations < 2 * single.activations, "pooling keeps int64 places"
-
-
-class Shapeless(Application):
-    """An application that does not tell its shapes."""
-
-    def has(self, part: str) -> bool:
-        return part != "shapes" and super().has(part)
-
-
-def test_shapes_come_from_a_sample_where_the_application_does_not_tell_them(tmp_path: Path) -> None:
-    config = configured(COSMOFLOW, "smoke", data__root=str(tmp_path))
-    simulate = COSMOFLOW.module("simulate")
-    for split in ("train", "validation"):
-        simulate.write_sample(config, tmp_path, split, 0)
-    config.data.train_samples = config.data.validation_samples = None
-    shapeless = Shapeless(**dataclasses.asdict(COSMOFLOW))
-    for found, told in zip(shapes(shapeless, config, 3), shapes(COSMOFLOW, config, 3), strict=True):
-        assert (found.shape, found.dtype, found.device) == (told.shape, told.dtype, told.device)
-    machine = Machine(1, 1)
-    assert plan_meshes(shapeless, config, machine) == plan_meshes(COSMOFLOW, config, machine)

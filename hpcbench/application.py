@@ -24,6 +24,8 @@ What follows is optional; a command that needs a missing part says so in one lin
 ``data.split_file``       ``(path, folder, config)``: cuts a file of many samples, for `hpcbench data split`
 ``open_split(...).part``  ``(spans, stored) -> Dataset`` that reads a part of each sample's inputs (see
                           ``hpcbench.data.spatial_part``) where ``Task.reads_parts``; else all is read
+``open_split(...)         ``(samples) -> (inputs, targets)``: makes a batch of a list of what the dataset gives, which
+.collate``                need then be no pairs; else inputs and targets are stacked
 ``data.npy_inputs``       ``(data) -> str``: pattern of the npy files whose rows `staging.slabs` may leave out
 ``data.dali_samples``     ``(config, split) -> DaliSamples`` (see ``hpcbench.data.dali_samples``): files and layouts,
                           for ``data.loader dali``; raises ``InputError`` for files that DALI cannot read
@@ -32,7 +34,8 @@ What follows is optional; a command that needs a missing part says so in one lin
 ``parallel``              ``parallelize(model, config, mesh)``: splits the model's layers over the ranks of a sample,
                           for ``parallel.spatial``; ``checkpointed_blocks(model)``: modules for
                           ``parallel.activation_checkpointing``
-``shapes``                ``batch_shapes(config, samples)``: shapes of a batch's inputs and targets, for `hpcbench plan`
+``shapes``                ``batch_shapes(config, samples)``: inputs and targets of a batch, without data, for
+                          `hpcbench plan`, which else reads a sample, and for what compiles before the clock
 ``sizes``                 ``sample_size(data) -> SampleSize`` (see ``hpcbench.data.sample_size``): bytes of a sample's
                           files, for `hpcbench submit` and `study` where the dataset is not at hand; imports no torch
 ``baselines``             ``baselines(config) -> dict[str, dict[str, float]]``, metrics by the predictor's name

@@ -70,7 +70,7 @@ class Step:
             self.reducer.enabled = number == train.accumulation - 1 and parallel.overlap
             with self.phases.phase("compute"):
                 with self.ranks.precision.autocast():
-                    output = self.model(inputs)
+                    output = self.task.forward(self.model, inputs, target)
                 loss = self.task.loss(output.to(self.ranks.precision.dtype), target)
                 self.ranks.precision.backward(loss)
         with self.phases.phase("compute"):

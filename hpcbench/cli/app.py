@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hpcbench.cli.arguments import Parser, Subcommand, run_subcommand
 
-HELP = "write the skeleton of an application of your own"
+HELP = "start an application of your own, or wrap a model and a dataset"
 DESCRIPTION = """\
 Write a Python package that holds a small application: it simulates data, trains to a
 target, evaluates and logs from the first minute. Then replace its parts with yours.
@@ -20,6 +20,26 @@ target, evaluates and logs from the first minute. Then replace its parts with yo
 The package is found through the entry-point group `hpcbench.apps`, which its
 pyproject.toml names, so that nothing in hpcbench itself has to change.
 docs/your-own-model.md shows how to wrap a model and a dataset that exist already.
+"""
+
+
+WRAP_DESCRIPTION = """\
+Write a Python package that makes an application of a model and a dataset of yours. Both stay
+where they are, in modules that Python can import; the package names them, and the rest is the
+suite's: order of samples, ranks, optimizer, schedule, precision, staging, logs and pages.
+
+A LightningModule with its LightningDataModule (pip install "hpcbench-ml[lightning]"):
+
+  hpcbench app wrap lit_tones --module tones.lit:ToneModule --data tones.lit:ToneData \\
+      --metric val_accuracy --better higher --target 0.95
+
+A torch.nn.Module, a function of a folder that makes training and validation set, and a loss:
+
+  hpcbench app wrap plain_tones --module tones.lab:ToneNet --dataset tones.sets:make_datasets \\
+      --loss torch.nn.functional:cross_entropy --metric tones.sets:accuracy --better higher
+
+Hugging Face's datasets.Dataset after with_format("torch") is such a set: --keys names two
+entries of its samples. docs/your-own-model.md says what of each is used, and what is refused.
 """
 
 
@@ -48,7 +68,46 @@ def new(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     return 0
 
 
+def add_wrap_arguments(parser: Parser) -> None:
+    """Options of ``wrap``."""
+    path = "PACKAGE.MODULE:NAME"
+    parser.add_argument("name", metavar="NAME", help="name of the application and of its Python package")
+    parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="write DIR/NAME (default: here)")
+    parser.add_argument("--module", required=True, metavar=path, help="class of the model, or a function that makes it")
+    parser.add_argument("--data", metavar=path, help="class of a LightningDataModule")
+    parser.add_argument("--dataset", metavar=path, help="function of a folder: (training set, validation set)")
+    parser.add_argument("--keys", nargs=2, metavar=("INPUTS", "TARGETS"), help="entries of samples that are dicts")
+    parser.add_argument("--loss", metavar=path, help="of output and target; a LightningModule has its own")
+    parser.add_argument(
+        "--metric", action="append", default=[], metavar="NAME",
+        help="what validation_step logs (default: val_loss); repeatable, the first has the target. Of a plain module a "
+        "function of output and target (default: the loss)",
+    )  # fmt: skip
+    parser.add_argument("--better", choices=("lower", "higher"), default="lower", help="values (default: lower)")
+    parser.add_argument("--target", type=float, metavar="X", help="metric at which training stops, for the preset")
+
+
+def wrap(args: argparse.Namespace, overrides: dict[str, str]) -> int:
+    """Write the package and say what to type next."""
+    from hpcbench.skeleton.wrap import Wrapping
+    from hpcbench.skeleton.wrap import wrap as write
+
+    keys = None if args.keys is None else (args.keys[0], args.keys[1])
+    folder = write(
+        args.name, args.out,
+        Wrapping(args.module, args.data, args.dataset, args.loss, tuple(args.metric), args.better, keys, args.target),
+    )  # fmt: skip
+    print(f"wrote {folder}. Next:\n")
+    print(f"  pip install --no-deps --editable {folder}")
+    print(f"  hpcbench train {args.name} --data.root DIR\n")
+    print(f"{folder / 'src' / args.name / 'configs' / 'smoke.yaml'} holds optimizer, batch and target.")
+    return 0
+
+
 SUBCOMMANDS = (
+    Subcommand(
+        "wrap", "make one of a model and a dataset", WRAP_DESCRIPTION, add_wrap_arguments, wrap, takes_settings=False
+    ),
     Subcommand("new", "write the package", DESCRIPTION, add_new_arguments, new, takes_settings=False),
 )  # fmt: skip
 run_with_overrides = run_subcommand

@@ -22,6 +22,7 @@ HELP = "which mesh of ranks fits a machine: memory and bytes sent"
 DESCRIPTION = """\
 Count what every mesh of ranks (data x spatial) would ask of each GPU. Nothing is trained, no
 data is read, and no GPU is needed: the model runs on tensors that have shapes but no data.
+An application without a module `shapes` needs --data.root DIR, of which one sample is read.
 
   hpcbench plan cosmoflow --preset mlperf --nodes 4 --gpus-per-node 8
   hpcbench plan deepcam --preset mlperf --nodes 8 --gpus-per-node 4 --memory-per-gpu 80GB

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset
 
+from hpcbench.data.loader import collate_of
 from hpcbench.data.shard import Shard
 from staging.errors import InputError
 
@@ -89,7 +90,12 @@ def _wrong(samples: Any, index: int, task: Preparing | None) -> str | None:
         return None if place is None else _wrong(samples.items, place, task)
     if isinstance(samples, Subset):
         return _wrong(samples.dataset, int(samples.indices[index]), task)
-    inputs, targets = (torch.as_tensor(part) for part in samples[index][:2])
+    collate = collate_of(samples)
+    inputs, targets = (
+        (torch.as_tensor(part) for part in samples[index][:2])
+        if collate is None
+        else (part[0] for part in collate([samples[index]]))
+    )
     if hasattr(samples, "check"):
         samples.check(index)
     found = _unusual("input", inputs) or _unusual("target", targets)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Protocol
@@ -82,6 +82,7 @@ class BatchReader(Dataset[Batch | InputError]):
     def __init__(self, samples: Dataset[Any], first_reads: FirstReads | None = None) -> None:
         self.samples = samples
         self.first_reads = first_reads
+        self.collate = collate_of(samples)
 
     def __getitem__(self, indices: Indices) -> Batch | InputError:
         """The batch of these samples; bad input comes back as a value, since torch's workers print tracebacks."""
@@ -97,8 +98,19 @@ class BatchReader(Dataset[Batch | InputError]):
 
     def _read(self, indices: Indices) -> Batch:
         read = [self.samples[int(index)] for index in (indices if len(indices) else [some_sample(self.samples)])]
-        inputs, targets = (stack([torch.as_tensor(sample[part]) for sample in read]) for part in (0, 1))
+        if self.collate is not None:
+            inputs, targets = self.collate(read)
+        else:
+            inputs, targets = (stack([torch.as_tensor(sample[part]) for sample in read]) for part in (0, 1))
         return inputs[: len(indices)], targets[: len(indices)]
+
+
+def collate_of(samples: Any) -> Callable[[list[Any]], Batch] | None:
+    """What the dataset, maybe within a part of it, makes batches of its samples with; ``None``: they are stacked."""
+    while isinstance(samples, Subset | Shard):
+        samples = samples.dataset if isinstance(samples, Subset) else samples.items
+    collate: Callable[[list[Any]], Batch] | None = getattr(samples, "collate", None)
+    return collate
 
 
 class BatchLoader:

@@ -26,6 +26,7 @@ from hpcbench.parallel.spatial.layers import own_part
 from hpcbench.planning.accelerator_modes import ConvolutionLayout, Pooling
 from hpcbench.planning.heap import KEPT_BYTES, Event
 from hpcbench.planning.processor_memory import kernels, workspace
+from hpcbench.planning.sample_shapes import shapes_of_sample
 from hpcbench.train.dropout import set_sample_keys
 from staging.errors import InputError
 
@@ -130,7 +131,7 @@ def count_pass(
         with Living(model, processor=on_processor(config)) as living, watching or nullcontext():
             with torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor):
                 with autocast(config):
-                    output: Tensor = model(part)
+                    output: Tensor = task.forward(model, part, targets)
                 loss = task.loss(output.to(run_dtype(config)), targets)
             activations = kept.release()
             traffic.going_back = True
@@ -260,11 +261,9 @@ def build(application: Application, config: RunConfig) -> nn.Module:
 def shapes(application: Application, config: RunConfig, batch: int) -> tuple[Tensor, Tensor]:
     """Inputs and targets of ``batch`` samples, on the meta device. Raises ``InputError`` where nothing tells them."""
     if not application.has("shapes"):
-        raise InputError(
-            f"{application.name} has no module `shapes` that tells the shapes of a batch, which counting needs; add "
-            "batch_shapes(config, samples), as the applications of the suite have it"
-        )
-    inputs, targets = application.module("shapes").batch_shapes(config, batch)
+        inputs, targets = shapes_of_sample(application, config, batch)
+    else:
+        inputs, targets = application.module("shapes").batch_shapes(config, batch)
     return inputs.to(run_dtype(config)) if inputs.is_floating_point() else inputs, targets
 
 

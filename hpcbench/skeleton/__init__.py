@@ -7,6 +7,7 @@ import re
 import string
 import sys
 import tempfile
+from collections.abc import Mapping
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,22 +26,34 @@ def write_package(name: str, out: Path) -> Path:
 
     Raises ``InputError`` for a name that cannot be used, and for a folder that exists or cannot be written.
     """
+    folder = new_folder(name, out)
+    write_files(folder, render(name))
+    return folder
+
+
+def new_folder(name: str, out: Path) -> Path:
+    """The folder of a package ``name``, not made yet. Raises ``InputError`` for a name that cannot be used."""
     check_name(name)
     folder = out / name
     if folder.exists():
         raise InputError(f"{folder} exists already; choose another NAME or another --out")
     check_is_free(name)
+    return folder
+
+
+def write_files(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write files by their path below ``folder``, all of them or none. Raises ``InputError`` where that fails."""
+    out, name = folder.parent, folder.name
     try:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=out) as scratch:
-            for path, text in render(name).items():
+            for path, text in texts.items():
                 target = Path(scratch) / "new" / path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_text(text, encoding="utf-8")
             (Path(scratch) / "new").rename(folder)
     except OSError as error:
         raise InputError(f"{folder}: cannot write there ({error.strerror}); choose another --out") from None
-    return folder
 
 
 def render(name: str) -> dict[str, str]:

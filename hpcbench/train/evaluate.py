@@ -37,7 +37,7 @@ def evaluate(
     scores = [torch.empty(0, len(columns), dtype=torch.float64, device=run.device)]
     for inputs, targets in data.validation_batches():
         prepared, target = run.task.prepare(inputs, targets, None)
-        output = step.forward(data.local_part(prepared, data.validation_loader))
+        output = step.forward(data.local_part(prepared, data.validation_loader), target)
         scores.append(torch.cat((run.task.score(output, target), nan_if_not_finite(output)), dim=1))
         after_batch()
     for _ in range(data.evaluation_batches - len(scores) + 1):
@@ -85,7 +85,7 @@ def keep_examples(run: RunContext, data: DataPath, step: TrainingStep) -> dict[s
     loader = BatchLoader(data.validation, 0, pin=False)  # of whole samples, which are seen in the pictures
     for inputs, targets in loader.load(batches):
         prepared, target = run.task.prepare(run.to_device(inputs), run.to_device(targets), None)
-        output = step.forward(data.local_part(prepared, loader))
+        output = step.forward(data.local_part(prepared, loader), target)
         for name, value in run.task.example(prepared, output, target).items():
             kept.setdefault(name, []).append(value.cpu())
     step.model.train()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Literal
 
 from torch import Tensor, nn
@@ -43,6 +44,13 @@ class Task(ABC):
         random bits that depend only on seed, epoch and sample (for augmentation); ``None`` in evaluation.
         """
         return inputs, targets
+
+    def forward(self, model: Callable[..., Any], inputs: Tensor, target: Tensor) -> Any:
+        """Output of ``model`` for a prepared batch, in training and in evaluation.
+
+        Unless a task says otherwise, ``model(inputs)``; a model that makes its own loss takes ``target``, too.
+        """
+        return model(inputs)
 
     @abstractmethod
     def loss(self, output: Tensor, target: Tensor) -> Tensor:

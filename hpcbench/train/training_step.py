@@ -97,19 +97,19 @@ class TrainingStep:
 
     def forward_backward(self, inputs: Tensor, target: Tensor) -> Tensor:
         """Add the gradients of the weighted mean loss of a batch; returns that loss."""
-        output = self.forward(inputs)
+        output = self.forward(inputs, target)
         # No samples have no mean; the pass itself is for the ranks that share batch-norm statistics.
         loss = self.run.task.loss(output, target) * self.weight if len(inputs) else output.sum()
         self.run.precision.backward(loss)
         return loss.detach()
 
-    def forward(self, inputs: Tensor) -> Tensor:
+    def forward(self, inputs: Tensor, target: Tensor) -> Tensor:
         """The model's output in the run's precision, as float32 (float64 in a float64 run).
 
         Inputs are this rank's part of samples, of which the output is whole.
         """
         with self.run.precision.autocast():
-            output: Tensor = self.callable_model(self.run.as_input(inputs))
+            output: Tensor = self.run.task.forward(self.callable_model, self.run.as_input(inputs), target)
         return output.to(self.run.precision.dtype)
 
     def update(self, info: StepInfo) -> None:

@@ -116,9 +116,9 @@ class OptimizerState:
 @torch.no_grad()
 def evaluation_pass(run: RunContext, step: TrainingStep, samples: int) -> None:
     """Forward pass of a made-up batch as in evaluation."""
-    inputs, _ = made_up(run, samples)
+    inputs, target = made_up(run, samples)
     step.model.eval()
-    step.forward(inputs)
+    step.forward(inputs, target)
     step.model.train()
 
 

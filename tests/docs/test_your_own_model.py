@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import os
 import re
 import shlex
+import subprocess
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +19,51 @@ PAGE = Path(__file__).parents[2] / "docs" / "your-own-model.md"
 FILE = re.compile(r"^\*\*`(?P<path>[^`]+)`\*\*\n\n```\w+\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMANDS = re.compile(r"^```sh\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 WRAPPER = {"__init__", "data", "model", "task"}
+WRAPPED = {"lit": "lit", "plain": "sets", "hf": "hugging"}
+"""The sections on `hpcbench app wrap`, in order, by the names of their runs: the file that each shows."""
+NEEDS = {"lit": "lightning", "hf": "datasets"}
 
 
 def files() -> dict[str, str]:
     """The files of the page by path."""
     return {found["path"]: found["text"] for found in FILE.finditer(PAGE.read_text(encoding="utf-8"))}
+
+
+def blocks() -> list[list[list[str]]]:
+    """The words of the commands of each block of the page."""
+    return [
+        [shlex.split(line) for line in found["text"].splitlines()]
+        for found in COMMANDS.finditer(PAGE.read_text(encoding="utf-8"))
+    ]
+
+
+def write_files(folder: Path) -> Path:
+    """The project of the page."""
+    for path, text in files().items():
+        (folder / "tones" / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "tones" / path).write_text(text, encoding="utf-8")
+    return folder / "tones"
+
+
+def type_command(environment: Any, words: Sequence[str], folder: Path, mpiexec: str = "") -> str:
+    """Run a command in the environment, trainings with a seed; returns its output."""
+    program, *rest = words
+    if program == "pip":
+        assert rest[:2] == ["install", "--no-deps"]
+        environment.install(*rest[2:], cwd=folder)
+        return ""
+    seeded = [*rest, *(["--seed", "1"] if "train" in rest else [])]
+    if program == "python":
+        return str(environment.succeed(*rest, cwd=folder))
+    if program == "mpiexec":
+        assert seeded[:3] == ["-n", "2", "hpcbench"]
+        command = [mpiexec, "-n", "2", str(environment.python), "-m", *seeded[2:]]
+        variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+    assert program == "hpcbench"
+    return str(environment.hpcbench(*seeded, cwd=folder))
 
 
 def test_the_wrapper_has_fewer_than_sixty_lines_of_python() -> None:
@@ -27,33 +72,21 @@ def test_the_wrapper_has_fewer_than_sixty_lines_of_python() -> None:
     assert set(wrapper) == {f"src/tones/{part}.py" for part in WRAPPER}
     # Every line counts, empty ones too. What is left over is the user's own code, and a script that makes data.
     assert 40 <= sum(len(text.splitlines()) for text in wrapper.values()) < 60
-    assert {path for path in found if path.endswith(".py")} - set(wrapper) == {"src/tones/lab.py", "make_tones.py"}
+    own = {"src/tones/lab.py", "make_tones.py"} | {f"src/tones/{name}.py" for name in WRAPPED.values()}
+    assert {path for path in found if path.endswith(".py")} - set(wrapper) == own
 
 
 def test_every_block_of_the_page_is_a_file_or_the_commands() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert text.count("\n```\n") == len(files()) + 1
-    assert len(COMMANDS.findall(text)) == 1
+    assert text.count("\n```\n") == len(files()) + 1 + len(WRAPPED)
+    assert len(COMMANDS.findall(text)) == 1 + len(WRAPPED)
 
 
 @pytest.mark.slow
 def test_the_files_and_commands_of_the_page_train_to_the_target(environment: Any, tmp_path: Path) -> None:
-    project = tmp_path / "tones"
-    for path, text in files().items():
-        (project / path).parent.mkdir(parents=True, exist_ok=True)
-        (project / path).write_text(text, encoding="utf-8")
-    found = COMMANDS.search(PAGE.read_text(encoding="utf-8"))
-    assert found is not None
-    for line in found["text"].splitlines():
-        program, *words = shlex.split(line)
-        if program == "pip":
-            assert words[:2] == ["install", "--no-deps"]
-            environment.install(*words[2:], cwd=project)
-        elif program == "python":
-            environment.succeed(*words, cwd=project)
-        else:
-            assert program == "hpcbench"
-            environment.hpcbench(*words, *(["--seed", "1"] if words[0] == "train" else []), cwd=project)
+    project = write_files(tmp_path)
+    for words in blocks()[0]:
+        type_command(environment, words, project)
     summary = json.loads((project / "runs" / "tones" / "summary.json").read_text(encoding="utf-8"))
     assert summary["status"] == "success"
     assert summary["metrics"]["accuracy"] >= summary["target"] == 0.95
@@ -65,3 +98,37 @@ def test_the_files_and_commands_of_the_page_train_to_the_target(environment: Any
     )  # fmt: skip
     assert used.returncode == 3, used.stderr
     assert json.loads((project / "runs" / "few" / "summary.json").read_text(encoding="utf-8"))["train_samples"] == 64
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", WRAPPED)
+def test_what_is_wrapped_trains_to_the_target_alike_on_one_and_on_two_ranks(
+    kind: str, environment: Any, mpiexec: str, tmp_path: Path
+) -> None:
+    needed = NEEDS.get(kind)
+    if needed is not None and find_spec(needed) is None:
+        pytest.skip(f"needs the package {needed}")
+    project = write_files(tmp_path)
+    first, *wrapped = blocks()
+    for words in first[:2]:
+        type_command(environment, words, project)
+    said = {" ".join(words): type_command(environment, words, project, mpiexec)
+            for words in wrapped[list(WRAPPED).index(kind)]}  # fmt: skip
+    assert "common rules" in said[f"hpcbench check runs/{kind}-1"]
+    for run in (f"{kind}-1", f"{kind}-2"):
+        summary = json.loads((project / "runs" / run / "summary.json").read_text(encoding="utf-8"))
+        assert summary["status"] == "success"
+        assert summary["metrics"][summary["metric"]] >= summary["target"] == 0.95
+        assert (project / "runs" / run / "report.html").stat().st_size > 10_000
+    one, two = (losses(project / "runs" / f"{kind}-{ranks}") for ranks in (1, 2))
+    assert one == pytest.approx(two, rel=1e-4)
+    planned = [text for command, text in said.items() if command.startswith("hpcbench plan")]
+    assert all("2 x 1" in text for text in planned)
+    assert kind != "plain" or "2 reached, 0 left" in "".join(said.values())
+    assert kind != "lit" or planned
+
+
+def losses(run: Path) -> list[float]:
+    """The mean training loss of every epoch."""
+    with (run / "epochs.csv").open(encoding="utf-8") as file:
+        return [float(row["train_loss"]) for row in csv.DictReader(file)]

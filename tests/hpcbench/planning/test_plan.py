@@ -307,7 +307,9 @@ def test_an_application_without_the_parts() -> None:
     assert [mesh.shape.words for mesh in plans.meshes] == ["2 x 1"]
     assert plans.refused == {MeshShape(1, (2,)): "cosmoflow has no module `parallel` that splits its model"}
     bare = Application("bare", "Nothing", "bare", "hpcbench.config")
-    with pytest.raises(InputError, match="bare has no module `shapes` that tells the shapes of a batch"):
+    with pytest.raises(
+        InputError, match=r"bare does not tell the shapes of a batch.*; set --data\.root DIR, .* or add batch_shapes"
+    ):
         plan_meshes(bare, configured(COSMOFLOW, "smoke"), Machine(1, 2))
 
 

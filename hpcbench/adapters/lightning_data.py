@@ -1,0 +1,75 @@
+"""The datasets of a LightningDataModule; batches, their order and the ranks that they go to are the suite's.
+
+Imports no Lightning: what it takes is known by its methods.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    default_collate,
+)
+
+from hpcbench.adapters.no_trainer import NoTrainer, check_hooks
+from hpcbench.adapters.pairs import Keys, Pairs, check_map_style, fixed_draws
+from hpcbench.config.schema import RunConfig
+from staging.errors import InputError
+
+LOADERS = {"train": "train_dataloader", "validation": "val_dataloader"}
+HOOKS = ("on_before_batch_transfer", "on_after_batch_transfer", "transfer_batch_to_device")
+"""They change batches, and the suite does not call them."""
+ORDERS = (RandomSampler, SequentialSampler, DistributedSampler)
+"""Samplers that take each sample once."""
+
+
+def data_module_split(module: Any, split: str, keys: Keys | None = None) -> Pairs:
+    """The samples of ``train`` or ``validation``, after ``setup("fit")``. ``prepare_data`` is not called.
+
+    Raises ``InputError`` for what the suite cannot take as it is.
+    """
+    check_hooks(module, HOOKS)
+    module.trainer = NoTrainer(type(module).__name__)
+    with fixed_draws():
+        module.setup("fit")
+        loader = getattr(module, LOADERS[split])()
+    name = f"{type(module).__name__}.{LOADERS[split]}"
+    if isinstance(loader, list | tuple) and len(loader) == 1:
+        loader = loader[0]
+    if not isinstance(loader, DataLoader):
+        raise InputError(f"{name} returned a {type(loader).__name__}; return one DataLoader")
+    check_map_style(loader.dataset)
+    check_order(loader, name)
+    return Pairs(loader.dataset, keys, None if loader.collate_fn is default_collate else loader.collate_fn)
+
+
+def check_order(loader: DataLoader[Any], name: str) -> None:
+    """Refuse a sampler that chooses among the samples. Raises ``InputError``."""
+    batches, sampler = loader.batch_sampler, loader.sampler
+    for each, known in ((batches, (BatchSampler,)), (sampler, ORDERS)):
+        if each is not None and type(each) not in known:
+            raise InputError(
+                f"{name} has a {type(each).__name__}, but the suite takes each sample once an epoch, in its own order; "
+                "leave the sampler out, or choose the samples in the dataset"
+            )
+
+
+def prepare(module: Any) -> None:
+    """Call ``prepare_data``, which downloads what the dataset needs: once, on one process, before any run."""
+    module.prepare_data()
+    print(f"prepared the data of {type(module).__name__}")
+
+
+def files_nowhere(config: RunConfig) -> list[Any]:
+    """Files of a set that is not read from ``data.root``: none. Raises ``InputError`` where they are to be staged."""
+    if config.staging.destination:
+        raise InputError(
+            f"the dataset does not take the folder data.root, so staging.destination ({config.staging.destination}) "
+            "would stage nothing that it reads; pass config.data.root to it in data.py, and remove split_files there"
+        )
+    return []

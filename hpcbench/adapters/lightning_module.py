@@ -1,0 +1,196 @@
+"""A LightningModule as a model and a task: training_step gives the loss, and what validation_step logs the metrics.
+
+The optimizer, its schedule, precision and gradients are the suite's. Imports no Lightning: what it takes is known by
+its methods.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from hpcbench.adapters.no_trainer import NoTrainer, check_hooks, overridden
+from hpcbench.adapters.pairs import Keys
+from hpcbench.train.task import Task
+from staging.errors import InputError
+
+HOOKS = (
+    "optimizer_step", "optimizer_zero_grad", "backward", "configure_gradient_clipping", "lr_scheduler_step",
+    "on_before_backward", "on_after_backward", "on_before_optimizer_step", "on_before_zero_grad", "on_fit_start",
+    "on_train_start", "on_train_epoch_start", "on_train_batch_start", "on_train_batch_end",
+    "on_before_batch_transfer", "on_after_batch_transfer", "transfer_batch_to_device",
+)  # fmt: skip
+"""They change a step or a batch, and the suite does not call them."""
+CLOSE, CLOSE_MIXED = 1e-3, 0.05
+"""How far a mean over a batch may be, relative, from that over its halves, in full and in mixed precision."""
+
+
+class Logged:
+    """What a module logged, by name, in place of ``self.log`` and ``self.log_dict``."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+
+    def log(self, name: str, value: Any, *_: Any, **__: Any) -> None:
+        """As of a LightningModule; how often and where to is not looked at."""
+        self.values[name] = value
+
+    def log_dict(self, values: Mapping[str, Any], *_: Any, **__: Any) -> None:
+        """As of a LightningModule."""
+        self.values.update(values)
+
+
+class LightningNetwork(nn.Module):
+    """The module's steps as a forward pass: of inputs and target the loss, in evaluation the ``metrics`` of the batch.
+
+    In evaluation every sample has a row (batch, metrics) with the mean over its batch, so that the mean over all rows
+    is the mean over all samples, as Lightning has it. Of inputs alone it is the module's ``forward``.
+    Raises ``InputError`` for a module that cannot be trained as it is.
+    """
+
+    def __init__(self, module: nn.Module, metrics: tuple[str, ...], keys: Keys | None = None) -> None:
+        super().__init__()
+        self.name = type(module).__name__
+        self.metrics, self.keys = metrics, keys
+        self.logged = Logged()
+        self.are_means = False
+        check_module(module)
+        owner: Any = module
+        owner.trainer = NoTrainer(self.name)
+        owner.log, owner.log_dict = self.logged.log, self.logged.log_dict
+        owner.configure_model()
+        owner.setup("fit")
+        check_optimizers(optimizers_of(module), self.name)
+        self.module = module
+
+    def forward(self, inputs: Tensor, target: Tensor | None = None) -> Tensor:
+        """See the class."""
+        if target is None or not len(inputs):
+            output: Tensor = self.module(inputs)
+            return output if target is None or self.training else output.new_zeros((0, len(self.metrics)))
+        if self.training:
+            return loss_of(self.step("training_step", inputs, target), self.name)
+        values = self.evaluated(inputs, target)
+        if not self.are_means and len(inputs) > 1:
+            self.check_means(values, inputs, target)
+        return values.expand(len(inputs), -1)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> LightningNetwork:
+        """As of ``nn.Module``, which moves parameters; ``device`` and ``dtype`` of LightningModules follow."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        first = next(self.module.parameters(), None)
+        for part in (each for each in self.module.modules() if first is not None and is_lightning(each)):
+            # What their own ``to`` does; calling it would move what has been moved already, which torch refuses of
+            # parameters under a fake mode.
+            part._device, part._dtype = first.device, first.dtype  # type: ignore[union-attr,assignment]
+        return self
+
+    def step(self, method: str, inputs: Tensor, target: Tensor) -> Any:
+        """What ``training_step`` or ``validation_step`` returns for a batch in the form that the module knows."""
+        batch = [inputs, target] if self.keys is None else dict(zip(self.keys, (inputs, target), strict=True))
+        called: Callable[..., Any] = getattr(self.module, method)
+        numbered = "batch_idx" in inspect.signature(called).parameters
+        self.logged.values.clear()
+        return called(batch, 0) if numbered else called(batch)
+
+    def evaluated(self, inputs: Tensor, target: Tensor) -> Tensor:
+        """The metrics that ``validation_step`` logs: (metrics,)."""
+        self.step("validation_step", inputs, target)
+        values = []
+        for name in self.metrics:
+            value = self.logged.values.get(name)
+            if value is None:
+                found = ", ".join(self.logged.values) or "nothing"
+                raise InputError(
+                    f"validation_step of {self.name} logs no '{name}' (it logs {found}); take one of these as --metric"
+                )
+            if not isinstance(value, Tensor | int | float):
+                raise InputError(
+                    f"validation_step of {self.name} logs '{name}' as a {type(value).__name__}, which gathers over "
+                    "batches; log its value for the batch, a mean over samples"
+                )
+            values.append(torch.as_tensor(value, device=inputs.device).detach().reshape(()).double())
+        return torch.stack(values)
+
+    def check_means(self, whole: Tensor, inputs: Tensor, target: Tensor) -> None:
+        """Refuse a metric that is no mean over samples: with other batches it would be another number."""
+        half = len(inputs) // 2
+        parts = [self.evaluated(inputs[:half], target[:half]), self.evaluated(inputs[half:], target[half:])]
+        mean = (half * parts[0] + (len(inputs) - half) * parts[1]) / len(inputs)
+        close = CLOSE_MIXED if torch.is_autocast_enabled(inputs.device.type) else CLOSE
+        for name, value, other in zip(self.metrics, whole.tolist(), mean.tolist(), strict=True):
+            if abs(value - other) > close * max(abs(value), abs(other), 1e-3):
+                raise InputError(
+                    f"'{name}' of {self.name} is {value:.6g} for a batch of {len(inputs)}, and {other:.6g} as the mean "
+                    "of its halves, so it would change with batch and ranks; log a mean over samples"
+                )
+        self.are_means = True
+
+
+class LightningTask(Task):
+    """The loss that a ``LightningNetwork`` makes, and the metrics that it logs, of which the first has the target."""
+
+    def __init__(self, metrics: tuple[str, ...], better: Literal["lower", "higher"]) -> None:
+        self.columns, self.metric, self.better = metrics, metrics[0], better
+        self.metric_key = "eval_error" if better == "lower" else "eval_accuracy"
+
+    def forward(self, model: Callable[..., Any], inputs: Tensor, target: Tensor) -> Any:
+        """The loss, or in evaluation the metrics."""
+        return model(inputs, target)
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """What ``training_step`` returned."""
+        return output
+
+    def score(self, output: Tensor, target: Tensor) -> Tensor:
+        """What ``validation_step`` logged."""
+        return output.double()
+
+
+def is_lightning(model: nn.Module) -> bool:
+    """Whether ``model`` is a LightningModule."""
+    return any(cls.__name__ == "LightningModule" for cls in type(model).__mro__)
+
+
+def loss_of(returned: Any, name: str) -> Tensor:
+    """The loss that a step returned. Raises ``InputError`` where there is none."""
+    loss = returned.get("loss") if isinstance(returned, Mapping) else returned
+    if not isinstance(loss, Tensor):
+        raise InputError(f"training_step of {name} returned {type(returned).__name__}; return the loss of the batch")
+    return loss
+
+
+def check_module(module: nn.Module) -> None:
+    """Refuse a module that a run of the suite would not train as Lightning does. Raises ``InputError``."""
+    name = type(module).__name__
+    for method in ("training_step", "validation_step", "forward"):
+        if not overridden(module, method):
+            raise InputError(f"{name} has no {method}; a LightningModule needs it to be run here")
+    if not getattr(module, "automatic_optimization", True):
+        raise InputError(f"{name} optimizes manually, and here the suite does; set automatic_optimization True")
+    check_hooks(module, HOOKS)
+
+
+def optimizers_of(module: Any) -> list[Optimizer]:
+    """The optimizers that ``configure_optimizers`` makes, where it can without a Trainer."""
+    if not overridden(module, "configure_optimizers"):
+        return []
+    try:
+        made = module.configure_optimizers()
+    except InputError:  # the length of the training, for a schedule
+        return []
+    if isinstance(made, tuple | list) and len(made) == 2 and all(isinstance(part, list | tuple) for part in made):
+        made = made[0]
+    several = made if isinstance(made, tuple | list) else [made]
+    return [each["optimizer"] if isinstance(each, Mapping) else each for each in several if each is not None]
+
+
+def check_optimizers(optimizers: list[Optimizer], name: str) -> None:
+    """Refuse several optimizers. Raises ``InputError``."""
+    if len(optimizers) > 1:
+        raise InputError(f"configure_optimizers of {name} makes {len(optimizers)} optimizers; the suite runs one")

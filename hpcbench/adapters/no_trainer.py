@@ -1,0 +1,45 @@
+"""Stands where Lightning's modules expect their Trainer, and refuses in one line what a run of the suite has not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from staging.errors import InputError
+
+BASES = ("LightningModule", "LightningDataModule")
+
+
+class NoTrainer:
+    """Any use of it raises ``InputError``."""
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise InputError(
+            f"{self.owner} asks its Trainer for `{name}`, and a run of the suite has no Trainer; "
+            "do without it, or write an application of your own (docs/your-own-model.md)"
+        )
+
+
+def overridden(module: Any, method: str) -> bool:
+    """Whether the class of ``module`` defines ``method`` itself, rather than take it from Lightning's classes."""
+    for cls in type(module).__mro__:
+        if cls.__name__ in BASES and cls.__module__.split(".")[0] in ("lightning", "pytorch_lightning"):
+            return False
+        if method in vars(cls):
+            return True
+    return False
+
+
+def check_hooks(module: Any, hooks: Sequence[str]) -> None:
+    """Refuse hooks that would change a training, and that nobody calls here. Raises ``InputError``."""
+    found = [name for name in hooks if overridden(module, name)]
+    if found:
+        raise InputError(
+            f"{type(module).__name__} defines {', '.join(found)}, which a run of the suite does not call; "
+            "move what it does into the step or the dataset"
+        )

@@ -1,0 +1,120 @@
+"""Map-style datasets of any library as pairs of (inputs, targets), with their own collate function where they have one.
+
+A Hugging Face ``datasets.Dataset`` after ``with_format("torch")`` is such a dataset: it has a length, and gives a dict
+of tensors for a number.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset
+
+from hpcbench.config.schema import RunConfig
+from staging.errors import InputError
+
+Keys = tuple[str, str]
+"""Entries of a sample that is a dict: inputs and targets."""
+Collate = Callable[[list[Any]], Any]
+SPLIT_SEED = 2019
+"""Of random draws while datasets are made, so that all ranks divide a set in the same way."""
+SPLITS = ("train", "validation")
+
+
+class Pairs(Dataset[Any]):
+    """The samples of ``dataset`` as (inputs, targets); with ``collate``, whatever that makes a batch of.
+
+    Raises ``InputError`` for an iterable dataset.
+    """
+
+    def __init__(self, dataset: Any, keys: Keys | None = None, collate: Collate | None = None) -> None:
+        check_map_style(dataset)
+        self.dataset = dataset
+        self.keys = keys
+        self.collate_fn = collate
+        self.collate = None if collate is None else self.batch
+        for name in ("files", "file_of", "check"):  # what a dataset may tell of its files
+            if hasattr(dataset, name):
+                setattr(self, name, getattr(dataset, name))
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        sample = self.dataset[index]
+        return sample if self.collate_fn is not None else pair(sample, self.keys, "a sample")
+
+    def batch(self, samples: list[Any]) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of a batch by the dataset's own collate function."""
+        assert self.collate_fn is not None
+        inputs, targets = pair(self.collate_fn(samples), self.keys, "a batch of collate_fn")
+        return torch.as_tensor(inputs), torch.as_tensor(targets)
+
+
+def check_map_style(dataset: Any) -> None:
+    """Refuse what has no numbered samples. Raises ``InputError``."""
+    name = type(dataset).__name__
+    numbered = hasattr(type(dataset), "__getitem__") and hasattr(type(dataset), "__len__")
+    if isinstance(dataset, IterableDataset) or not numbered:
+        raise InputError(
+            f"{name} is an iterable dataset, whose samples have no numbers for the suite to order and deal to ranks; "
+            "take a map-style one, with __len__ and __getitem__"
+        )
+
+
+def pair(sample: Any, keys: Keys | None, what: str) -> tuple[Any, Any]:
+    """Inputs and targets of ``sample``, tensors or numbers. Raises ``InputError`` for what has another form."""
+    if isinstance(sample, Mapping):
+        names = ", ".join(map(str, sample))
+        if keys is None:
+            raise InputError(f"{what} is a dict of {names}; name its inputs and targets with `--keys INPUTS TARGETS`")
+        missing = [key for key in keys if key not in sample]
+        if missing:
+            raise InputError(f"{what} has no entry '{missing[0]}', but {names}; change the keys")
+        found = sample[keys[0]], sample[keys[1]]
+    elif isinstance(sample, Sequence) and len(sample) == 2:
+        found = sample[0], sample[1]
+    else:
+        form = f"a {type(sample).__name__}" + (f" of {len(sample)}" if isinstance(sample, Sequence) else "")
+        raise InputError(f"{what} is {form}, not a pair of inputs and targets; give pairs, or dicts with keys")
+    for value, name in zip(found, keys or ("inputs", "targets"), strict=True):
+        if not isinstance(value, Tensor | np.ndarray | np.generic | int | float):
+            raise InputError(f"'{name}' of {what} is a {type(value).__name__}, not a tensor; convert it in the dataset")
+    return found
+
+
+@contextmanager
+def fixed_draws() -> Iterator[None]:
+    """While entered, random numbers of torch, NumPy and Python come from one seed; afterwards they go on as before."""
+    numbers, python = np.random.get_state(), random.getstate()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SPLIT_SEED)
+        np.random.seed(SPLIT_SEED)
+        random.seed(SPLIT_SEED)
+        try:
+            yield
+        finally:
+            np.random.set_state(numbers)
+            random.setstate(python)
+
+
+def split_of(make: Callable[[str], Any], config: RunConfig, split: str, keys: Keys | None = None) -> Pairs:
+    """The samples of ``split`` from what ``make`` returns for the folder ``data.root``.
+
+    That is training and validation set as a pair, or a dict of ``train`` and ``validation``, such as a ``DatasetDict``.
+    Raises ``InputError`` for anything else.
+    """
+    with fixed_draws():
+        made = make(config.data.root)
+    if isinstance(made, Mapping) and all(name in made for name in SPLITS):
+        return Pairs(made[split], keys)
+    if isinstance(made, tuple | list) and len(made) == 2:
+        return Pairs(made[SPLITS.index(split)], keys)
+    name = getattr(make, "__name__", "the function of datasets")
+    raise InputError(f"{name} returned a {type(made).__name__}; return the pair (training set, validation set)")

@@ -1,0 +1,49 @@
+"""A task from functions: a loss, and a metric where it is another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from hpcbench.train.task import Task
+from staging.errors import InputError
+
+Function = Callable[[Tensor, Tensor], Tensor]
+"""Of output and target of a batch: a number, or in a metric one for each sample."""
+
+
+class PlainTask(Task):
+    """Trains on ``loss``, a mean over the batch. The metric is the mean over samples of ``metric``, or of the loss."""
+
+    def __init__(
+        self, loss: Function, metric: Function | None = None, better: Literal["lower", "higher"] = "lower",
+        name: str = "loss",
+    ) -> None:  # fmt: skip
+        self.loss_function, self.metric_function = loss, metric or loss
+        self.metric, self.columns, self.better = name, (name,), better
+        self.metric_key = "eval_error" if better == "lower" else "eval_accuracy"
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """The loss of the batch."""
+        return self.loss_function(output, target)
+
+    def score(self, output: Tensor, target: Tensor) -> Tensor:
+        """The metric of each sample: a function that has one number for a batch is called for each sample alone."""
+        if not len(output):
+            return output.new_zeros((0, 1), dtype=torch.float64)
+        values = torch.as_tensor(self.metric_function(output, target))
+        if values.dim() == 1 and len(values) == len(output):
+            return values.double()[:, None]
+        if values.numel() != 1:
+            raise InputError(
+                f"{self.metric} of a batch of {len(output)} has the shape {tuple(values.shape)}; return a number, or "
+                "one for each sample"
+            )
+        alone = [
+            torch.as_tensor(self.metric_function(output[row : row + 1], target[row : row + 1]), device=output.device)
+            for row in range(len(output))
+        ]
+        return torch.stack([value.reshape(()) for value in alone]).double()[:, None]

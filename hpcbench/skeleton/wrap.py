@@ -1,0 +1,165 @@
+"""Writes the package of an application that takes a model and a dataset of other packages as they are."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import nn
+
+from hpcbench.adapters.lightning_module import LightningNetwork, is_lightning, optimizers_of
+from hpcbench.adapters.no_trainer import overridden
+from hpcbench.adapters.pairs import Keys
+from hpcbench.skeleton import new_folder, write_files
+from hpcbench.skeleton.wrapped import render_wrapped
+from staging.errors import InputError
+
+FOLDER_NAMES = ("data_dir", "root", "data_root", "data_path", "root_dir", "folder", "path")
+"""Arguments of data modules that take the folder of a dataset."""
+OPTIMIZERS = {"SGD": "sgd", "Adam": "adam", "AdamW": "adamw"}
+"""Names of torch's optimizers in the suite."""
+SETTINGS = ("lr", "weight_decay", "momentum", "nesterov", "betas", "eps")
+
+
+@dataclass(frozen=True)
+class Wrapping:
+    """What is to be wrapped; each text is ``package.module:name``."""
+
+    module: str
+    data: str | None = None
+    """A LightningDataModule."""
+    dataset: str | None = None
+    """A function of a folder that makes training and validation set."""
+    loss: str | None = None
+    metrics: tuple[str, ...] = ()
+    """Names that a LightningModule logs; of a plain module at most one, a function."""
+    better: Literal["lower", "higher"] = "lower"
+    keys: Keys | None = None
+    target: float | None = None
+    batch_size: int = 32
+    max_epochs: int = 20
+
+
+@dataclass(frozen=True)
+class Found:
+    """What looking at the parts told."""
+
+    lightning: bool
+    optimizer: dict[str, Any]
+    """Settings of ``optim``."""
+    remark: str
+    """Where these are from."""
+    folder_argument: str | None
+    """Of the data module, the argument for its folder."""
+
+
+def wrap(name: str, out: Path, asked: Wrapping) -> Path:
+    """Write ``out / name``, an application of the parts that ``asked`` names; returns that folder.
+
+    Raises ``InputError`` for a name that cannot be used and for parts that the suite cannot take.
+    """
+    folder = new_folder(name, out)
+    found = look_at(asked)
+    write_files(folder, render_wrapped(name, asked, found))
+    return folder
+
+
+def look_at(asked: Wrapping) -> Found:
+    """Import the parts and make the model. Raises ``InputError`` for those that don't belong together."""
+    if (asked.data is None) == (asked.dataset is None):
+        raise InputError("name the data with either --data, a LightningDataModule, or --dataset, a function")
+    model = made(asked.module, "--module")
+    lightning = is_lightning(model)
+    if lightning and asked.loss is not None:
+        raise InputError(f"{asked.module} is a LightningModule, whose training_step has the loss; leave out --loss")
+    if not lightning:
+        check_plain(asked)
+    metrics = asked.metrics or ("val_loss",)
+    argument = folder_argument(imported(asked.data, "--data")) if asked.data else None
+    if asked.dataset:
+        imported(asked.dataset, "--dataset")
+    if lightning:
+        LightningNetwork(model, metrics, asked.keys)
+    optimizer, remark = optimizer_settings(model) if lightning else ({}, "")
+    return Found(lightning, optimizer or {"name": "adam", "lr": 0.001}, remark or "a start; set yours", argument)
+
+
+def check_plain(asked: Wrapping) -> None:
+    """Refuse what a plain module cannot be wrapped with. Raises ``InputError``."""
+    if asked.loss is None:
+        raise InputError(f"{asked.module} is no LightningModule, so it needs a loss: --loss package.module:function")
+    if len(asked.metrics) > 1:
+        raise InputError(f"--metric is given {len(asked.metrics)} times; a plain module takes one, a function")
+    for option, path in (("--loss", asked.loss), *(("--metric", path) for path in asked.metrics)):
+        imported(path, option)
+
+
+def imported(path: str, option: str) -> Any:
+    """What ``package.module:name`` names. Raises ``InputError`` where there is no such thing, or it is not callable."""
+    module_name, _, name = path.partition(":")
+    if not all(part.isidentifier() for part in (*module_name.split("."), name)):
+        raise InputError(f"{option} ({path}) must be package.module:name")
+    try:
+        module = import_module(module_name)
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        hint = "; install hpcbench-ml[lightning]" if "lightning" in str(error) else ""
+        raise InputError(
+            f"{option} ({path}): {module_name} cannot be imported ({what}){hint or '; install it, or set PYTHONPATH'}"
+        ) from None
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise InputError(f"{option} ({path}): {module_name} has no class or function '{name}'; mend the name")
+    return found
+
+
+def made(path: str, option: str) -> nn.Module:
+    """The model that calling ``path`` makes. Raises ``InputError`` where that takes arguments, or is no module."""
+    make = imported(path, option)
+    try:
+        model = make()
+    except Exception as error:
+        raise InputError(
+            f"{option} ({path}) cannot be made without arguments ({type(error).__name__}: {error}); "
+            "give a function that makes it"
+        ) from None
+    if not isinstance(model, nn.Module):
+        raise InputError(f"{option} ({path}) makes a {type(model).__name__}, no torch.nn.Module; name a module's class")
+    return model
+
+
+def folder_argument(make: Any) -> str | None:
+    """The argument by which a data module takes its folder. Raises ``InputError`` for other ones that it must have."""
+    parameters = inspect.signature(make).parameters
+    found = next((name for name in FOLDER_NAMES if name in parameters), None)
+    for name, parameter in parameters.items():
+        named = parameter.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        if named and parameter.default is inspect.Parameter.empty and name != found:
+            raise InputError(
+                f"the data module needs the argument '{name}'; give a function of the folder that makes it, with an "
+                f"argument {FOLDER_NAMES[0]}"
+            )
+    return found
+
+
+def optimizer_settings(model: Any) -> tuple[dict[str, Any], str]:
+    """Settings of ``optim`` that are those of ``configure_optimizers``, and a remark on where they are from."""
+    if not overridden(model, "configure_optimizers"):
+        return {}, "a start; configure_optimizers has none"
+    optimizers = optimizers_of(model)
+    if not optimizers:
+        return {}, "a start; configure_optimizers needs a Trainer"
+    optimizer, kind = optimizers[0], type(optimizers[0]).__name__
+    if kind not in OPTIMIZERS:
+        return {}, f"a start; the suite does not know {kind} of configure_optimizers"
+    group = optimizer.param_groups[0]
+    settings: dict[str, Any] = {"name": OPTIMIZERS[kind]}
+    for name in SETTINGS:
+        value = group.get(name)
+        if value is not None:
+            settings[name] = list(value) if isinstance(value, tuple) else value
+    several = ", of its first group" if len(optimizer.param_groups) > 1 else ""
+    return settings, f"of configure_optimizers{several}, without its schedule"

@@ -1,0 +1,179 @@
+"""LightningModules and LightningDataModules: what is taken of them, and what is refused in one line."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
+
+import hpcbench
+from hpcbench.adapters.lightning_data import data_module_split, files_nowhere
+from hpcbench.adapters.lightning_module import LightningNetwork, LightningTask, optimizers_of
+from hpcbench.config.schema import RunConfig
+from staging.errors import InputError
+
+
+def test_adapters_and_what_writes_packages_import_no_lightning() -> None:
+    imported: set[str] = set()
+    package = Path(hpcbench.__file__).parent
+    for path in (*(package / "adapters").glob("*.py"), *(package / "skeleton").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            imported |= {name.split(".")[0] for name in names}
+    assert not imported & {"lightning", "pytorch_lightning", "datasets"}
+    assert "torch" in imported
+
+
+@pytest.fixture(scope="module")
+def lightning() -> Any:
+    """The library; skips where it is missing."""
+    return pytest.importorskip("lightning", reason="needs the package lightning (extra lightning)")
+
+
+@pytest.fixture(scope="module")
+def line(lightning: Any) -> Any:
+    """The class of a module that fits a line, and logs two means."""
+
+    class Line(lightning.LightningModule):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.save_hyperparameters()
+            self.dense = nn.Linear(1, 1)
+
+        def forward(self, x: Any) -> Any:
+            return self.dense(x)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            loss = functional.mse_loss(self(x), y)
+            self.log("train_loss", loss, prog_bar=True)
+            return {"loss": loss}
+
+        def validation_step(self, batch: Any) -> None:
+            x, y = batch
+            self.log_dict({"mse": functional.mse_loss(self(x), y), "mae": (self(x) - y).abs().mean()})
+            self.log("rmse", functional.mse_loss(self(x), y).sqrt(), sync_dist=True)
+
+        def configure_optimizers(self) -> Any:
+            optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+            return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
+
+    return Line
+
+
+X, Y = torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([[1.0], [2.0], [9.0]])
+
+
+@pytest.mark.slow
+def test_the_loss_is_that_of_training_step_and_rows_are_what_was_logged(line: Any) -> None:
+    network, task = LightningNetwork(line(), ("mae", "mse")), LightningTask(("mae", "mse"), "lower")
+    loss = task.loss(task.forward(network, X, Y), Y)
+    output = network(X)
+    assert loss.item() == functional.mse_loss(output, Y).item()
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in network.parameters())
+    network.eval()
+    scores = torch.cat([task.score(task.forward(network, X[at], Y[at]), Y[at]) for at in (slice(2), slice(2, 3))])
+    expected = {"mae": (output - Y).abs().mean().item(), "mse": functional.mse_loss(output, Y).item()}
+    assert task.metrics(scores) == pytest.approx(expected, rel=1e-6)
+    assert task.forward(network, X[:0], Y[:0]).shape == (0, 2)
+    assert len(optimizers_of(network.module)) == 1
+
+
+@pytest.mark.slow
+def test_device_and_dtype_of_the_module_follow(line: Any) -> None:
+    network = LightningNetwork(line(), ("mae",)).double()
+    assert network.module.dtype == torch.float64
+    assert network.to("meta").module.device == torch.device("meta")
+
+
+@pytest.mark.slow
+def test_a_metric_that_is_no_mean_or_is_not_logged_is_refused(line: Any) -> None:
+    with pytest.raises(InputError, match=r"'rmse' of Line is .* for a batch of 3, and .* as the mean of its halves"):
+        LightningNetwork(line(), ("rmse",)).eval()(X, Y)
+    with pytest.raises(InputError, match=r"logs no 'val_loss' \(it logs mse, mae, rmse\); take one of these"):
+        LightningNetwork(line(), ("val_loss",)).eval()(X, Y)
+
+
+@pytest.mark.slow
+def test_modules_that_would_train_otherwise_are_refused(line: Any, lightning: Any) -> None:
+    def changed(**members: Any) -> Any:
+        return type("Changed", (line,), members)()
+
+    def two(self: Any) -> Any:
+        return [torch.optim.SGD(self.parameters(), lr=0.1), torch.optim.SGD(self.parameters(), lr=0.1)]
+
+    def late(self: Any, batch: Any) -> Any:
+        return self(batch[0]).sum() * self.current_epoch
+
+    def needs_length(self: Any) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.1 / self.trainer.estimated_stepping_batches)
+
+    def hook(self: Any, *_: Any) -> None:
+        raise AssertionError
+
+    for members, words in (
+        ({"automatic_optimization": False}, "Changed optimizes manually"),
+        ({"configure_optimizers": two}, "configure_optimizers of Changed makes 2 optimizers; the suite runs one"),
+        ({"on_after_batch_transfer": hook}, "Changed defines on_after_batch_transfer, which a run of the suite does"),
+    ):
+        with pytest.raises(InputError, match=words):
+            LightningNetwork(changed(**members), ("mae",))
+    with pytest.raises(InputError, match="Bare has no training_step"):
+        LightningNetwork(type("Bare", (lightning.LightningModule,), {})(), ("mae",))
+    with pytest.raises(InputError, match="asks its Trainer for `current_epoch`"):
+        LightningNetwork(changed(training_step=late), ("mae",))(X, Y)
+    with pytest.raises(InputError, match="training_step of Changed returned NoneType; return the loss"):
+        LightningNetwork(changed(training_step=lambda self, batch: None), ("mae",))(X, Y)
+    assert LightningNetwork(changed(configure_optimizers=needs_length), ("mae",))(X).shape == (3, 1)
+
+
+class Streamed(IterableDataset[Any]):
+    """Samples without numbers."""
+
+    def __iter__(self) -> Any:
+        return iter([(0.0, 0.0)])
+
+
+@pytest.mark.slow
+def test_datasets_of_a_data_module(lightning: Any) -> None:
+    samples = TensorDataset(X, Y)
+
+    def module(train: Any, **members: Any) -> Any:
+        loaders = {"train_dataloader": lambda self: train, "val_dataloader": lambda self: [DataLoader(samples)]}
+        return type("Data", (lightning.LightningDataModule,), loaders | members)()
+
+    pairs = data_module_split(module(DataLoader(samples, batch_size=7, shuffle=True)), "train")
+    assert [(float(x), float(y)) for x, y in (pairs[index] for index in range(3))] == [(0, 1), (1, 2), (2, 9)]
+    assert pairs.collate is None
+    assert len(data_module_split(module(DataLoader(samples)), "validation")) == 3
+    own = DataLoader(samples, collate_fn=lambda batch: [torch.stack(part) for part in zip(*batch, strict=True)])
+    assert data_module_split(module(own), "train").collate is not None
+    for train, words in (
+        (DataLoader(Streamed()), "Streamed is an iterable dataset"),
+        ([DataLoader(samples)] * 2, r"Data\.train_dataloader returned a list; return one DataLoader"),
+        (
+            DataLoader(samples, sampler=WeightedRandomSampler([1.0] * 3, 3)),
+            "has a WeightedRandomSampler, but the suite",
+        ),
+    ):
+        with pytest.raises(InputError, match=words):
+            data_module_split(module(train), "train")
+    hooked = module(DataLoader(samples), on_after_batch_transfer=lambda self, batch, index: batch)
+    with pytest.raises(InputError, match="Data defines on_after_batch_transfer"):
+        data_module_split(hooked, "train")
+
+
+def test_staging_of_a_set_without_a_folder_is_refused() -> None:
+    config = RunConfig()
+    assert files_nowhere(config) == []
+    config.staging.destination = "/local"
+    with pytest.raises(InputError, match=r"does not take the folder data\.root, so staging\.destination \(/local\)"):
+        files_nowhere(config)

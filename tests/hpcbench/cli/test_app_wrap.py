@@ -1,0 +1,105 @@
+"""`hpcbench app wrap`: what it writes, and what it refuses in one line."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hpcbench.cli.main import main
+from hpcbench.skeleton.wrap import Found, Wrapping, folder_argument
+from hpcbench.skeleton.wrapped import render_wrapped
+from staging.errors import InputError
+
+SOURCE = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, width=1):
+        super().__init__()
+
+class Needy(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+
+def sets(folder): ...
+def loss(output, target): ...
+number = 3
+"""
+PLAIN = ["--module", "my_lab:Net", "--dataset", "my_lab:sets", "--loss", "my_lab:loss"]
+
+
+@pytest.fixture(autouse=True)
+def my_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of the reader's."""
+    (tmp_path / "my_lab.py").write_text(SOURCE, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_a_plain_module_is_named_in_a_package_whose_help_imports_no_torch(tmp_path: Path) -> None:
+    settings = ["--metric", "my_lab:loss", "--target", "0.5", "--keys", "x", "y"]
+    assert main(["app", "wrap", "mine", "--out", str(tmp_path), *PLAIN, *settings]) == 0
+    source = tmp_path / "mine" / "src" / "mine"
+    assert 'PlainTask(my_lab.loss, metric=my_lab.loss, better="lower", name="loss")' in (source / "task.py").read_text()
+    assert 'KEYS = ("x", "y")' in (source / "data.py").read_text()
+    assert "return my_lab.Net()" in (source / "model.py").read_text()
+    assert yaml.safe_load((source / "configs" / "smoke.yaml").read_text()) == {
+        "optim": {"name": "adam", "lr": 0.001},
+        "train": {"local_batch_size": 32, "max_epochs": 20, "target": 0.5},
+    }
+    assert "torch" not in (source / "__init__.py").read_text().replace("Imports no torch", "")
+    assert 'mine = "mine:application"' in (tmp_path / "mine" / "pyproject.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("folder", "optimizer"), [(None, {"name": "sgd", "lr": 1e-8}), ("root", {"betas": [0.9, 0.99]})]
+)
+def test_files_of_a_lightning_module_are_python_and_its_numbers_numbers(folder: Any, optimizer: Any) -> None:
+    asked = Wrapping("a.b:Net", data="a.b:Data", metrics=("val_f1", "val_loss"), better="higher")
+    written = render_wrapped("mine", asked, Found(True, optimizer, "of configure_optimizers", folder))
+    for path, text in written.items():
+        if path.endswith(".py"):
+            ast.parse(text, path)
+    assert yaml.safe_load(written["src/mine/configs/smoke.yaml"])["optim"] == optimizer
+    assert 'METRICS = ("val_f1", "val_loss")' in written["src/mine/task.py"]
+    assert ("a.b.Data(root=folder)" if folder else "a.b.Data()") in written["src/mine/data.py"]
+    assert ("files_nowhere(config)" in written["src/mine/data.py"]) == (folder is None)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--module", "my_lab:Net"], "name the data with either --data, a LightningDataModule, or --dataset"),
+        ([*PLAIN, "--data", "my_lab:sets"], "name the data with either"),
+        (PLAIN[:4], "my_lab:Net is no LightningModule, so it needs a loss: --loss package.module:function"),
+        ([*PLAIN, "--module", "my_lab:Other"], "my_lab has no class or function 'Other'; mend the name"),
+        ([*PLAIN, "--module", "my_lab:number"], "my_lab has no class or function 'number'"),
+        ([*PLAIN, "--module", "my_lab"], "--module (my_lab) must be package.module:name"),
+        ([*PLAIN, "--module", "no_lab:Net"], "no_lab cannot be imported (ModuleNotFoundError"),
+        ([*PLAIN, "--module", "my_lab:Needy"], "cannot be made without arguments (TypeError"),
+        ([*PLAIN, "--module", "my_lab:dict"], "my_lab has no class or function 'dict'"),
+        ([*PLAIN, "--loss", "my_lab:none"], "--loss (my_lab:none): my_lab has no class or function"),
+        ([*PLAIN, "--metric", "my_lab:loss", "--metric", "my_lab:loss"], "--metric is given 2 times; a plain module"),
+    ],
+)
+def test_what_cannot_be_wrapped_is_one_line_and_leaves_nothing(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["app", "wrap", "mine", "--out", str(tmp_path / "out"), *words]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_folder_of_a_data_module_is_found_by_name() -> None:
+    def needs_more(data_dir: str, size: int) -> None: ...
+
+    assert folder_argument(lambda batch_size=2, data_dir="data": None) == "data_dir"
+    assert folder_argument(lambda **settings: None) is None
+    with pytest.raises(InputError, match="the data module needs the argument 'size'; give a function of the folder"):
+        folder_argument(needs_more)

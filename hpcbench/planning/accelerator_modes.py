@@ -38,6 +38,9 @@ class ConvolutionLayout(TorchDispatchMode):  # type: ignore[no-untyped-call]
     without AVX-512, bfloat16 gradients of weights would be counted as copied to another layout.
     """
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
@@ -52,7 +55,7 @@ class ConvolutionLayout(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def common_layout(tensors: Sequence[Tensor]) -> torch.memory_format:
     """Channels last if any of ``tensors`` is."""
-    layouts = [suggest_memory_format(each) for each in tensors]  # type: ignore[no-untyped-call]
+    layouts = [suggest_memory_format(each) for each in tensors]
     return next((each for each in layouts if each != torch.contiguous_format), torch.contiguous_format)
 
 

@@ -23,6 +23,15 @@ KINDS = {"gradients": "gradients", "halo": "halos", "batch_norm": "batch norm", 
          "noise_scale": "noise scale", "losses": "losses"}  # fmt: skip
 
 
+def precision(t: Tables) -> str:
+    """What the run computed in: ``auto`` is bfloat16 on a processor that multiplies it fast."""
+    asked = str(t.config["train"]["precision"])
+    if asked != "auto":
+        return asked
+    fast = {"amx_bf16", "avx512_bf16"} & set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
+    return "bf16-mixed" if fast else "32-true"
+
+
 def phases(t: Tables) -> Claims:
     """Of one rank what its attempts add up to, of several the median and the slowest."""
     claims: Claims = {}
@@ -106,9 +115,10 @@ def use(t: Tables) -> Claims:
             peak = t.ranks["gemm_flops"].sum()
             ranks = f", the sum over {t.world} ranks" if t.world > 1 else ""
             claims["use/peak FLOP/s"] = f"{units.prefixed(peak, 'FLOP/s')} in float32 matrix products{ranks}"
-            claims["use/FLOP/s utilization"] = (
-                f"{units.percent(rate * sample / peak)}; the peak is of float32, and the run trained in bfloat16 "
-                "(bf16-mixed)"
+            claims["use/FLOP/s utilization"] = units.percent(rate * sample / peak) + (
+                "; the peak is of float32, and the run trained in bfloat16 (bf16-mixed)"
+                if precision(t) == "bf16-mixed"
+                else ""
             )
     if t.warm_rate is not None:
         busy = t.ranks["cpu_s"] / (t.ranks["wall_s"] * t.ranks["threads"])
@@ -154,7 +164,7 @@ def setup(t: Tables) -> Claims:
         ranks = f"1 simulating {simulated} on 1 node"
     command = t.environment["command"]
     found = {
-        "seed": str(t.logged("seed")["value"]), "precision": "bf16-mixed, channels last",
+        "seed": str(t.logged("seed")["value"]), "precision": f"{precision(t)}, channels last",
         "peak learning rate": units.significant(t.config["optim"]["lr"]), "training samples": str(training),
         "validation samples": str(validation), "division and rules": "open, MLPerf HPC 3.0.0", "ranks": ranks,
         "threads per rank": str(t.config["parallel"]["threads"]), "memory": t.system["host_memory_capacity"],

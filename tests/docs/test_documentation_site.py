@@ -103,7 +103,7 @@ def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(tm
     assert {"index.html", "docs/staging.html", "reference/settings.html", "reference/commands/train.html"} <= set(pages)
     assert {name: found for name, text in pages.items() if (found := LOADED.findall(text))} == {}
     assert "StageOptions" in pages["reference/python/staging.html"]
-    assert "trust_coefficient" in (built / "search" / "search_index.js").read_text(encoding="utf-8")
+    assert "trust_coefficient" in (built / "search" / "search_index.json").read_text(encoding="utf-8")
     assert (built / "docs/studies/cosmoflow-strong/scaling.html").is_file()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 
 from hpcbench.cli.arguments import Parser, Subcommand, run_subcommand
@@ -41,6 +42,9 @@ A torch.nn.Module, a function of a folder that makes training and validation set
 Hugging Face's datasets.Dataset after with_format("torch") is such a set: --keys names two
 entries of its samples. docs/your-own-model.md says what of each is used, and what is refused.
 """
+
+MOST_TARGET = 1e9
+"""Of ``train.target``, either way."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -84,7 +88,20 @@ def add_wrap_arguments(parser: Parser) -> None:
         "function of output and target (default: the loss)",
     )  # fmt: skip
     parser.add_argument("--better", choices=("lower", "higher"), default="lower", help="values (default: lower)")
-    parser.add_argument("--target", type=float, metavar="X", help="metric at which training stops, for the preset")
+    parser.add_argument(
+        "--target", type=metric_value, metavar="X", help="metric at which training stops, for the preset"
+    )
+
+
+def metric_value(text: str) -> float:
+    """A number that the setting ``train.target`` takes."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not abs(found) <= MOST_TARGET:
+        raise argparse.ArgumentTypeError(f"({text}) must be a number from {-MOST_TARGET:g} to {MOST_TARGET:g}")
+    return found
 
 
 def wrap(args: argparse.Namespace, overrides: dict[str, str]) -> int:

@@ -103,3 +103,13 @@ def test_the_folder_of_a_data_module_is_found_by_name() -> None:
     assert folder_argument(lambda **settings: None) is None
     with pytest.raises(InputError, match="the data module needs the argument 'size'; give a function of the folder"):
         folder_argument(needs_more)
+
+
+@pytest.mark.parametrize("value", ["nan", "-inf", "2e9", "high"])
+def test_a_target_is_a_number_that_a_setting_takes(
+    value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["app", "wrap", "mine", "--out", str(tmp_path / "out"), "--module", "a:B", "--data", "a:C"]
+    assert main([*words, f"--target={value}"]) == 2
+    assert f"({value}) must be a number from -1e+09 to 1e+09" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -102,9 +102,13 @@ def test_steps_have_the_optimizers_state_from_the_second_on() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "precision"), [("cosmoflow 128^3", "bf16-mixed"), ("deepcam 96 x 144", "bf16-mixed")])
-def test_the_planned_memory_is_that_of_a_process_that_trains(case: str, precision: str) -> None:
-    """Within 10 %, of the resident set above that before the model; CosmoFlow's 128^3 and DeepCAM's 96 x 144."""
+@pytest.mark.parametrize("case", ["cosmoflow 128^3", "deepcam 96 x 144"])
+def test_the_planned_memory_is_that_of_a_process_that_trains(case: str) -> None:
+    """Within 10 %, of the resident set above that before the model; CosmoFlow's 128^3 and DeepCAM's 96 x 144.
+
+    Where oneDNN has no bfloat16, on processors without AVX-512, torch's own loops would take half an hour.
+    """
+    precision = "bf16-mixed" if torch.ops.mkldnn._is_mkldnn_bf16_supported() else "32-true"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "THP_MEM_ALLOC_ENABLE": "1"}
     command = [sys.executable, str(ROOT / "benchmarks" / "planned_memory.py"), "--worker", case, precision]
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)

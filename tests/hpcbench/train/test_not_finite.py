@@ -171,8 +171,8 @@ def test_one_sample_whose_output_is_not_finite_is_named(
     """Its values are lawful, so that nothing but the output of the model speaks of it."""
     before = TrainingStep.forward
 
-    def forward(self: TrainingStep, inputs: torch.Tensor) -> torch.Tensor:
-        output = before(self, inputs)
+    def forward(self: TrainingStep, inputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        output = before(self, inputs, target)
         return output if self.model.training else output.index_fill(0, torch.tensor([3]), torch.inf)
 
     monkeypatch.setattr(TrainingStep, "forward", forward)

@@ -130,7 +130,7 @@ def begun(folder: StudyFolder, definition: dict[str, Any], report: Callable[[], 
         yield
     except (InputError, Aborted):
         if is_new and nothing_began(folder):
-            folder.definition.unlink()
+            folder.definition.unlink(missing_ok=True)
             raise
         with suppress(InputError):  # why it ended is more than why there is no page
             report()
@@ -141,8 +141,8 @@ def begun(folder: StudyFolder, definition: dict[str, Any], report: Callable[[], 
 def held(folder: StudyFolder) -> Iterator[int]:
     """Make the folder and hold it for this process and those that inherit the open file, which is given.
 
-    A folder in which no study began is removed in the end. Raises ``InputError`` where another process works in it,
-    and for a folder that holds something else.
+    A folder in which no study began is removed in the end, if it is still there. Raises ``InputError`` where another
+    process works in it, and for a folder that holds something else.
     """
     descriptor = open_lock(folder)
     try:
@@ -150,7 +150,8 @@ def held(folder: StudyFolder) -> Iterator[int]:
         try:
             yield descriptor
         finally:
-            if not folder.definition.exists() and not any(folder.runs.iterdir()):
+            # Not there at all where somebody has removed it meanwhile.
+            if folder.runs.is_dir() and not folder.definition.exists() and not any(folder.runs.iterdir()):
                 shutil.rmtree(folder.path)
     finally:
         os.close(descriptor)

@@ -32,9 +32,17 @@ def find_figure(name: str) -> Callable[[Run], Figure | None]:
     return draw
 
 
-def registered_figures(run: Run) -> list[Figure]:
-    """The figures that have something to show of ``run``, by name. Raises ``InputError`` for one that fails."""
-    return [found for name in plugins.names(plugins.FIGURES) if (found := draw_figure(name, run)) is not None]
+def registered_figures(run: Run) -> tuple[list[Figure], list[str]]:
+    """The figures that have something to show of ``run``, by name, and why others cannot be drawn."""
+    figures, problems = [], []
+    for name in plugins.names(plugins.FIGURES):
+        try:
+            found = draw_figure(name, run)
+        except InputError as error:  # a page without it is better than no page
+            problems.append(str(error))
+        else:
+            figures += [] if found is None else [found]
+    return figures, problems
 
 
 def draw_figure(name: str, run: Run) -> Figure | None:

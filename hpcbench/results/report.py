@@ -29,7 +29,10 @@ from staging.errors import InputError
 from staging.formats.regular import read_text
 
 Drawings = dict[str, Any]
-"""Drawn figures of a page by name; ``science`` and ``registered`` are lists of them."""
+"""Drawn figures of a page by name; ``science`` and ``registered`` are lists of them.
+
+``problems`` are lines on figures of other packages that cannot be drawn.
+"""
 
 
 @dataclass(frozen=True)
@@ -94,11 +97,13 @@ def draw_run(run: Run, page: Path, png: bool = False) -> Drawings:
     plots = run_page.plots_module(run)
     science = plots.figures(run.folder.path) if plots is not None else []
     drawn = {figure.name: _draw(figure, page, png) for figure in run_figures(run)}
+    registered, problems = registered_figures(run)
     staged, ratios = timelines(read_object(run.folder.staging)), trust_ratios(run)
     return {name: drawn.get(name) for name in ("quality", "loss", "noise_scale", "throughput")} | {
         "trust_ratios": None if ratios is None else _draw(ratios, page, png),
         "science": [_draw(figure, page, png) for figure in science],
-        "registered": [_draw(figure, page, png) for figure in registered_figures(run)],
+        "registered": [_draw(figure, page, png) for figure in registered],
+        "problems": problems,
         "staging": None if staged is None else _draw(staged, page, png),
     }
 

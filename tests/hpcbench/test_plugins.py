@@ -276,12 +276,23 @@ def test_a_figure_that_cannot_be_drawn(install: Install, tmp_path: Path, name: s
     from hpcbench.results.registered_figures import registered_figures
 
     run: Any = SimpleNamespace(folder=SimpleNamespace(path=tmp_path))
-    assert registered_figures(run) == []
+    assert registered_figures(run) == ([], [])
     install({plugins.FIGURES: {name: "strange:draw"}}, {"strange.py": text})
-    with pytest.raises(InputError) as error:
-        registered_figures(run)
-    assert f"figure '{name}' " in str(error.value)
-    assert said in str(error.value)
+    figures, (problem,) = registered_figures(run)
+    assert figures == []
+    assert f"figure '{name}' " in problem
+    assert said in problem
+
+
+def test_a_run_has_its_page_without_a_figure_that_cannot_be_drawn(
+    install: Install, small_cosmos: Path, tmp_path: Path
+) -> None:
+    install({plugins.FIGURES: {"own": "strange:draw"}}, {"strange.py": "1 / 0"})
+    words = ["--data.root", str(small_cosmos), "--run-dir", str(tmp_path / "run"), "--train.max_epochs", "1"]
+    assert main(["train", "cosmoflow", "--preset", "smoke", *words]) in (0, 3)
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "figure &#39;own&#39; (strange:draw of strange-parts) cannot be imported (ZeroDivisionError" in page
+    assert "Where did the time go?" in page
 
 
 MACHINE = "title: {title}\nnodes: 1\nsources: [{{url: 'https://a.example', read: 2026-11-24, facts: [nodes]}}]\n"

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from importlib.metadata import EntryPoints
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,17 @@ def line(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 def works(*words: str) -> bool:
     """Whether a command ends well."""
     return main(list(words)) == 0
+
+
+def test_the_files_of_packages_are_read_once_for_all_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[str] = []
+    monkeypatch.setattr(plugins, "entry_points", lambda: reads.append("all") or EntryPoints())
+    plugins._all_entry_points.cache_clear()
+    try:
+        assert [plugins.names(group) for group in plugins.THINGS] == [[]] * len(plugins.THINGS)
+        assert reads == ["all"]
+    finally:
+        plugins._all_entry_points.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.batch import site as site_module
 from hpcbench.batch.launchers import LAUNCHERS
 from hpcbench.batch.schedulers import SCHEDULERS
 from hpcbench.batch.site import PROFILES, find_site, known_sites, read_site
 from staging.errors import InputError
 
 GOOD = "title: mine\nscheduler: slurm\nlauncher: srun\n"
+
+
+def test_the_schedulers_that_a_profile_may_name_are_those_that_there_are() -> None:
+    assert set(site_module.SCHEDULERS) == set(SCHEDULERS)
 
 
 @pytest.mark.parametrize("path", sorted(PROFILES.glob("*.yaml")), ids=lambda path: path.stem)

@@ -6,81 +6,29 @@ import errno
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from hpcbench.measure.energy import Absent, Counters, Energy, EnergyMeter, find_energy_counters
+from hpcbench.measure.energy import Counters, Energy, EnergyMeter, find_energy_counters
 from hpcbench.measure.energy_sources import Counter
+from tests.hpcbench.measure.energy_counters import (
+    Clock,
+    absence,
+    counters,
+    cray,
+    energy,
+    meter_of,
+    nvml,
+    without_nvml,
+    write,
+    zone,
+)
 
-RANGE_UJ = 262_143_328_850
-"""Range of a package's counter on Intel's servers: 32 bits of 2^-14 J."""
-DRAM_RANGE_UJ = 65_712_999_613
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture(autouse=True)
-def without_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests give the package that they want; a machine's own GPUs are not among the facts."""
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-
-
-def write(root: Path, files: dict[str, object]) -> Path:
-    for name, content in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"{content}\n")
-    return root
-
-
-def cray(root: Path, startup: int = 1_700_000_000, generation: int = 3, us: int = 1, **joules: object) -> Path:
-    """Cray's files: a value and the time at which it was read, in microseconds."""
-    files: dict[str, object] = {f"sys/cray/pm_counters/{name}": f"{value} J {us} us" for name, value in joules.items()}
-    files["sys/cray/pm_counters/startup"] = f"{startup} {us} us"
-    files["sys/cray/pm_counters/generation"] = f"{generation} {us} us"
-    files["sys/cray/pm_counters/power"] = f"800 W {us} us"
-    return write(root, files)
-
-
-def zone(root: Path, number: str, name: str, energy_uj: object, kind: str = "intel-rapl") -> Path:
-    folder = f"sys/class/powercap/{kind}:{number}"
-    range_uj = DRAM_RANGE_UJ if name == "dram" else RANGE_UJ
-    return write(
-        root, {f"{folder}/name": name, f"{folder}/energy_uj": energy_uj, f"{folder}/max_energy_range_uj": range_uj}
-    )
-
-
-def counters(root: Path) -> Counters:
-    found = find_energy_counters(root)
-    assert isinstance(found, Counters), found
-    return found
-
-
-def absence(found: object) -> str:
-    assert isinstance(found, Absent)
-    return found.reason
-
-
-def energy(found: Energy | Absent) -> Energy:
-    assert isinstance(found, Energy), found
-    return found
-
-
-def meter_of(root: Path, clock: Callable[[], float] | None = None) -> EnergyMeter:
-    """A meter whose thread does not get to sample within a test."""
-    return EnergyMeter(counters(root), interval_s=3600.0, clock=clock or Clock())
+__all__ = ["without_nvml"]
 
 
 def test_nothing_to_read_is_said_and_never_zero(tmp_path: Path) -> None:
@@ -305,121 +253,6 @@ def test_steps_that_a_package_can_draw_add_up_exactly(start: int, steps: list[in
             meter.sample()
         assume("stood still" not in str(meter.read()))
         assert energy(meter.read()).joules == sum(steps) / 1e6
-
-
-class NVMLError(Exception):
-    pass
-
-
-def nvml(millijoules: list[int | None], driver: bool = True) -> Any:
-    """The module ``pynvml`` for GPUs with these counts; one without is older than Volta."""
-
-    def start() -> None:
-        if not driver:
-            raise NVMLError("NVML Shared Library Not Found")
-
-    def total(handle: int) -> int:
-        count = millijoules[handle]
-        if count is None:
-            raise NVMLError("Not Supported")
-        return count
-
-    return SimpleNamespace(
-        NVMLError=NVMLError,
-        nvmlInit=start,
-        nvmlDeviceGetCount=lambda: len(millijoules),
-        nvmlDeviceGetHandleByIndex=lambda index: index,
-        nvmlDeviceGetTotalEnergyConsumption=total,
-    )
-
-
-def test_all_gpus_of_the_node_count_whatever_the_job_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    millijoules: list[int | None] = [1_000, 2_000, 3_000, 4_000]
-    monkeypatch.setitem(sys.modules, "pynvml", nvml(millijoules))
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
-    with meter_of(tmp_path) as meter:
-        millijoules[:] = [1_500, 2_250, 3_001, 4_000]
-        parts = {"GPU 0": 0.5, "GPU 1": 0.25, "GPU 2": 0.001, "GPU 3": 0.0}
-        assert energy(meter.read()) == Energy(0.751, parts, "NVML", "4 GPUs")
-
-
-def test_gpus_are_added_to_processors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    millijoules: list[int | None] = [9_000]
-    monkeypatch.setitem(sys.modules, "pynvml", nvml(millijoules))
-    zone(tmp_path, "0", "package-0", 1_000_000)
-    with meter_of(tmp_path) as meter:
-        millijoules[0] = 10_000
-        zone(tmp_path, "0", "package-0", 3_000_000)
-        parts = {"GPU 0": 1.0, "package-0": 2.0}
-        assert energy(meter.read()) == Energy(3.0, parts, "NVML + RAPL", "1 GPU, processors")
-
-
-def test_a_gpu_without_a_counter_is_said_to_be_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", nvml([None, 5, 0]))
-    found = counters(tmp_path)
-    assert (found.covers, [counter.part for counter in found.summed]) == ("1 of 3 GPUs", ["GPU 1"])
-
-
-def test_gpus_that_do_not_count_are_no_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", nvml([None, None]))
-    assert "NVML: none of 2 GPUs has an energy counter" in absence(find_energy_counters(tmp_path))
-    old = nvml([1])
-    del old.nvmlDeviceGetTotalEnergyConsumption
-    monkeypatch.setitem(sys.modules, "pynvml", old)
-    assert "NVML: none of 1 GPUs has an energy counter" in absence(find_energy_counters(tmp_path))
-
-
-def test_a_machine_without_the_driver_has_no_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", nvml([], driver=False))
-    assert "NVML: NVML Shared Library Not Found" in absence(find_energy_counters(tmp_path))
-
-
-def test_a_gpu_that_falls_off_the_bus_makes_the_reading_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    millijoules: list[int | None] = [9_000, 9_000]
-    monkeypatch.setitem(sys.modules, "pynvml", nvml(millijoules))
-    with meter_of(tmp_path) as meter:
-        millijoules[1] = None
-        assert absence(meter.read()) == "GPU 1: NVML: Not Supported"
-
-
-def gpu(root: Path, card: int, driver: str, file: str = "energy1_input", uj: object = None, part: int = 0) -> Path:
-    folder = f"sys/class/drm/card{card}/device/hwmon/hwmon{10 * card + part}"
-    return write(root, {f"{folder}/name": driver} | ({} if uj is None else {f"{folder}/{file}": uj}))
-
-
-def test_intels_gpus_count_as_devices_and_not_by_tile(tmp_path: Path) -> None:
-    for card in (0, 1):
-        gpu(tmp_path, card, "i915", uj=5_000_000)
-        gpu(tmp_path, card, "i915_gt0", uj=2_000_000, part=1)
-    with meter_of(tmp_path) as meter:
-        gpu(tmp_path, 0, "i915", uj=6_500_000)
-        gpu(tmp_path, 0, "i915_gt0", uj=3_000_000, part=1)
-        assert energy(meter.read()) == Energy(1.5, {"i915 0": 1.5, "i915 1": 0.0}, "i915", "2 GPUs")
-
-
-def test_a_card_counts_before_its_package(tmp_path: Path) -> None:
-    gpu(tmp_path, 0, "xe", file="energy2_input", uj=1_000_000)
-    gpu(tmp_path, 1, "xe", file="energy2_input", uj=1_000_000)
-    gpu(tmp_path, 1, "xe", uj=2_000_000)
-    with meter_of(tmp_path) as meter:
-        gpu(tmp_path, 0, "xe", file="energy2_input", uj=1_250_000)
-        gpu(tmp_path, 1, "xe", file="energy2_input", uj=9_000_000)
-        gpu(tmp_path, 1, "xe", uj=2_500_000)
-        assert energy(meter.read()) == Energy(0.75, {"xe 0": 0.25, "xe 1": 0.5}, "xe", "2 GPUs")
-
-
-def test_two_names_of_a_card_are_one_gpu(tmp_path: Path) -> None:
-    gpu(tmp_path, 0, "i915", uj=5_000_000)
-    (tmp_path / "sys/class/drm/card1").symlink_to("card0")
-    assert counters(tmp_path).covers == "1 GPU"
-
-
-def test_amds_gpus_are_absent_unless_the_driver_counts(tmp_path: Path) -> None:
-    gpu(tmp_path, 0, "amdgpu")
-    gpu(tmp_path, 1, "amdgpu")
-    assert "hwmon: none of 2 GPUs has an energy counter" in absence(find_energy_counters(tmp_path))
-    found = counters(gpu(tmp_path, 1, "amdgpu", uj=7))
-    assert (found.source, found.covers) == ("amdgpu", "1 of 2 GPUs")
 
 
 def test_the_thread_samples_and_ends_with_the_meter() -> None:

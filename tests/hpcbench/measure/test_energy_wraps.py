@@ -9,7 +9,7 @@ import pytest
 
 from hpcbench.measure.energy import Absent, Counters, Energy, EnergyMeter
 from hpcbench.measure.energy_sources import Counter
-from tests.hpcbench.measure.test_energy import RANGE_UJ, Clock, absence, counters, energy, meter_of, write, zone
+from tests.hpcbench.measure.energy_counters import RANGE_UJ, Clock, absence, counters, energy, meter_of, write, zone
 
 RANGE_J = RANGE_UJ / 1e6
 

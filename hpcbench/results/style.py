@@ -116,9 +116,9 @@ def svg(figure: Canvas, name: str) -> str:
     """The figure as an ``<svg>`` element whose ids start with ``name``, so that many fit into one page."""
     text = io.StringIO()
     no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    lay_out(figure)
     with mpl.rc_context({"svg.hashsalt": name}):
         figure.savefig(text, format="svg", metadata=no_metadata)
-    keep_layout(figure)
     element = text.getvalue()
     element = element[element.index("<svg") :].strip()
     element = re.sub(r'\bid="', f'id="{name}-', element)
@@ -129,14 +129,19 @@ def svg(figure: Canvas, name: str) -> str:
 def save(figure: Canvas, path: Path) -> Path:
     """Write the figure to ``path`` (``.svg``, ``.png`` at 200 dots per inch) by temporary name and rename."""
     partial = path.with_name(f".{path.name}.part")
+    lay_out(figure)
     figure.savefig(
         partial, format=path.suffix.lstrip("."), dpi=200, metadata={"Date": None} if path.suffix == ".svg" else None
     )
-    keep_layout(figure)
     partial.replace(path)
     return path
 
 
-def keep_layout(figure: Canvas) -> None:
-    """Let the layout of a figure that was drawn hold for its other files: to find it takes a third of a drawing."""
-    figure.set_layout_engine("none")
+def lay_out(figure: Canvas) -> None:
+    """Find the layout of a figure once, for all its files.
+
+    With a layout engine, Matplotlib draws each file twice and finds the layout twice: most of the time of a page.
+    """
+    if (engine := figure.get_layout_engine()) is not None:
+        engine.execute(figure)
+        figure.set_layout_engine(None)  # "none" would leave an engine that does nothing, and still draw twice

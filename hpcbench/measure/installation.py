@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
 import json
 import subprocess
@@ -43,19 +44,30 @@ def installed_at(root: Path) -> metadata.Distribution | None:
 def of_wheel(distribution: metadata.Distribution, root: Path) -> dict[str, Any]:
     """The files of a wheel that was installed, against the hashes of its RECORD."""
     text = distribution.read_text("RECORD") or ""
-    recorded = {
-        str(each): each.hash for each in distribution.files or ()
-        if each.parts[0] in PACKAGES and "__pycache__" not in each.parts and each.hash is not None
-    }  # fmt: skip
+    recorded = hashes(text)
     if not recorded:
         return {}
-    differ = [f"changed: {name}" for name, each in recorded.items() if hash_of(root / name, each.mode) != each.value]
+    differ = [f"changed: {name}" for name, (kind, value) in recorded.items() if hash_of(root / name, kind) != value]
     differ += [f"added: {name}" for name in sorted(set(present(root)) - set(recorded))]
     return {
         "version": distribution.version, "basis": "RECORD", "unchanged": not differ, "files": len(recorded),
         "record_sha256": hashlib.sha256(text.encode()).hexdigest(), "from": origin(distribution),
         "differing": len(differ), "names": differ[:MOST_NAMED],
     }  # fmt: skip
+
+
+def hashes(record: str) -> dict[str, tuple[str, str]]:
+    """The kind and the value of each hash of our packages' files in the text of a RECORD (PEP 376: path, hash, size).
+
+    From Python 3.12 on ``Distribution.files`` leaves out files that are gone.
+    """
+    found = {}
+    for row in csv.reader(record.splitlines()):
+        parts = Path(row[0]).parts if row else ()
+        kind, equals, value = row[1].partition("=") if len(row) > 1 else ("", "", "")
+        if parts and parts[0] in PACKAGES and "__pycache__" not in parts and equals:
+            found[row[0]] = kind, value
+    return found
 
 
 def hash_of(path: Path, kind: str) -> str | None:

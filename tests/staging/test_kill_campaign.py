@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -58,9 +57,9 @@ def test_what_is_lost_or_wrong_is_counted(tmp_path: Path, damage: str) -> None:
 def test_a_staging_that_stays_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kill_campaign, "HUNG_S", 0.5)
     monkeypatch.setattr(kill_campaign, "LAST_S", 0.5)
-    stubborn = "import signal, time\nfor number in (2, 15): signal.signal(number, signal.SIG_IGN)\ntime.sleep(60)"
-    monkeypatch.setattr(kill_campaign, "PACED", [sys.executable, "-c", stubborn])
-    monkeypatch.setattr(kill_campaign, "PLAIN", [sys.executable, "-c", stubborn])
+    stubborn = ["sh", "-c", "trap '' INT TERM; exec sleep 60"]  # as soon as it is started
+    monkeypatch.setattr(kill_campaign, "PACED", stubborn)
+    monkeypatch.setattr(kill_campaign, "PLAIN", stubborn)
     campaign, number = Campaign(tmp_path, 1, ENVIRON, srun=False), first("none", "none")
     monkeypatch.setattr(Kill, "drawn", lambda dice: Kill("launcher", kill_campaign.signal.SIGTERM, -0.3, 0.0))
     campaign.run(number)

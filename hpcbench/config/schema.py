@@ -243,6 +243,8 @@ class MeasureConfig:
     """Write losses and metrics for TensorBoard, into the folder tensorboard of the run."""
     extra: list[str] = field(default_factory=list)
     """Measurements of other packages, by their names."""
+    power: bool = False
+    """Write each node's power for a submission, a reading each second, into the folder power of the run."""
     probe: bool = False
     """Time a matrix product and an all-reduce on every rank before the clock starts, to find slow nodes."""
 

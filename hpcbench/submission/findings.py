@@ -13,11 +13,13 @@ from hpcbench.measure.log_rules import PUBLISHED_TARGETS
 from hpcbench.mlperf.compliance import check_log
 from hpcbench.mlperf.convergence_check import check_convergence, has_points
 from hpcbench.results.units import counted
-from hpcbench.submission.power_logs import POWER
+from hpcbench.submission.power_logs import LEAST_READINGS, NodePower, power_of
 from hpcbench.submission.submission_tree import NamedEntry
 from hpcbench.submission.submitted_runs import SubmittedRun
 from hpcbench.submission.system_facts import blanks, unlike
 
+NODE = "node"
+"""What counters cover that hold a whole node, as ``energy_sources`` names it."""
 TARGET = "Failed checks for eval_"
 """The official checker's message for the published quality, which is told in words of its own."""
 
@@ -136,13 +138,37 @@ def machines(each: NamedEntry, ruleset: str) -> Iterator[Finding]:
 
 def power(each: NamedEntry, ruleset: str) -> Iterator[Finding]:
     """Power logs need readings all along, which totals of energy are not."""
-    logged = [(run.folder.path / POWER).is_dir() for run in each.entry.runs]
-    if any(logged) and not all(logged):
-        yield Finding(each.words, f"{counted(logged.count(False), 'run')} without power logs, so that none are in the "
+    found = {run.name: power_of(run.folder.path) for run in each.entry.runs}
+    without = [name for name, nodes in found.items() if not nodes]
+    if len(without) == len(found):
+        if any(run.summary.energy_j is not None for run in each.entry.runs):
+            words = "energy was read, but only as totals; power logs need a reading each second"
+            yield Finding(each.words, words, "for the next runs: --measure.power true", note=True)
+        return
+    if without:
+        yield Finding(each.words, f"{counted(len(without), 'run')} without power logs, so that none are in the "
                       "package", "add those of all runs", note=True)  # fmt: skip
-    elif not any(logged) and any(run.summary.energy_j is not None for run in each.entry.runs):
-        words = "energy was read, but only as totals; power logs need a reading each second"
-        yield Finding(each.words, words, "log the power of nodes or racks beside the runs", note=True)
+    yield from faults_of_power(each, {name: nodes for name, nodes in found.items() if nodes})
+
+
+def faults_of_power(each: NamedEntry, found: dict[str, list[NodePower]]) -> Iterator[Finding]:
+    """What the rules ask of power logs, by run, and no official tool checks."""
+    nodes = {run.name: run.summary.nodes for run in each.entry.runs}
+    if unequal := [name for name, logs in found.items() if len(logs) != nodes[name]]:
+        name = unequal[0]
+        yield Finding(each.words, f"power: {counted(len(found[name]), 'log')} of {counted(nodes[name], 'node')} in "
+                      f"{name}", "the rules ask for one of each node", note=True)  # fmt: skip
+    if cut := [name for name, logs in found.items() if not all(log.ended for log in logs)]:
+        yield Finding(each.words, f"power: a log without its end: {', '.join(cut)}", note=True)
+    least = min(log.readings for logs in found.values() for log in logs)
+    if least < LEAST_READINGS:
+        yield Finding(each.words, f"power: only {counted(least, 'reading')} in a log; the rules ask for at least "
+                      f"{LEAST_READINGS}, one or more a second", note=True)  # fmt: skip
+    parts = sorted({f"{log.covers} ({log.source})" for logs in found.values() for log in logs
+                    if log.source and log.covers != NODE})  # fmt: skip
+    if parts:
+        yield Finding(each.words, f"power: of {'; '.join(parts)}; the rules ask for whole nodes at their power supply",
+                      note=True)  # fmt: skip
 
 
 def logs(each: NamedEntry, folder: Path, ruleset: str) -> Iterator[Finding]:

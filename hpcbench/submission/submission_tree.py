@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hpcbench.measure.power_log import POWER
 from hpcbench.submission.planned_entries import PlannedEntry
-from hpcbench.submission.power_logs import POWER, copy_power
+from hpcbench.submission.power_logs import copy_power, logs_of
 from hpcbench.submission.scrub import Scrubber, scrubber
 from hpcbench.submission.shipped_code import copy_code, read_me, requirements, settings_of
 from hpcbench.submission.submitted_runs import SubmittedRun
@@ -111,7 +112,7 @@ def write_results(folder: Path, named: NamedEntry, organization: str, scrub: Scr
     }  # fmt: skip
     for number, run in enumerate(named.entry.runs):
         write_log(folder / f"result_{number}.txt", run, identity, scrub)
-        if all((each.folder.path / POWER).is_dir() for each in named.entry.runs):
+        if all(logs_of(each.folder.path / POWER) for each in named.entry.runs):
             copy_power(run.folder.path / POWER, folder / "power" / f"result_{number}", scrub)
     for number, run in enumerate(named.entry.pruned):
         (folder / PRUNED).mkdir(exist_ok=True)

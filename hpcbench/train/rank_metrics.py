@@ -6,12 +6,14 @@ import os
 import socket
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcbench.measure.device_use import DeviceUse, find_utilization
 from hpcbench.measure.energy import Absent, Energy, EnergyMeter, find_energy_counters
 from hpcbench.measure.memory import reset_peak_memory
 from hpcbench.measure.node_probe import ProbeResult, probe
+from hpcbench.measure.power_log import PowerLog
 from hpcbench.measure.step_times import StepTimes
 from hpcbench.phase_names import MESSAGE_KINDS, PHASES, STEP_PHASES
 
@@ -36,8 +38,10 @@ class RankMetrics:
         hosts = group.all_gather_object(self.host)
         # Of one machine that plays several nodes, only one rank may read the counters.
         self.reads = hosts.index(self.host) == group.rank
+        self.host_number = list(dict.fromkeys(hosts)).index(self.host)
         self.meter = EnergyMeter(find_energy_counters() if self.reads else NOT_READ)
         self.steps = steps
+        self.power_log: PowerLog | None = None
         self.probed: ProbeResult | None = None
         self.device_use = DeviceUse(Absent("the clock was not started"))
         steps.joules = self._joules
@@ -53,8 +57,21 @@ class RankMetrics:
         self.device_use = DeviceUse(find_utilization(device))
         self.device_use.start()
 
+    def log_power(self, folder: Path) -> str:
+        """Write the power of this rank's node into ``folder``, from now on until ``stop``; after ``start``.
+
+        Returns why it can't; empty where another rank does.
+        """
+        if not self.reads:
+            return ""
+        self.power_log = PowerLog(self.meter, folder / f"node_{self.host_number}.txt")
+        self.power_log.start()
+        return self.power_log.trouble
+
     def stop(self) -> None:
         """The clock has stopped."""
+        if self.power_log is not None:
+            self.power_log.stop()
         self.meter.stop()
         self.device_use.stop()
 

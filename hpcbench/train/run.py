@@ -17,6 +17,7 @@ from hpcbench.config.schema import RunConfig
 from hpcbench.data.files import checked_reads
 from hpcbench.exits import DONE, TARGET_NOT_REACHED, Aborted, Cause
 from hpcbench.measure.job_check import Asked
+from hpcbench.measure.power_log import POWER, set_power_aside
 from hpcbench.measure.process_age import process_age_s
 from hpcbench.results.checkpoint_files import complete, resume_advice
 from hpcbench.train.context import RunContext
@@ -110,11 +111,14 @@ def execute(trainer: Trainer, end: Finalizer) -> int:
     timer = run.phases.timer
     timer.add("init", timer.other())
     run.log.init_stop()
+    if run.log.resumed and run.is_first:
+        set_power_aside(run.folder.path)
     run.group.barrier()
     if run.log.is_finished:
         trainer.recorder.take_no_energy()
     else:
         trainer.rank_metrics.start(run.device)
+        log_power(trainer)
     run.log.run_start()
     if timed:
         stage_dataset(run, data, epoch)
@@ -139,6 +143,19 @@ def execute(trainer: Trainer, end: Finalizer) -> int:
     end("target_not_reached", Ending(cause, reason))
     run.console.say(reason)
     return TARGET_NOT_REACHED
+
+
+def log_power(trainer: Trainer) -> None:
+    """Write power logs from here on, where they are wanted and can be of the whole run."""
+    run, problem = trainer.run, ""
+    if not run.config.measure.power:
+        return
+    if run.log.resumed:
+        problem = "a resumed run has none of the time before"
+    else:
+        problem = trainer.rank_metrics.log_power(run.folder.path / POWER)
+    if problem:
+        run.console.say(f"no power log: {problem}")
 
 
 def explain(error: BaseException, run: RunContext) -> BaseException:

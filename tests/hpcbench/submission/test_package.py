@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -186,6 +187,53 @@ def test_simulated_ranks_and_cut_off_runs(
     assert "r5 is left out: it was cut off (SIGTERM)" in words
     assert "r6 is left out: its run has not ended" in words
     assert "energy was read, but only as totals" in words
+
+
+def log_power(folder: Path, readings: int = 60, nodes: int = 16, covers: str = "node", end: bool = True) -> None:
+    """Power logs of 500 W, as ``measure.power`` writes them, on an invented host."""
+    (folder / "power").mkdir()
+    told = {"source": "pm_counters" if covers == "node" else "RAPL", "covers": covers, "host": HOST}
+    events = [("power_measurement_start", None, told), *[("power_reading", 500.0, {})] * readings]
+    events += [("power_measurement_stop", None, {})] if end else []
+    text = ""
+    for second, (key, value, metadata) in enumerate(events):
+        entry = {"namespace": "", "time_ms": 1000 * second, "event_type": "POINT_IN_TIME", "key": key, "value": value,
+                 "metadata": metadata}  # fmt: skip
+        text += f":::MLLOG {json.dumps(entry)}\n"
+    for node in range(nodes):
+        (folder / "power" / f"node_{node}.txt").write_text(text)
+
+
+def test_power_logs_come_along_and_what_they_lack_is_told(
+    tmp_path: Path, build_run: BuildRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [build_run(tmp_path / f"r{number}", application="deepcam", seed=1 + number, epochs=7) for number in range(5)]
+    for run in runs:
+        log_power(run)
+    words = ["package", "LAB", *map(str, runs), "--system", "box"]
+    assert main([*words, "--out", str(tmp_path / "whole")]) == 0
+    printed = said(capsys)
+    assert "power: " not in printed
+    assert "power logs" not in printed
+    logs = sorted((tmp_path / "whole/LAB/results/box/strong/deepcam/power").glob("result_*/node_*.txt"))
+    assert len(logs) == 5 * 16
+    assert HOST not in logs[0].read_text()
+    for run in runs[:4]:
+        shutil.rmtree(run / "power")
+    log_power(runs[0], readings=59)
+    log_power(runs[1], nodes=15)
+    log_power(runs[2], covers="2 processors")
+    log_power(runs[3], end=False)
+    main([*words, "--out", str(tmp_path / "short")])
+    printed = said(capsys)
+    assert "power: only 59 readings in a log; the rules ask for at least 60" in printed
+    assert "power: 15 logs of 16 nodes in r1" in printed
+    assert "power: of 2 processors (RAPL); the rules ask for whole nodes at their power supply" in printed
+    assert "power: a log without its end: r3" in printed
+    shutil.rmtree(runs[4] / "power")
+    main([*words, "--out", str(tmp_path / "none")])
+    assert "1 run without power logs, so that none are in the package" in said(capsys)
+    assert not (tmp_path / "none/LAB/results/box/strong/deepcam/power").exists()
 
 
 def test_the_open_division_needs_no_reference_point(

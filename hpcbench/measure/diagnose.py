@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -19,6 +18,15 @@ import psutil
 from hpcbench import DISTRIBUTION, __version__
 from hpcbench.batch.schedulers import usable_schedulers
 from hpcbench.data.dali_samples import has_dali
+from hpcbench.measure.import_check import (
+    ELSEWHERE,
+    HERE,
+    IMPORT_PROBE,
+    PROBE_S,
+    import_problem,
+    imported_elsewhere,
+    started,
+)
 from hpcbench.measure.memory import memory_limit_bytes
 from hpcbench.measure.system import filesystem, operating_system, processor, version
 from staging.cores import cores_allowed
@@ -28,8 +36,6 @@ from staging.storage.shared_memory import SHARED_MEMORY, left_over
 State = Literal["ok", "note", "broken"]
 """``note``: something optional is absent, or worth knowing. ``broken``: a run asked for cannot work."""
 
-FABRIC = "lightning_fabric" if find_spec("lightning_fabric") else "lightning.fabric"
-NEEDED = ("torch", FABRIC, "numpy", "scipy", "h5py", "pandas", "matplotlib", "mpi4py", "mlperf_logging")
 DISTRIBUTIONS = {
     "lightning_fabric": "lightning-fabric",
     "lightning.fabric": "lightning",
@@ -83,27 +89,30 @@ def diagnose(
 ) -> Diagnosis:
     """Look at everything. ``ranks``, how many the launcher was asked to start, is held against what is seen."""
     found = Diagnosis()
-    found.sections["Software"] = software = versions()
+    with started(IMPORT_PROBE, *ELSEWHERE) as imports, started(MPI_PROBE) as mpi4py:
+        found.sections["Software"] = software = versions(imports)
+        library = mpi_library(mpi4py)
     works = all(row.state != "broken" for row in software)
     found.sections["Processor"] = cores(environ)
     found.sections["Accelerator and precision"] = devices() if works else []
     found.sections["Memory"] = memory()
-    found.sections["MPI and ranks"] = mpi = [*mpi_library(), *launch(environ, ranks), *schedulers(environ)]
+    found.sections["MPI and ranks"] = mpi = [*library, *launch(environ, ranks), *schedulers(environ)]
     found.sections["Storage"] = storage(environ, run_dir, data_root)
     found.needs = needs(works, mpi)
     return found
 
 
-def versions() -> list[Row]:
-    """The packages that a run imports, each really imported."""
+def versions(imports: subprocess.Popen[str]) -> list[Row]:
+    """The packages that a run imports, each really imported, here or by the process ``imports``."""
+    problems = {module: import_problem(module) for module in HERE}
+    problems |= imported_elsewhere(imports, ELSEWHERE)
     rows = [Row(DISTRIBUTION, __version__), Row("Python", sys.version.split()[0])]
-    for module in NEEDED:
+    for module, problem in problems.items():
         name = DISTRIBUTIONS.get(module, module)
-        try:
-            import_module(module)
+        if problem:
+            rows.append(Row(name, f"cannot be imported ({problem})", "broken"))
+        else:
             rows.append(Row(name, version(name)))
-        except Exception as error:
-            rows.append(Row(name, f"cannot be imported ({type(error).__name__}: {error})", "broken"))
     rows.append(Row("operating system", operating_system()))
     return rows
 
@@ -168,21 +177,21 @@ def memory() -> list[Row]:
     ]
 
 
-def mpi_library() -> list[Row]:
-    """Whether mpi4py finds an MPI library, asked in a process of its own since a bad one can end the process."""
-    rows = []
+def mpi_library(process: subprocess.Popen[str]) -> list[Row]:
+    """Whether mpi4py finds an MPI library, which ``process`` asks it, since a bad one can end its process."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", MPI_PROBE], capture_output=True, text=True, timeout=60, check=False
-        )
-        lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
-        last = " ".join(lines[-1].split()) if lines else f"exit code {done.returncode}"
-        rows.append(Row("MPI library", last if done.returncode == 0 else f"none ({last})", _note(done.returncode == 0)))
-    except (OSError, subprocess.TimeoutExpired) as error:
-        rows.append(Row("MPI library", f"none (asking for it failed: {error})", "note"))
+        said, error = process.communicate(timeout=PROBE_S)
+        lines = (error if process.returncode else said).strip().splitlines()
+        last = " ".join(lines[-1].split()) if lines else f"exit code {process.returncode}"
+    except subprocess.TimeoutExpired:
+        process.kill()
+        last = f"asking for it took more than {PROBE_S:.0f} s"
+    there = process.returncode == 0
     found = find_program("mpiexec")
-    rows.append(Row("mpiexec", found or "not found", _note(bool(found))))
-    return rows
+    return [
+        Row("MPI library", last if there else f"none ({last})", _note(there)),
+        Row("mpiexec", found or "not found", _note(bool(found))),
+    ]
 
 
 def launch(environ: Mapping[str, str], expected: int | None) -> list[Row]:

@@ -9,8 +9,9 @@ import torch
 
 from hpcbench.cli import doctor
 from hpcbench.cli.main import main
-from hpcbench.measure import diagnose
-from hpcbench.measure.diagnose import launch, mpi_library, needs, storage, versions
+from hpcbench.measure import diagnose, import_check
+from hpcbench.measure.diagnose import Row, launch, mpi_library, needs, storage
+from hpcbench.measure.import_check import IMPORT_PROBE, import_problem, imported_elsewhere, started
 from staging.storage.shared_memory import LeftOver
 
 LAUNCHERS = ("PMI", "PMIX", "OMPI", "MPI_", "SLURM", "RANK", "WORLD_SIZE", "LOCAL_", "HPCBENCH_")
@@ -28,6 +29,11 @@ def without_mpi(monkeypatch):
     """mpi4py as it behaves where no MPI library is installed."""
     monkeypatch.setattr(diagnose, "MPI_PROBE", "raise RuntimeError('cannot load MPI library')")
     monkeypatch.setattr(diagnose, "find_program", lambda name: None)
+
+
+def asked_mpi() -> list[Row]:
+    with started(diagnose.MPI_PROBE) as process:
+        return mpi_library(process)
 
 
 def test_it_prints_what_torch_says_and_fits_100_columns(tmp_path, capsys):
@@ -62,7 +68,7 @@ def test_without_an_mpi_library_one_process_still_works_and_the_remedy_is_named(
 
 def test_an_mpi_library_that_ends_the_process_does_not_end_this_one(monkeypatch):
     monkeypatch.setattr(diagnose, "MPI_PROBE", "import os; os.abort()")
-    row = mpi_library()[0]
+    row = asked_mpi()[0]
     assert (row.value, row.state) == ("none (exit code -6)", "note")
 
 
@@ -123,15 +129,34 @@ def test_node_local_folders_of_a_job_are_listed_once(tmp_path):
 
 
 def test_a_package_that_cannot_be_imported_is_broken(monkeypatch, capsys):
-    monkeypatch.setattr(diagnose, "NEEDED", ("torch", "no_such_package"))
-    assert versions()[-2].value == ("cannot be imported (ModuleNotFoundError: No module named 'no_such_package')")
-    assert main(["doctor"]) == 1
-    assert "train on one process          NO   needs: a package that cannot be imported" in capsys.readouterr().out
+    words = "ModuleNotFoundError: No module named 'no_such_package'"
+    assert import_problem("no_such_package") == words
+    for kind in ("HERE", "ELSEWHERE"):
+        with monkeypatch.context() as patch:
+            patch.setattr(diagnose, kind, (*getattr(diagnose, kind), "no_such_package"))
+            assert main(["doctor"]) == 1
+        output = " ".join(capsys.readouterr().out.split())
+        assert f"no_such_package broken: cannot be imported ({words})" in output
+        assert "train on one process NO needs: a package that cannot be imported" in output
+
+
+def test_a_package_that_ends_the_process_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "good.py").write_text("print('I looked at it')\nprint([1])\n")
+    (tmp_path / "bad.py").write_text("import os\nos.abort()\n")
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(60)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with started(IMPORT_PROBE, "good", "bad", "after") as process:
+        found = imported_elsewhere(process, ("good", "bad", "after"))
+    assert found == {"good": "", "bad": "exit code -6", "after": "not tried, after bad"}
+    monkeypatch.setattr(import_check, "PROBE_S", 1.0)
+    with started(IMPORT_PROBE, "good", "slow") as process:
+        assert imported_elsewhere(process, ("good", "slow")) == {"good": "", "slow": "not done in 1 s"}
+    assert process.returncode == -9
 
 
 def test_needs_name_what_is_missing(monkeypatch):
     monkeypatch.setattr(diagnose.shutil, "which", lambda name, path=None: None)
-    missing = {need.purpose: need.missing for need in needs(True, mpi_library()) if not need.works}
+    missing = {need.purpose: need.missing for need in needs(True, asked_mpi()) if not need.works}
     assert missing["--train.compile"] == "a C++ compiler on PATH, such as g++"
     assert "several nodes, srun" in missing
 

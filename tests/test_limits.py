@@ -55,6 +55,7 @@ def test_tests_over_their_limit_are_named_and_fail_where_asked(tmp_path: Path, w
     assert "4 passed" in output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("-k", "test_long"), ("--limits", "-k", "quick or marked")])
 def test_others_pass(tmp_path: Path, words: tuple[str, ...]) -> None:
     assert tell(tmp_path, *words)[0] == 0

@@ -95,6 +95,7 @@ def same_or_refused(
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "compression"), FORMS)
 @settings(max_examples=120, deadline=10_000)
 @given(change=changes())

@@ -82,6 +82,7 @@ def test_venv_knows_its_options() -> None:
     assert "--system-site-packages" in options_of("-m", "venv")
 
 
+@pytest.mark.slow
 def test_the_constraints_name_what_is_there() -> None:
     (words,) = [words for words in commands() if words[1] == "-c"]
     assert words[3:] == [">", "site.txt"]

@@ -20,6 +20,7 @@ NOT_NEEDED = (
 """Modules of pages, plots and tables, and of options that a run has to ask for."""
 
 
+@pytest.mark.slow
 def test_a_rank_imports_nothing_that_it_does_not_need_to_train() -> None:
     """Where torchmetrics is installed, Lightning Fabric imports it to read its version, and Matplotlib with it."""
     code = (

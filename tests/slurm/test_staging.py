@@ -65,6 +65,7 @@ def nodes(folder: Path) -> list[Path]:
     return [folder / "node1", folder / "node2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("placement", ["replicate", "shard"])
 def test_an_exchange_between_two_nodes(slurm: Any, source: Path, tmp_path: Path, placement: str) -> None:
     command = [*PLAIN, source, tmp_path / "out" / "{node}", "--path", "exchange", "--placement", placement]
@@ -98,6 +99,7 @@ def begin(slurm: Any, source: Path, out: Path) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", slow_except([3], [0, 3]))
 def test_a_killed_rank_is_named_by_the_next_run(slurm: Any, source: Path, tmp_path: Path, who: int) -> None:
     out = tmp_path / "out"
@@ -143,6 +145,7 @@ def test_a_killed_rank_is_named_by_the_next_run(slurm: Any, source: Path, tmp_pa
         assert unfinished(folder) == []
 
 
+@pytest.mark.slow
 def test_a_file_that_vanishes_is_told_by_one_line(slurm: Any, source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     job = begin(slurm, source, out)
@@ -156,6 +159,7 @@ def test_a_file_that_vanishes_is_told_by_one_line(slurm: Any, source: Path, tmp_
         assert set(outcomes(folder).values()) == {"aborted"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", slow_except(["scancel"], ["scancel", "SIGINT"]))
 def test_a_job_that_is_cancelled(slurm: Any, source: Path, tmp_path: Path, command: str) -> None:
     out = tmp_path / "out"
@@ -193,6 +197,7 @@ def test_a_wrong_word_is_told_once(slurm: Any, source: Path, tmp_path: Path) -> 
     assert "argument --path: invalid choice: 'carrier-pigeon'" in said(done.stderr)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", slow_except([3], [0, 3]))
 def test_a_rank_that_dies_while_the_others_are_in_finalize_ends_them(
     slurm: Any, source: Path, tmp_path: Path, rank: int

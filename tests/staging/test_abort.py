@@ -144,6 +144,7 @@ def run_world(mpiexec: str, how: str, who: int) -> tuple[int, list[str], float]:
     return done.returncode, lines, time.time() - started
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("who", [0, 2])
 @pytest.mark.parametrize(

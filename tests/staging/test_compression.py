@@ -126,6 +126,7 @@ def damaged(draw: st.DrawFn) -> bytes:
     return data
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(damaged())
 def test_what_pythons_gzip_refuses_is_refused_and_what_is_read_is_the_same(data: bytes) -> None:

@@ -67,6 +67,7 @@ def test_nothing_is_lost_by_a_kill_behind_an_operation(name: str, place: Path) -
     assert told(stops(scenario, place, record(scenario, place), 10, random)) == []
 
 
+@pytest.mark.slow
 @EACH
 def test_nothing_is_lost_by_a_crash_of_the_node(name: str, place: Path) -> None:
     """Anything that was not synced is dropped or torn; the last crash comes after the end, when all must be there."""
@@ -80,6 +81,7 @@ def test_nothing_is_lost_by_a_crash_after_a_kill(place: Path) -> None:
         assert told(replays(scenario, place, record(scenario, place, random), 10, random)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("strace")
 def test_a_kill_at_the_first_write_of_the_manifest_is_gone_on_from(
     place: Path, monkeypatch: pytest.MonkeyPatch
@@ -157,6 +159,7 @@ CRASHES: dict[str, tuple[str, Any, str]] = {
 """What the disk does not have in time: the scenario, the fault to plant, and as what it is found."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", CRASHES)
 def test_what_the_disk_does_not_have_in_time_is_found(what: str, place: Path) -> None:
     name, fault, column = CRASHES[what]
@@ -178,6 +181,7 @@ KILLS: dict[str, tuple[str, Any, str]] = {
 """What a kill would find: the scenario, the fault to plant, and as what it is found."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", KILLS)
 def test_what_does_not_hold_after_a_kill_is_found(what: str, place: Path) -> None:
     name, fault, column = KILLS[what]

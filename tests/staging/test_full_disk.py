@@ -59,6 +59,7 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "source"
 
 
+@pytest.mark.slow
 def test_a_disk_with_few_pages_more_than_the_data(source: Path, disk: Callable[[int, int], Path]) -> None:
     found = [all_or_nothing(source, disk(40 + more, 1000)) for more in range(0, 49, 6)]
     assert found[0] is False
@@ -66,6 +67,7 @@ def test_a_disk_with_few_pages_more_than_the_data(source: Path, disk: Callable[[
     assert found == sorted(found), "from some size on it fits"
 
 
+@pytest.mark.slow
 def test_a_disk_with_few_files_more_than_the_data(source: Path, disk: Callable[[int, int], Path]) -> None:
     found = [all_or_nothing(source, disk(1000, 40 + more)) for more in range(1, 32, 6)]
     assert found[0] is False

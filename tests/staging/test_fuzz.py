@@ -67,6 +67,7 @@ def first(name: str) -> tuple[int, int]:
     return seed, next(number for number in range(300) if triggers(name, seed, number))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("planted", "kind", "what"),
     [
@@ -112,6 +113,7 @@ def test_a_reader_without_a_bug_has_none(tmp_path: Path) -> None:
     assert not outcome.first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_case_is_the_same_by_its_number(name: str, tmp_path: Path) -> None:
     """Here, in another process, and whatever came before."""

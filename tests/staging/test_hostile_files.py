@@ -179,6 +179,7 @@ def test_a_plain_record_larger_than_a_sample_is_not_read(tmp_path: Path, bounded
     )
 
 
+@pytest.mark.slow
 def test_millions_of_fields_in_an_example() -> None:
     nothing = b"\x0a\x00"  # field 1 of no bytes
     with pytest.raises(DataError, match=f"it has more than {MOST_FIELDS} fields"):

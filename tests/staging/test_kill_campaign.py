@@ -40,6 +40,7 @@ def test_a_trial_is_the_same_by_its_number() -> None:
     assert {trial.source for trial in drawn} == set(kill_campaign.SOURCES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["lost", "wrong"])
 def test_what_is_lost_or_wrong_is_counted(tmp_path: Path, damage: str) -> None:
     campaign = Campaign(tmp_path, 1, ENVIRON, srun=False)

@@ -77,6 +77,7 @@ def test_a_destination_that_is_a_link_is_where_it_leads(source: Path, tmp_path: 
     assert list((tmp_path / "disk").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_books_are_no_link(source: Path, victim: Path, tmp_path: Path) -> None:
     destination = tmp_path / "to"
     assert run(source, destination).returncode == 0
@@ -122,6 +123,7 @@ def test_a_file_that_was_changed_is_staged_again_and_not_removed(source: Path, t
     assert changed.read_text() == "staged sub/g.txt"
 
 
+@pytest.mark.slow
 def test_a_manifest_that_a_kill_left_empty_is_none(source: Path, tmp_path: Path) -> None:
     destination = tmp_path / "to"
     for left in ("", '{"schema": 1, "wh'):

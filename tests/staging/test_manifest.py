@@ -264,6 +264,7 @@ def test_openers_at_once_agree_on_one_header(tmp_path: Path) -> None:
     assert len(set(found)) == 1
 
 
+@pytest.mark.slow
 def test_killed_while_it_lands_files_it_never_names_one_that_is_not_whole(tmp_path: Path) -> None:
     def work() -> None:
         manifest = Manifest.open(tmp_path, IDENTITY)

@@ -145,6 +145,7 @@ def writer(case: Case, out: Path, landed: list[Landed], wanted: Any = None) -> P
     return PieceWriter(case.listing, wanted, Maker(), opened(out), landed.extend)
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(deadline=None, max_examples=60)
 def test_by_exchange(data: st.DataObject) -> None:

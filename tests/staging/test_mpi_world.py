@@ -37,6 +37,7 @@ def python(script: str, **environ: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_ranks_under_mpiexec(size: int, mpiexec: str) -> None:

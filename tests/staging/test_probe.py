@@ -155,6 +155,7 @@ def test_gunzip_is_measured_where_the_source_is_gzip(tmp_path: Path) -> None:
     assert "gunzip" in found.table()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["read", "write"])
 @pytest.mark.parametrize("path", ["direct", "exchange"])
 def test_the_slow_part_is_the_bound(

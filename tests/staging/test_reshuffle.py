@@ -117,6 +117,7 @@ def test_a_staging_puts_reshuffled_files_where_its_options_say(options: StageOpt
     assert check(options, tmp_path, 2) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["move", "settle", "remove", "sync_filesystem"])
 @pytest.mark.parametrize("after", [False, True])
 def test_stopped_at_any_step_every_file_is_somewhere_and_a_staging_mends_it(

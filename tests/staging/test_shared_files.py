@@ -190,6 +190,7 @@ def test_damage_is_found_by_the_index(source: Path, tmp_path: Path, path: Any) -
         assert unfinished(tmp_path / node) == []
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("path", ["direct", "exchange"])
 def test_ranks_of_mpi_bring_one_giant_file(tmp_path: Path, mpiexec: str, path: str) -> None:

@@ -66,6 +66,7 @@ def test_nothing_skipped_is_not_said(tmp_path: Path) -> None:
     assert "skipped:" not in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [".", "..", "../.."])
 def test_links_that_have_no_end_are_refused(target: str, tmp_path: Path) -> None:
     (tmp_path / "source/a/b").mkdir(parents=True)

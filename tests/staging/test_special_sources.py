@@ -47,6 +47,7 @@ def indexed(tmp_path: Path) -> Path:
     return source
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [pipe, device])
 @pytest.mark.parametrize(
     "words", [[], ["--cold"], ["--path", "direct"], pytest.param(["--probe"], marks=pytest.mark.slow)]

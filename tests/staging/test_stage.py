@@ -191,6 +191,7 @@ def test_another_placement_is_refused(source: Path, tmp_path: Path) -> None:
         stage_all([1], StageOptions(source, str(tmp_path / "{node}"), "shard"))
 
 
+@pytest.mark.slow
 def test_a_file_that_vanishes_midway_stops_it_and_keeps_the_rest(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

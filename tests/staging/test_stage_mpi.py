@@ -36,6 +36,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     return root, {name: make(root / name, random) for name, make in MAKERS.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "nodes"), slow_except([(2, [1, 2])], [
     (1, [1]), (2, [1, 2]), (3, [2, 3]), (4, [2, 4]),
 ]))  # fmt: skip

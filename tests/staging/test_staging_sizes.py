@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_the_page_has_the_tables_of_the_script() -> None:
     command = [sys.executable, "benchmarks/staging_sizes.py"]
     made = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout

@@ -91,6 +91,7 @@ def test_labels_are_uniform_and_differ_between_splits_indices_and_seeds() -> Non
     assert len(first) == 8
 
 
+@pytest.mark.slow
 def test_same_bytes_in_any_order_and_with_any_number_of_processes(tmp_path: Path) -> None:
     config = small()
     together = tmp_path / "processes"

@@ -121,6 +121,7 @@ def frequencies(config, samples):
     return [float(np.mean([label == value for label in labels])) for value in range(3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("height", "width", "samples"),
     [(96, 144, 120), pytest.param(192, 288, 100, marks=pytest.mark.slow)],

@@ -138,6 +138,7 @@ def kill_and_finish(machine: Machine, folder: Path, kills: int, at_once: int) ->
         assert max(steps) == STEPS, seed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", ["pbs"], indirect=True)
 def test_a_script_killed_at_a_random_instant(machine: Machine, tmp_path: Path) -> None:
     kill_and_finish(machine, tmp_path, kills=1, at_once=1)

@@ -25,6 +25,7 @@ def submit(run: Path) -> int:
     return main([*words, "--data.root", str(run.parent)])
 
 
+@pytest.mark.slow
 def test_a_submission_killed_at_any_change_is_found_or_made_again(
     queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

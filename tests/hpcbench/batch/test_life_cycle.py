@@ -27,6 +27,7 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     made.end()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", slow_except(["pbs"], ["pbs", "lsf", "flux"]), indirect=True)
 def test_a_job_over_its_time_limit_is_continued_by_other_jobs_to_its_end(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -55,6 +56,7 @@ def test_a_job_over_its_time_limit_is_continued_by_other_jobs_to_its_end(
     assert job_status(read_job(run)).source == "run folder"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", list(COMMANDS), indirect=True)
 def test_a_job_that_is_cancelled_does_not_come_back_and_one_of_a_scheduler_that_is_down_is_unknown(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -79,6 +81,7 @@ def test_a_job_that_is_cancelled_does_not_come_back_and_one_of_a_scheduler_that_
     assert len(read_holds(run)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", list(COMMANDS), indirect=True)
 def test_a_second_job_of_a_folder_ends_with_a_line_while_the_first_works(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -101,6 +104,7 @@ def test_a_second_job_of_a_folder_ends_with_a_line_while_the_first_works(
     assert len(read_holds(run)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", ["pbs", "lsf", "flux"], indirect=True)
 def test_a_continuation_whose_submission_was_not_answered_is_found_by_its_mark(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -47,6 +47,7 @@ def check_words(folder: Path, said: str) -> None:
     assert "rehearsal</title>" in (folder / "campaign.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_rehearsal_from_end_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

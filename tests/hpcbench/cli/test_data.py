@@ -178,6 +178,7 @@ def test_inspect_a_file(dataset: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert f"min 0, mean {particles}, max" in text
 
 
+@pytest.mark.slow
 def test_the_input_is_standardized_by_what_inspect_prints(
     dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -83,6 +83,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     return line.removeprefix("hpcbench: error: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_except(["cosmoflow"], SIMULATED))
 def test_a_folder_is_verified_in_its_own_form(
     name: str, datasets: dict[str, Path], copies: dict[str, Path], capsys: pytest.CaptureFixture[str]

@@ -100,6 +100,7 @@ def write_cosmoflow(root: Path, form: str, samples: int) -> list[Path]:
     return files
 
 
+@pytest.mark.slow
 def test_verify_lists_each_hostile_tfrecord(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = write_cosmoflow(tmp_path, "tfrecord", len(COSMOFLOW))
     for path, (damage, _) in zip(files, COSMOFLOW.values(), strict=False):

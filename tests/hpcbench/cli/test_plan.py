@@ -12,6 +12,7 @@ from hpcbench.cli.plan import memory_bytes
 SMOKE = ["plan", "cosmoflow", "--preset", "smoke", "--nodes", "2", "--gpus-per-node", "2"]
 
 
+@pytest.mark.slow
 def test_one_line_per_mesh(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(SMOKE) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -27,6 +28,7 @@ def test_one_line_per_mesh(capsys: pytest.CaptureFixture[str]) -> None:
     assert [row.split()[-1] for row in rows] == ["1", "1", "2", "2"]
 
 
+@pytest.mark.slow
 def test_what_fits_and_what_keeps_no_batch(capsys: pytest.CaptureFixture[str]) -> None:
     more = ["--memory-per-gpu", "1.5MiB", "--global-batch-size", "2", "--train.precision", "32-true"]
     assert main([*SMOKE, *more]) == 0
@@ -37,6 +39,7 @@ def test_what_fits_and_what_keeps_no_batch(capsys: pytest.CaptureFixture[str]) -
     assert "*  not the global batch of 2: 4 x 1 has 4" in text
 
 
+@pytest.mark.slow
 def test_without_checkpoints_there_is_no_copy(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SMOKE, "--train.checkpoint_every", "0"]) == 0
     assert "Checkpoint" not in capsys.readouterr().out
@@ -47,6 +50,7 @@ def test_one_rank_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("cosmoflow smoke on 1 node x 1 GPU: 1 rank, global batch 4, ")
 
 
+@pytest.mark.slow
 def test_what_is_not_formed(capsys: pytest.CaptureFixture[str]) -> None:
     settings = ["--data.height", "16", "--data.width", "32", "--parallel.shard_states"]
     assert main(["plan", "deepcam", "--gpus-per-node", "2", *settings]) == 0
@@ -57,6 +61,7 @@ def test_what_is_not_formed(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(r"^State of a rank as \S+ x \S+, sharded: ", text, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_the_mesh_that_is_asked_for_is_among_the_lines(capsys: pytest.CaptureFixture[str]) -> None:
     """Splits along the second dimension alone, or along three, are tried where they are asked for."""
     for asked, line in (("1x2", "2 x (1x2)"), ("1x1x2", "2 x (1x1x2)"), ("2x1", "2 x 2"), ("4", "1 x 4")):

@@ -26,6 +26,7 @@ def test_report_prints_a_table_and_the_pages(build_run: Any, capsys: pytest.Capt
     assert (folder / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_no_science")
 def test_comparison_and_plots_on_request(
     build_run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

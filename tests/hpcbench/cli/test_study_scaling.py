@@ -103,6 +103,7 @@ def test_a_dry_run_shows_the_plan_and_leaves_nothing(
 ADVICE = ["--contingency", "0.2", "--min-efficiency", "0.95"]
 
 
+@pytest.mark.slow
 def test_the_life_of_a_study(
     small_cosmos: Path, cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,6 +21,7 @@ def submitted(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int
     return code, captured.out, captured.err
 
 
+@pytest.mark.slow
 def test_the_figures_of_a_job_stand_beside_its_script(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -85,6 +86,7 @@ def test_unknown_facts_are_said_and_refuse_nothing(capsys: pytest.CaptureFixture
     assert "(counted with kernels and heap); memory of a rank's share of its node's memory unknown" in said
 
 
+@pytest.mark.slow
 def test_what_is_close_to_a_limit_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
     """Seven nodes of Polaris hold shards of DeepCAM, but 2.07 of 2.24 TB that are 70 % of their room; eight more."""
     code, _, said = submitted(["deepcam", *POLARIS, *DRY, "5", "--staging.placement", "shard"], capsys)

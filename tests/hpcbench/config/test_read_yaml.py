@@ -143,6 +143,7 @@ def resolves_or_says_why(files: list[Path], overrides: dict[str, object]) -> Non
     assert len(message) < 800
 
 
+@pytest.mark.slow
 @given(tree=TREES | GROUPED, lenient=st.booleans())
 @OFTEN
 def test_random_trees_resolve_or_are_one_line(tree: object, lenient: bool, tmp_path: Path) -> None:

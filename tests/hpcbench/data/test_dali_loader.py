@@ -128,6 +128,7 @@ def test_chosen_channels(roots: dict[str, Path]) -> None:
     assert torch.equal(got[0], expected[0])
 
 
+@pytest.mark.slow
 @needs_dali
 @pytest.mark.parametrize("name", ["cosmoflow-tfrecord", "deepcam-npy"])
 def test_training_with_dali_has_exactly_the_losses_of_the_torch_loader(
@@ -183,6 +184,7 @@ def record(path: Path, features: dict[str, object]) -> None:
     index_file(path).write_text(f"0 {path.stat().st_size}\n")
 
 
+@pytest.mark.slow
 @needs_dali
 @pytest.mark.parametrize("what", BAD)
 def test_a_bad_file_is_named_in_one_line(what: str, tmp_path: Path) -> None:

@@ -107,6 +107,7 @@ def test_bad_input_is_one_line(words: list[object], said: str) -> None:
     assert said in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_two_ranks_look_and_one_tells(mpiexec: str, tmp_path: Path) -> None:
     command = [mpiexec, "-n", "2", sys.executable, "-m", "hpcbench", "doctor", "--job", "--ranks", "2"]

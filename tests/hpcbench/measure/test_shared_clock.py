@@ -18,6 +18,7 @@ from tests.hpcbench.parallel.test_ranks import run_program
 PROGRAMS = Path(__file__).parents[1] / "parallel" / "programs"
 
 
+@pytest.mark.slow
 def test_times_of_three_machines_agree() -> None:
     """To what a round trip takes, on a machine that others use, too; a clock of 1 % drift is off by 5 ms in 0.5 s."""
     wrong = run_program(sys.executable, PROGRAMS / "fork.py", 5, PROGRAMS / "clocks.py")

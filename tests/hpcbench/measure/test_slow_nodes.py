@@ -133,6 +133,7 @@ def test_healthy_nodes_are_rarely_named_and_slow_ones_mostly(nodes: int, scatter
     assert found >= 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scatter", "freedom", "bound"), [(0.01, 1e9, 0.05), (0.015, 1e9, 1.0), (0.01, 4, 1.0)])
 def test_less_than_one_of_512_healthy_nodes_is_named(scatter: float, freedom: float, bound: float) -> None:
     wrong, found = called(40, 512, scatter, freedom)

@@ -16,6 +16,7 @@ FORK = Path(__file__).parents[1] / "parallel" / "programs" / "fork.py"
 PROGRAM = Path(__file__).parent / "programs" / "sharded.py"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_sharded_equals_whole_with_clipping_uneven_shards_and_empty_ones(ranks: int) -> None:
     done = subprocess.run(

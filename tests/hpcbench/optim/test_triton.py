@@ -100,6 +100,7 @@ def test_all_layers_of_a_type_on_an_accelerator_are_one_bucket_however_large(nam
     assert list(buckets(groups[0]["params"], optimizer.bucket_size)) == [slice(0, 4), slice(4, 5)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_the_kernels_can_be_compiled_for_an_accelerator(
     dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -39,6 +39,7 @@ def spawn_command(ranks: int) -> list[str]:
     return [sys.executable, "-c", SPAWN, str(ranks)]
 
 
+@pytest.mark.slow
 def test_an_exception_on_one_rank_ends_all() -> None:
     code, output, seconds = fail(spawn_command(2), "raise", 1)
     assert code == 1

@@ -32,6 +32,7 @@ def since_ready(printed: str) -> float:
     return time.monotonic() - max(map(float, re.findall(r"ready ([0-9.]+)", printed)))
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("rank", slow_except([0], [0, 1]))
 def test_under_mpiexec(mpiexec: str, rank: int) -> None:
@@ -55,6 +56,7 @@ def test_a_program_that_is_not_there(mpiexec: str) -> None:
     assert done.stderr.count(f"error: {ENDED}") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", slow_except([0], [0, 1]))
 def test_spawned(rank: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     # The ranks end by themselves, before the process that started them ends them.

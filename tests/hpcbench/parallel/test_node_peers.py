@@ -133,6 +133,7 @@ def test_waiting_ends(look_s: float) -> None:
     assert time.perf_counter() - start >= 0.2
 
 
+@pytest.mark.slow
 def test_processes_of_a_node_meet_and_others_use_the_collectives() -> None:
     """The second time rank 1 has no place for a socket; its pair takes gloo, the other pair sockets again."""
     found = run_program(sys.executable, PROGRAMS / "fork.py", 4, PROGRAMS / "peers.py")

@@ -107,6 +107,7 @@ def test_signals_of_any_ranks_at_any_time_stop_all_at_the_same_step(mpiexec: str
     assert error == f"test: signal {name}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize(("number", "again"), [(signal.SIGUSR1, signal.SIGUSR1), (signal.SIGTERM, signal.SIGUSR1)])
 def test_what_the_launcher_passes_on_ends_all_when_rank_0_is_done(
@@ -125,6 +126,7 @@ def test_what_the_launcher_passes_on_ends_all_when_rank_0_is_done(
     assert error == f"test: signal {number.name}\n"
 
 
+@pytest.mark.slow
 def test_ranks_that_were_started_here_leave_with_the_signals_code() -> None:
     process = start([sys.executable, "-c", SPAWN, "2"], "serve")
     until_ready(process, 2)

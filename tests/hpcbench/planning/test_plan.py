@@ -128,6 +128,7 @@ def real_pass(
     return sum(tensor.untyped_storage().nbytes() for key, tensor in found.items() if key not in others)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("application", "precision", "checkpointed"),
     [
@@ -177,6 +178,7 @@ def test_a_rank_holds_its_part_of_the_input_where_it_can_be_read_alone() -> None
     assert counted(COSMOFLOW, configured(COSMOFLOW, "smoke", data__augment=False), 0, of=(2,)).input == part
 
 
+@pytest.mark.slow
 def test_batch_norms_put_their_statistics_into_sums() -> None:
     """2 * C + 1 numbers forward and 2 * C backward for each layer, whatever the split, and the mean over the image."""
     config = configured(DEEPCAM, "smoke")
@@ -255,6 +257,7 @@ def test_cosmoflow_has_the_published_parameters() -> None:
     assert counted(COSMOFLOW, configured(COSMOFLOW, "mlperf"), 0, of=(1,)).parameters == 4 * 8_907_556
 
 
+@pytest.mark.slow
 def test_what_fits_and_keeps_the_batch_comes_first() -> None:
     config = configured(COSMOFLOW, "smoke")
     plans = plan_meshes(COSMOFLOW, config, Machine(1, 4), global_batch=1)

@@ -22,6 +22,7 @@ FORK = Path(__file__).parents[1] / "parallel" / "programs" / "fork.py"
 MANY_UNITS, ONE_UNIT = 1000, 10**6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ranks", "spatial", "micro_batches", "at_least"),
     slow_except([(2, "1", 3, MANY_UNITS)], [

@@ -82,6 +82,7 @@ def report(folder: Path) -> Page:
     return Page(path)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("drawn")
 @pytest.mark.parametrize("application", ["cosmoflow", "deepcam"])
 def test_page_needs_nothing_from_outside(build_run: Any, application: str) -> None:

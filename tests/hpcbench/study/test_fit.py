@@ -60,6 +60,7 @@ def test_probabilities_of_intervals_are_exact_in_both_tails(ends: tuple[float, f
     assert mirrored == pytest.approx(found, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("spread", "scatter"), [(0.02, 0.2), (0.2, 0.2), (0.2, 0.03), (0.3, 0.0)])
 def test_the_likelihood_is_that_of_an_integral_over_each_batch(spread: float, scatter: float) -> None:
     """By scipy's adaptive integration; the derivatives by differences."""

@@ -136,6 +136,7 @@ def study_of_placements(folder: StudyFolder, epochs: int) -> Study:
     return study
 
 
+@pytest.mark.slow
 def test_runs_that_trained_alike_are_marked_and_not_compared(tmp_path: Path) -> None:
     """The first seed meets the target in the first epoch, in which shards are as they were."""
     folder = StudyFolder(tmp_path / "study")
@@ -244,6 +245,7 @@ def test_a_search_is_drawn_and_told(study: Study, tmp_path: Path) -> None:
     assert (folder.path / "search.png").exists()
 
 
+@pytest.mark.slow
 def test_all_that_a_search_tried_is_shown(study: Study, tmp_path: Path) -> None:
     """At batch 8 sgd gets better up to eight times the rule's rate and beyond; adamw is best at the rule's."""
     searching = replace(
@@ -343,6 +345,7 @@ def test_a_copy_needs_a_place(made: tuple[Study, StudyFolder], capsys: pytest.Ca
     assert "runs: 12 reached, 2 missed, 2 diverged, 0 left" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_difference_is_told_with_who_needs_fewer_and_how_sure_that_is(tmp_path: Path) -> None:
     """lars needs twice the epochs of sgd, at three batches with five seeds, which the largest shows by itself."""
     from hpcbench.study.rates import Rate

@@ -40,6 +40,7 @@ def test_the_interval_of_a_spread_holds_the_truth_in_95_of_100_cases(seeds: int,
     assert 0.925 <= held / tried <= 0.985
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seeds", "deviation", "step"), [(5, 0.1, 1 / 8), (3, 0.1, 1 / 8), (10, 0.12, 0.5)])
 def test_no_trend_is_seen_where_there_is_none(seeds: int, deviation: float, step: float) -> None:
     random = np.random.default_rng(seeds)

@@ -103,6 +103,7 @@ def test_what_a_run_of_ours_logs_comes_back_as_its_schedule(recipe: Recipe, writ
     assert back.schedule.factors == pytest.approx(config.schedule.factors)
 
 
+@pytest.mark.slow
 def test_a_log_of_a_published_round(capsys: pytest.CaptureFixture[str]) -> None:
     """NVIDIA's DeepCAM of v1.0: LAMB at 0.0055 after 400 steps, batch norm over groups of two ranks."""
     log = LOGS / "v1.0-nvidia-deepcam.txt"

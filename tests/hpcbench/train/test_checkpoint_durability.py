@@ -113,6 +113,7 @@ def test_the_proof_finds_each_sync_that_is_missing(tmp_path: Path) -> None:
         assert judge.violations(recorded[:number] + recorded[number + 1 :]), recorded[number]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "first", "second"), [("rename", ".pt", ".json"), ("unlink", ".json", ".pt")])
 def test_the_order_of_file_and_marker_matters(
     kind: str, first: str, second: str, recorded: list[Event], tmp_path: Path

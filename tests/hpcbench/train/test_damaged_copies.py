@@ -29,6 +29,7 @@ def damage(tmp_path: Path, split: str = "train") -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["train", "validation"])
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_run_ends_and_names_the_file(

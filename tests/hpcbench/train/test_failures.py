@@ -76,6 +76,7 @@ def test_a_damaged_sample_aborts_with_its_name(
     assert '"status": "aborted"' in (tmp_path / "run" / "mllog.txt").read_text()
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_aborts_and_keeps_the_last_good_checkpoint(
     train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +148,7 @@ def test_nothing_to_resume(train: Train, tmp_path: Path, capsys: pytest.CaptureF
     assert "holds no checkpoint" in message(capsys)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", slow_except([signal.SIGTERM], [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1]))
 def test_a_signal_ends_a_run_that_then_resumes_as_if_nothing_was(
     number: signal.Signals, start: Start, train: Train, tmp_path: Path

@@ -6,6 +6,8 @@ import multiprocessing
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 
+import pytest
+
 from tests.hpcbench.train.forked import server
 
 CODE = "import os, sys; os._exit(7 if 'torch' in sys.modules else 8)"
@@ -19,6 +21,7 @@ def exit_code(context: ForkServerContext) -> int | None:
     return process.exitcode
 
 
+@pytest.mark.slow
 def test_a_server_without_torch_is_replaced() -> None:
     """As a test of loaders or simulators leaves one; each rank would import torch for itself, which takes seconds."""
     server.cache_clear()

@@ -93,6 +93,7 @@ def check(report: dict[str, Any], rank: int, phase: str, reporter: int) -> dict[
 PHASES = ("input_wait", "compute", "communication", "evaluation", "staging", "checkpoint")
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("phase", [PHASES[0], *(pytest.param(phase, marks=pytest.mark.slow) for phase in PHASES[1:])])
 def test_the_last_rank_stopped(mpiexec: str, ended: Ended, phase: str, tmp_path: Path) -> None:
@@ -163,6 +164,7 @@ def test_a_main_thread_that_stands_is_named_with_its_line(ended: Ended, how: str
     assert not state["waiting"]
 
 
+@pytest.mark.slow
 def test_one_process_stands_in_a_read(ended: Ended) -> None:
     code, output, report = ended([sys.executable], "fifo", "input_wait", 0)
     assert code == 1
@@ -236,6 +238,7 @@ def test_a_rank_that_stands_for_less_than_its_bound_goes_on(tmp_path: Path) -> N
         process.communicate(timeout=PATIENCE_S)
 
 
+@pytest.mark.slow
 def test_an_orderly_end(tmp_path: Path) -> None:
     words = [*SPAWN_TWO, str(PROGRAM), str(tmp_path), "2", "nothing", "30", "0"]
     done = subprocess.run(words, env=environ(), capture_output=True, text=True, timeout=PATIENCE_S, check=False)

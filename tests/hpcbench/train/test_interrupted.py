@@ -276,6 +276,7 @@ def test_epochs_to_target_are_those_of_the_first_evaluation_that_met_it_whatever
     assert "has reached its target" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_without_a_target_can_be_extended(
     train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -297,6 +298,7 @@ def test_a_run_without_a_target_can_be_extended(
     assert newest(folder).state["epoch"] == 3
 
 
+@pytest.mark.slow
 def test_a_run_that_did_not_reach_its_target_has_nothing_left_to_do(
     train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -180,6 +180,7 @@ def test_an_attempt_knows_how_fast_earlier_ones_wrote(
     assert newest(tmp_path / "run").state["step"] == 18
 
 
+@pytest.mark.slow
 def test_no_checkpoint_is_begun_that_would_take_longer_than_there_is_time(
     train: Train, tmp_path: Path, sent: dict[int, signal.Signals], monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

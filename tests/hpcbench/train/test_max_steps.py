@@ -72,6 +72,7 @@ CASES: dict[str, tuple[tuple[str, ...], int, list[float]]] = {
 """Settings, steps, and the epochs at which such a run is evaluated."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", slow_except(["at its end", "accumulated", "within a part", "simulated ranks"], CASES))
 def test_so_many_steps_are_made_with_the_losses_of_a_longer_run(
     case: str, train: Train, longer: Path, tmp_path: Path
@@ -96,6 +97,7 @@ def test_so_many_steps_are_made_with_the_losses_of_a_longer_run(
     assert numbers(folder, "epoch_start") == numbers(folder, "epoch_stop") == whole
 
 
+@pytest.mark.slow
 def test_epochs_whose_last_step_is_shorter(train: Train, tmp_path: Path) -> None:
     common = (*NEVER, *FIXED, *UNEVEN)
     assert train(tmp_path / "whole", *common, "--train.max_epochs", "3") == 3
@@ -108,6 +110,7 @@ def test_epochs_whose_last_step_is_shorter(train: Train, tmp_path: Path) -> None
         assert summary.epochs == round(steps / 3, 6)
 
 
+@pytest.mark.slow
 def test_without_a_target_such_a_run_succeeds_and_its_log_is_as_good_as_that_of_whole_epochs(
     train: Train, tmp_path: Path
 ) -> None:
@@ -172,6 +175,7 @@ def interrupt_after(number: int, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Trainer, "finish_step", interrupted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "signal_after", "steps"),
     slow_except(
@@ -206,6 +210,7 @@ def test_steps_may_be_asked_of_a_run_that_had_epochs(
     assert rows(folder)["epoch"].tolist() == [0.333, 0.666667, 0.75]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [4, 6])
 def test_a_run_that_is_resumed_for_no_more_steps_trains_no_more(
     steps: int, train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -49,6 +49,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FileReader, "read_into", read_late)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "transform", slow_except(["gunzip+tfrecord-index"], ["", "gunzip+tfrecord-index", "tfrecord-to-npy"])
 )
@@ -86,6 +87,7 @@ def test_deepcam_trains_on_arrays_that_arrive(tmp_path: Path, late: None) -> Non
     assert losses(tmp_path / "under") == losses(tmp_path / "before")
 
 
+@pytest.mark.slow
 def test_what_an_unfinished_staging_left_is_not_read(train: Train, tmp_path: Path, late: None) -> None:
     assert train(tmp_path / "before", *FIXED, "--train.max_epochs", "1") == 3
     staged = ("--staging.destination", str(tmp_path / "local"), *ONE_BY_ONE)

@@ -55,6 +55,7 @@ def homes(staged: Path, data: Path) -> Indices:
     return home
 
 
+@pytest.mark.slow
 def test_shards_train_as_one_process_does_on_the_same_samples(
     train: Train, cosmos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

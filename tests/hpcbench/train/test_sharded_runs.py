@@ -32,6 +32,7 @@ LAMB = (
 )
 
 
+@pytest.mark.slow
 def test_sharded_and_split_and_checkpointed_is_one_process_and_goes_on_as_one(
     train: Train, start: Start, tmp_path: Path
 ) -> None:

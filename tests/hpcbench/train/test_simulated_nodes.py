@@ -45,6 +45,7 @@ def losses(folder: Path) -> list[float]:
     return [float(loss) for loss in RunFolder.open(folder).read_steps()["loss"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLACEMENTS)
 def test_simulated_shards_train_as_staged_ones(name: str, staged: Path, train: Train, tmp_path: Path) -> None:
     simulated = ("--parallel.simulated_ranks", "4")
@@ -80,6 +81,7 @@ def test_placement_changes_the_order(staged: Path, train: Train, tmp_path: Path)
     assert losses(staged / "shard")[:3] != losses(staged / "reshuffle")[:3]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_draws_the_same_homes(staged: Path, train: Train, tmp_path: Path) -> None:
     simulated = (*PLACEMENTS["reshuffle"], "--parallel.simulated_ranks", "4")
     assert train(tmp_path / "run", *COMMON, *simulated, "--train.target", "1e-9", "--train.max_epochs", "1") == 3

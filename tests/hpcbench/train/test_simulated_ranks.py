@@ -101,6 +101,7 @@ def same(one: Path, other: Path) -> None:
     assert found.global_batch_size == wanted.global_batch_size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", marked([*RUNS]))
 def test_one_process_computes_what_four_ranks_do(
     name: str, roots: dict[str, Path], real: Trained, tmp_path: Path
@@ -109,6 +110,7 @@ def test_one_process_computes_what_four_ranks_do(
     same(tmp_path / "one", real(name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", marked(SHARED))
 def test_two_processes_that_simulate_two_compute_what_four_ranks_do(name: str, real: Trained, half: Trained) -> None:
     same(half(name), real(name))

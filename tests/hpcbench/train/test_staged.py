@@ -17,6 +17,7 @@ def steps(folder: Path) -> pd.DataFrame:
     return RunFolder.open(folder).read_steps()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transform", ["gunzip", "tfrecord-to-npy"])
 def test_data_transformed_on_the_way_train_the_same(train: Train, tmp_path: Path, transform: str) -> None:
     assert train(tmp_path / "direct", "--train.max_epochs", "1") == 0
@@ -52,6 +53,7 @@ def test_staged_data_train_the_same(train: Train, tmp_path: Path) -> None:
     assert RunFolder.open(tmp_path / "staged").read_summary().phases_s["staging"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more", [(), ("--staging.overlap", "true", "--train.local_batch_size", "2")], ids=["", "overlap"]
 )

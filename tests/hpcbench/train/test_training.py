@@ -57,6 +57,7 @@ SCALED = ("--optim.scaling", "linear", "--optim.base_batch_size", "2", "--schedu
           "--schedule.warmup_unit", "step", "--train.max_epochs", "3")  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_rate_is_scaled_with_the_batch_and_recorded(
     train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,6 +126,7 @@ def test_worker_processes_change_nothing(train: Train, tmp_path: Path) -> None:
     assert (steps(tmp_path / "0")["loss"] == steps(tmp_path / "2")["loss"]).all()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(train: Train, tmp_path: Path) -> None:
     common = ("--train.target", "1e-9", "--model.dropout", "0.5", "--data.augment")
     assert train(tmp_path / "whole", *common, "--train.max_epochs", "4") == 3

@@ -35,6 +35,7 @@ def same(one: Path, other: Path) -> None:
         assert all(torch.equal(torch.as_tensor(v), torch.as_tensor(states[1][key][n])) for n, v in values.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw", "lamb"])
 def test_a_run_is_the_same_to_the_bit_with_and_without(
     optimizer: str, train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

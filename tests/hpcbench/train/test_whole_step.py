@@ -147,6 +147,7 @@ def same_end(one: Path, other: Path) -> None:
                                        rtol=1e-3, atol=1e-5)  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd", pytest.param("adamw", marks=pytest.mark.slow)])
 def test_a_run_that_captures_its_step_trains_as_one_that_does_not(
     optimizer: str, train: Callable[..., int], tmp_path: Path, device: RecordingDevice
@@ -200,6 +201,7 @@ def test_a_measurement_of_gradients_keeps_the_optimizer_out_of_the_graph(
     assert device.captures == 1
 
 
+@pytest.mark.slow
 def test_a_run_that_captures_its_step_goes_on_as_if_nothing_was(
     train: Callable[..., int], tmp_path: Path, device: RecordingDevice
 ) -> None:

@@ -40,6 +40,7 @@ def test_every_bad_file_is_listed(source: Path, tmp_path: Path, command: Command
     assert sum("has CRC32C" in problem for problem in problems.values()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_ranks_of_mpi_look_together(source: Path, tmp_path: Path, mpiexec: str) -> None:
     words = [mpiexec, "-n", 3, *PLAIN]

@@ -149,6 +149,7 @@ def test_clean_removes_what_was_staged_and_tells_what_is_left(
     assert contents(source) != {}
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_clean_of_all_nodes(source: Path, tmp_path: Path, mpiexec: str) -> None:
     launch = [mpiexec, "-n", 3, *PLAIN, "--simulated-nodes", 2]

@@ -131,6 +131,7 @@ def test_interrupted_before_it_began(command: Command, monkeypatch: pytest.Monke
     assert command() == (130, "", "staging: aborted: signal SIGINT; run it again to go on\n")
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("words", "message"),

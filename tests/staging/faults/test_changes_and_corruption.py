@@ -36,6 +36,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_source_file_changes_midway(source: Path, tmp_path: Path, change: str) -> None:
     alter, words = CHANGES[change]

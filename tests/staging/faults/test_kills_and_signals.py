@@ -64,6 +64,7 @@ def test_killed_at_any_instant_and_run_again(tmp_path: Path, rounds: int) -> Non
     assert report(tmp_path / "report.json")["files_present"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_a_rank_killed_at_any_instant_of_an_exchange(tmp_path: Path, mpiexec: str) -> None:
     source = tmp_path / "source"
@@ -97,6 +98,7 @@ def test_a_rank_killed_at_any_instant_of_an_exchange(tmp_path: Path, mpiexec: st
     assert report(tmp_path / "report.json")["files_present"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_a_signal_midway(source: Path, tmp_path: Path, number: signal.Signals) -> None:
     process = midway(source, tmp_path / "out")
@@ -119,6 +121,7 @@ def test_a_signal_midway(source: Path, tmp_path: Path, number: signal.Signals) -
     assert report(tmp_path / "report.json")["files_present"] == len(there)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("who", [0, 1])
 def test_a_signal_to_one_rank_ends_all(source: Path, tmp_path: Path, mpiexec: str, who: int) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.staging.faults.midway import expect_copy, midway
 from tests.staging.processes import PLAIN, contents, ended, run, said, unfinished
 
@@ -21,6 +23,7 @@ def test_two_stagings_into_one_place(source: Path, tmp_path: Path) -> None:
     expect_copy(tmp_path / "out", source)
 
 
+@pytest.mark.slow
 def test_destinations_that_are_refused(source: Path, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.tex").write_text("all my work")

@@ -201,6 +201,7 @@ def text(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
     return capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_report_status_and_copy(folder: StudyFolder, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     study = gains(only=ONLY)
     make(study, folder, FakeLauncher(machine))

@@ -88,10 +88,12 @@ def machines_table(machines: Sequence[Machine]) -> str:
 
 
 def room_words(machine: Machine) -> str:
-    """The largest room of a node that jobs may write to, and whether it is memory."""
+    """The largest room of a node that jobs may write to, and whether it is memory; ``none`` without devices or size."""
     best = max(machine.storage, key=lambda each: (each.in_memory is False, each.gb or 0), default=None)
+    if machine.local_disk is False and (best is None or best.gb is None):
+        return "none"
     if best is None:
-        return "none" if machine.local_disk is False else "?"
+        return "?"
     room = "?" if best.gb is None else f"{best.gb:g} GB"
     return f"{room}, memory" if best.in_memory else room
 

@@ -54,16 +54,19 @@ def test_facts_that_the_pages_state() -> None:
 
 
 def test_machines_of_published_rounds_know_peak_bandwidth_network_and_storage() -> None:
-    """What the analysis of systems needs: of at least 15 machines, and of most that have published results."""
+    """What the analysis of systems needs: of at least 15 machines, and of most that have published results.
+
+    Of storage it is the room on the devices of a node, or that it has none.
+    """
     machines = known_machines()
     known = [
         each for each in machines
         if each.peak_16bit_tflop_s and each.accelerator_memory_gb_s and each.network_gb_s
-        and (each.storage or each.local_disk is False)
+        and each.local_disk_gb is not None
     ]  # fmt: skip
     assert len(known) >= 15
     published = [each for each in machines if each.published_as]
-    assert (len(published), len([each for each in known if each.published_as])) == (17, 12)
+    assert (len(published), len([each for each in known if each.published_as])) == (17, 13)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +108,8 @@ def test_a_node_without_accelerators_counts_as_one() -> None:
 
 def test_room_on_devices_is_zero_only_where_a_page_says_so() -> None:
     rooms = {each.name: each.local_disk_gb for each in known_machines()}
-    assert [rooms[name] for name in ("lumi-g", "perlmutter-gpu", "selene", "horeka")] == [0, None, 30000, 980]
+    names = ("lumi-g", "perlmutter-gpu", "piz-daint", "hal", "selene", "horeka")
+    assert [rooms[name] for name in names] == [0, 0, 0, None, 30000, 980]
 
 
 def test_a_place_within_another_counts(tmp_path: Path) -> None:
@@ -217,6 +221,8 @@ def test_machines_are_listed_and_shown_without_a_profile(capsys: pytest.CaptureF
         r"^fugaku +158976 +Fujitsu A64FX, 48 cores +13\.5168 +1024 +68 +93\.4 GB +yes$", listed, re.MULTILINE
     )
     assert re.search(r"^cori-knl .* none +yes$", listed, re.MULTILINE)
+    assert re.search(r"^lumi-g .* none$", listed, re.MULTILINE), "its /tmp is memory, of no known size"
+    assert re.search(r"^perlmutter-gpu .* 128 GB, memory +yes$", listed, re.MULTILINE)
     for name in [each.name for each in known_machines()]:
         assert main(["sites", name]) == 0
         shown = capsys.readouterr().out

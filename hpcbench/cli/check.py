@@ -77,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
     refuse_special_files(targets)
     if len(targets) == 1:
         refuse_other_files(targets[0])
+    refuse_mixtures(targets)
     verdicts = [found for target in targets for found in verdicts_on(target, args.ruleset, args.division)]
     show(verdicts)
     return 0 if all(verdict.passed for verdict in verdicts) else 1
@@ -101,6 +102,29 @@ def refuse_other_files(target: Target) -> None:
 
     if target.kind == "log" and MARK not in read_text(target.path, encoding="latin-1"):
         raise DataError(target.path, f"holds no line of an official log ({MARK.strip()})", "give logs of MLPerf HPC")
+
+
+def refuse_mixtures(targets: Sequence[Target]) -> None:
+    """Raise ``DataError`` for runs of several benchmarks or batches, over which the official tool crashes."""
+    from hpcbench.mlperf.official_score import log_files
+    from hpcbench.results.mllog_reader import read_events
+    from staging.errors import DataError
+
+    kinds = {"submission_benchmark": "benchmark", "global_batch_size": "global batch"}
+    for target in targets:
+        if target.kind != "folder":
+            continue
+        found: dict[str, dict[str, str]] = {word: {} for word in kinds.values()}
+        for path in sorted(log_files(target.path)):
+            events, _ = read_events(path, lambda line: any(key in line for key in kinds))
+            for event in events:
+                if event.key in kinds:
+                    found[kinds[event.key]].setdefault(str(event.value), path.name)
+        for word, values in found.items():
+            if len(values) > 1:
+                named = ", ".join(f"{value} ({name})" for value, name in list(values.items())[:3])
+                fault = f"has runs of {len(values)} {word}{'es' if word.endswith('h') else 's'}: {named}"
+                raise DataError(target.path, fault, "give runs of one benchmark and batch")
 
 
 def show(verdicts: list[Verdict]) -> None:

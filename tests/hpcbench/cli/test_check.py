@@ -80,6 +80,23 @@ def test_a_folder_of_runs_keeps_the_rules_of_a_package(tmp_path, capsys):
     assert "seeds: " not in capsys.readouterr().out
 
 
+def test_a_folder_of_several_benchmarks_or_batches_is_bad_input(tmp_path, capsys):
+    folder = make_folder(tmp_path, "deepcam", random.Random(1))
+    path = folder / "result_3.txt"
+    text = path.read_text()
+    path.write_text(
+        text.replace('"key": "global_batch_size", "value": 2048', '"key": "global_batch_size", "value": 512')
+    )
+    assert path.read_text() != text
+    assert main(["check", str(folder)]) == 2
+    words = " ".join(capsys.readouterr().err.split())
+    assert "has runs of 2 global batches: 2048 (result_0.txt), 512 (result_3.txt); give runs of one" in words
+    path.write_text(text.replace('"value": "deepcam"', '"value": "cosmoflow"'))
+    assert main(["check", str(folder)]) == 2
+    words = " ".join(capsys.readouterr().err.split())
+    assert "has runs of 2 benchmarks: deepcam (result_0.txt), cosmoflow (result_3.txt); give" in words
+
+
 def test_one_bad_log_is_accepted_and_two_are_not(tmp_path, capsys):
     folder = make_folder(tmp_path, "deepcam", random.Random(1))
     for number, code in enumerate((0, 1)):

@@ -18,7 +18,7 @@ from hpcbench.study.folder import StudyFolder, held
 from hpcbench.study.run_status import read_run_status
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.run_matrix import all_runs
-from tests.hpcbench.study.scaling.test_study import WHY, Cluster
+from tests.hpcbench.study.scaling.fake_cluster import WHY, Cluster
 
 
 @pytest.fixture

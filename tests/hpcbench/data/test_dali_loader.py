@@ -20,8 +20,7 @@ from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import RunConfig
 from hpcbench.data import dali_loader, dali_samples
 from hpcbench.data.dali_loader import DaliLoader, check_dali, describe
-from hpcbench.data.dali_samples import check_index, has_dali, index_file
-from hpcbench.data.files import dataset_files
+from hpcbench.data.dali_samples import has_dali, index_file
 from hpcbench.data.loader import BatchLoader, open_loader
 from hpcbench.data.sampler import epoch_order, rank_batches, rank_share
 from hpcbench.results.run_folder import RunFolder
@@ -205,20 +204,6 @@ def test_a_bad_file_is_named_in_one_line(what: str, tmp_path: Path) -> None:
 
 
 @needs_dali
-@pytest.mark.parametrize("text", ["7 32768\n", "0 40\n40 32794\n", "nothing\n", "0 32\n"])
-def test_a_wrong_index_never_moves_samples(text: str, tmp_path: Path) -> None:
-    simulate("cosmoflow", tmp_path, SETS["cosmoflow-tfrecord"][1])
-    for path in tmp_path.glob("*/*.tfrecord"):
-        index_file(path).write_text(f"0 {path.stat().st_size}\n")
-    application, config = configured("cosmoflow-tfrecord", tmp_path)
-    training, _ = open_data(application, config)
-    index_file(training.files[4]).write_text(text)
-    loader = open_loader(application, config, "train", training, 2, torch.device("cpu"))
-    with pytest.raises(DataError, match=re.escape(index_file(training.files[4]).name)):
-        list(loader.load([np.array([3, 4]), np.array([5])]))
-
-
-@needs_dali
 def test_what_only_dali_cannot_read_is_one_line(roots: dict[str, Path]) -> None:
     application, config = configured("cosmoflow-npy", roots["cosmoflow-npy"])
     described = describe(application, config, "train")
@@ -271,47 +256,6 @@ def test_an_application_that_does_not_say_how(monkeypatch: pytest.MonkeyPatch, r
     monkeypatch.delattr(application.module("data"), "dali_samples")
     with pytest.raises(InputError, match=r"add dali_samples\(config, split\) to apps.cosmoflow.data"):
         check_dali(application, config)
-
-
-def test_a_missing_index_is_named_with_how_to_make_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, roots: dict[str, Path]
-) -> None:
-    monkeypatch.setattr(dali_loader, "has_dali", lambda: True)
-    simulate("cosmoflow", tmp_path / "data", SETS["cosmoflow-tfrecord"][1])
-    application, config = configured("cosmoflow-tfrecord", tmp_path / "data")
-    files = sorted((tmp_path / "data/train").glob("*.tfrecord"))
-    for path in files[:-1]:
-        index_file(path).write_text("")
-    with pytest.raises(DataError, match=rf"{files[-1].name}: has no index .*--staging.transform tfrecord-index"):
-        open_data(application, config)
-
-
-def test_indices_are_staged_and_verified_with_their_files(roots: dict[str, Path]) -> None:
-    application, config = configured("cosmoflow-tfrecord", roots["cosmoflow-tfrecord"])
-    files = dataset_files(application, config)
-    assert len(files) == 2 * (TRAINING + VALIDATION)
-    for path in files:
-        application.module("data").check_file(path, config)
-    config.data.loader = "torch"
-    assert len(dataset_files(application, config)) == TRAINING + VALIDATION
-
-
-@pytest.mark.parametrize(("text", "said"), [
-    ("0 99\n", r"says \(0, 99\) where one of offset and size \(0, 100\) is expected"),
-    ("0 50\n50 50\n", "says 2 records"),
-    ("", "says 0 records"),
-    ("zero\n", "is not an index"),
-    ("0\n", "is not an index"),
-    ("\xff", "is not an index"),
-    (None, "cannot be read"),
-])  # fmt: skip
-def test_a_wrong_index_is_told(text: str | None, said: str, tmp_path: Path) -> None:
-    path = tmp_path / "a.tfrecord"
-    path.write_bytes(bytes(100))
-    if text is not None:
-        index_file(path).write_text(text, encoding="latin-1")
-    with pytest.raises(DataError, match=said):
-        check_index(index_file(path))
 
 
 @needs_dali

@@ -11,8 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hpcbench.cli.main import main
-from hpcbench.study.collect import collect
 from hpcbench.study.convergence import read_statuses, report
 from hpcbench.study.curve_plots import search
 from hpcbench.study.definition import Borrow, Study
@@ -26,7 +24,6 @@ from hpcbench.study.schedule_notes import schedule_notes
 from hpcbench.study.series_comparison import compare_series
 from hpcbench.study.table import notes, plan_table, short
 from hpcbench.study.trajectories import mark_copies
-from staging.errors import InputError
 from tests.hpcbench.study.conftest import FakeLauncher, make
 
 EPOCHS = {8: 4, 32: 5, 128: 8}
@@ -315,34 +312,6 @@ def test_a_schedule_that_drops_at_a_date_is_told(study: Study) -> None:
         "The schedule borrowed from preset node drops at epochs 16 and 32; it may date the target."
     ]
     assert any("it may date the target" in note for note in notes(borrowing, read_rows(borrowing, {})))
-
-
-def test_a_collected_study_is_the_same_study(made: tuple[Study, StudyFolder], tmp_path: Path) -> None:
-    study, folder = made
-    copy = StudyFolder(tmp_path / "copy")
-    assert collect(folder, copy.path) == collect(folder, copy.path) == 16
-    assert {name: each.status for name, each in read_statuses(study, copy).items()} == {
-        name: each.status for name, each in read_statuses(study, folder).items()
-    }
-    assert not list(copy.path.rglob("environment.json")), "it names the host and its paths"
-    assert sum(path.stat().st_size for path in copy.runs.rglob("*") if path.is_file()) < 16 * 6144
-    report(copy)
-    assert copy.table.read_text(encoding="utf-8") == folder.table.read_text(encoding="utf-8")
-
-
-def test_a_copy_goes_into_a_folder_of_its_own(made: tuple[Study, StudyFolder], tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").touch()
-    with pytest.raises(InputError, match="is not empty and holds no study; give a new folder with --out"):
-        collect(made[1], tmp_path)
-    with pytest.raises(InputError, match="is the study itself; give another folder"):
-        collect(made[1], made[1].path)
-
-
-def test_a_copy_needs_a_place(made: tuple[Study, StudyFolder], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["study", "collect", str(made[1].path)]) == 2
-    assert "the following arguments are required: --out" in capsys.readouterr().err
-    assert main(["study", "status", str(made[1].path)]) == 0
-    assert "runs: 12 reached, 2 missed, 2 diverged, 0 left" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -21,13 +21,12 @@ from torch import nn
 
 from hpcbench.exits import Aborted
 from hpcbench.parallel.group import Group
-from hpcbench.results.checkpoint_files import complete, marker, new_path, resume_advice
+from hpcbench.results.checkpoint_files import complete, resume_advice
 from hpcbench.train import checkpoint_io, checkpoint_writer
-from hpcbench.train.checkpoint_io import Checkpoint, load, load_newest, save
+from hpcbench.train.checkpoint_io import Checkpoint, load, load_newest
 from hpcbench.train.checkpoint_times import ASSUMED_BANDWIDTH, CheckpointTimes
 from hpcbench.train.checkpoint_writer import CheckpointWriter
 from hpcbench.train.host_copy import HostCopy, tree_bytes
-from staging.errors import InputError
 from staging.ranks.launch import Launch
 
 ALONE = Group(Launch(rank=0, world_size=1), torch.device("cpu"), None)
@@ -327,72 +326,3 @@ def check_sharded(command: list[str], ranks: int, **variables: str) -> None:
     assert all(other["host_bytes"] < first["whole_bytes"] for other in others)
     assert first["error"].startswith("FileExistsError") or first["error"].startswith("NotADirectoryError")
     assert all(other["error"].startswith("Aborted: checkpoint of rank 0: ") for other in others)
-
-
-def test_hostile_checkpoints_are_one_line(tmp_path: Path) -> None:
-    """A marker that vouches for code, for nothing, or is no file at all."""
-
-    class Code:
-        def __reduce__(self) -> tuple[Any, tuple[str]]:
-            return os.mkdir, (str(tmp_path / "executed"),)
-
-    path = new_path(tmp_path, 0, 1)
-    for content in (Code(), [1], {"schema": 1, "more": 2}, {"model": {}}):
-        torch.save(content, path)
-        digest = checkpoint_io.hashlib.blake2b(path.read_bytes()).hexdigest()
-        marker(path).write_text(json.dumps({"blake2b": digest}))
-        with pytest.raises(InputError, match=r"epoch-0000-step-00000001.pt: damaged checkpoint .*start again with"):
-            load_newest(tmp_path)
-    assert not (tmp_path / "executed").exists()
-    torch.save({"schema": 99}, path)
-    digest = checkpoint_io.hashlib.blake2b(path.read_bytes()).hexdigest()
-    marker(path).write_text(json.dumps({"blake2b": digest}))
-    with pytest.raises(InputError, match="checkpoint of another version of hpcbench"):
-        load_newest(tmp_path)
-    for text in ("", "[]", "{}"):
-        marker(path).write_text(text)
-        with pytest.raises(InputError, match="damaged checkpoint"):
-            load_newest(tmp_path)
-    for each in (marker(path), path):
-        each.unlink()
-        os.mkfifo(each)
-        with pytest.raises(InputError, match=f"{each.name}: no plain file; start again with"):
-            load_newest(tmp_path)
-
-
-def test_the_checkpoint_before_is_advised_only_where_there_is_one(tmp_path: Path) -> None:
-    newest = [save(Checkpoint({}, {}, {}, {"epoch": 0, "step": step}, {}), tmp_path, 2) for step in (1, 2)][-1]
-    newest.write_bytes(b"damaged")
-    with pytest.raises(InputError, match=r"checksum differs\); remove it and its .json to resume from the one before"):
-        load_newest(tmp_path)
-    for path in (newest, marker(newest)):
-        path.unlink()
-    (only,) = complete(tmp_path)
-    only.write_bytes(b"damaged")
-    with pytest.raises(InputError, match=r"checksum differs\); start again with another --run-dir, since this run has"):
-        load_newest(tmp_path)
-
-
-def test_a_step_that_is_saved_again_is_the_newest_however_often(tmp_path: Path) -> None:
-    writer = CheckpointWriter(tmp_path, 1, ALONE)
-    for number in range(1, 13):
-        writer.save(Checkpoint({"w": torch.full((2,), float(number))}, {}, {}, {"epoch": 3, "step": 7}, {}))
-        writer.wait()
-        found = load_newest(tmp_path)
-        assert found is not None
-        assert found.model["w"][0].item() == number
-        assert len(complete(tmp_path)) == 1
-
-
-def test_names_are_new_and_in_the_order_of_steps(tmp_path: Path) -> None:
-    assert resume_advice(tmp_path) == "start again with another --run-dir, since this run has no checkpoint yet"
-    made = []
-    for epoch, step in [(9998, 1), (10000, 5), *[(10000, 12)] * 11, (10000, 123456789)]:
-        path = new_path(tmp_path, epoch, step)
-        path.touch()
-        marker(path).touch()
-        made.append(path)
-    assert len(set(made)) == len(made)
-    for path in ("epoch-x-step-1.pt", "epoch-0001-step-00000009.pt", "epoch-0002-step-00000001.json"):
-        (tmp_path / path).touch()
-    assert complete(tmp_path) == made

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -12,150 +10,24 @@ from typing import Any
 
 import pytest
 
-from hpcbench.batch.job import Job
 from hpcbench.batch.packed_runs import packed_runs
-from hpcbench.batch.site import PROFILES, Site, read_site
 from hpcbench.exits import Aborted
 from hpcbench.study.folder import StudyFolder
-from hpcbench.study.run_status import RunStatus, record_crash
+from hpcbench.study.run_status import RunStatus
 from hpcbench.study.runner import ExecutionOptions
-from hpcbench.study.scaling import study as studies
 from hpcbench.study.scaling.definition import Scaling
-from hpcbench.study.scaling.jobs import job_of
-from hpcbench.study.scaling.run_matrix import PlannedRun, all_runs, groups
+from hpcbench.study.scaling.run_matrix import all_runs
 from hpcbench.study.scaling.study import make_runs, status
 from hpcbench.study.study_jobs import study_statuses
 from staging.errors import InputError
-from tests.hpcbench.study.scaling.test_read_results import write_planned
+from tests.hpcbench.study.scaling.fake_cluster import ANSWERS, WHY, Cluster
 
-ANSWERS = {
-    "slurm": {"submitted": "@;cluster", "waiting": "@|PENDING|Priority", "running": "@|RUNNING|None",
-              "done": "@|COMPLETED|None", "failed": "@|FAILED|NonZeroExitCode", "time limit": "@|TIMEOUT|TimeLimit"},
-    "pbs": {"submitted": "@.server", **{state: json.dumps({"@.server": job})[1:-1] for state, job in {
-            "waiting": {"job_state": "Q", "comment": "Priority"}, "running": {"job_state": "R"},
-            "done": {"job_state": "F", "Exit_status": 0}, "failed": {"job_state": "F", "Exit_status": 1},
-            "time limit": {"job_state": "F", "Exit_status": -29}}.items()}},
-    "flux": {"submitted": "f@", "waiting": "f@|@|S|-|", "running": "f@|@|R|-|", "done": "f@|@|CD|0|",
-             "failed": "f@|@|F|1|", "time limit": "f@|@|F|142|timeout"},
-    "lsf": {"submitted": "Job <@> is submitted to queue <normal>.", "waiting": "@|PEND|-|-", "running": "@|RUN|-|-",
-            "done": "@|DONE|-|-", "failed": "@|EXIT|1|-", "time limit": "@|EXIT|140|TERM_RUNLIMIT: run time limit"},
-}  # fmt: skip
-COMMANDS = {"slurm": ("sbatch", "squeue"), "pbs": ("qsub", "qstat"), "flux": ("flux",), "lsf": ("bsub", "bjobs")}
-LAUNCHERS = {"slurm": "srun", "pbs": "pals", "flux": "flux", "lsf": "openmpi"}
-PROGRAM = r"""#!/bin/bash
-export PATH=/usr/bin:/bin
-cd "$(dirname "$0")/.."
-case "${0##*/} $1" in
-sbatch*|qsub*|bsub*|"flux batch")
-    n=$(($(ls jobs | wc -l) + 1))
-    [ "$n" -le "$(cat limit)" ] || { echo "sbatch: error: Batch job submission failed: too many jobs" >&2; exit 1; }
-    mkdir "jobs/$n"
-    echo "$OLDPWD" > "jobs/$n/folder"
-    echo "submit ${OLDPWD##*/}" >> notes
-    sed "s/@/$n/" answers/submitted ;;
-*)
-    echo "${0##*/}" >> questions
-    ids=()
-    for word; do case "$word" in
-        --jobs=*) IFS=, read -r -a ids <<< "${word#--jobs=}" ;;
-        --*) ;;
-        [0-9f]*) ids+=("$word") ;;
-    esac; done
-    separator=
-    [ "${0##*/}" != qstat ] || printf '{"Jobs": {'
-    for id in "${ids[@]}"; do
-        n=${id//[!0-9]/}
-        folder=$(cat "jobs/$n/folder")
-        echo >> "jobs/$n/asked"
-        case $(wc -l < "jobs/$n/asked") in 1) state=waiting ;; 2) state=running ;; *) state=ended ;; esac
-        if [ "$state" = ended ]; then
-            attempt=$(grep -cx "submit ${folder##*/}" notes)
-            end="ends/${folder##*/}.$attempt"
-            if [ ! -e "jobs/$n/state" ]; then
-                cp -r "$end/." "$folder/"
-                [ ! -e "$end.runs" ] || cp -r "$end.runs/." "$folder/../../runs/"
-                echo "end ${folder##*/}" >> notes
-            fi
-            cp "$end.state" "jobs/$n/state"
-            state=$(cat "jobs/$n/state")
-        fi
-        printf '%s' "$separator"
-        sed "s/@/$n/g" "answers/$state"
-        [ "${0##*/}" != qstat ] || separator=,
-    done
-    [ "${0##*/}" != qstat ] || echo '}}' ;;
-esac
-"""
 STUDY = Scaling(
     mode="strong", application="cosmoflow", preset="smoke", site="cluster", nodes=(1, 2), ranks_per_node=1,
     local_batch_size=4, global_batch_size=4, cores_per_rank=4, repeats=2, steps=25, settings={"data.root": "set"},
     stages=False,
 )  # fmt: skip
 MANY = replace(STUDY, mode="throughput", instance_nodes=1, nodes=(2,), global_batch_size=None, repeats=3)
-WHY = "hpcbench: error: no memory"
-
-
-class Cluster:
-    """Commands of a scheduler: a job waits when it is first asked for, then it runs, then it has ended."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, scheduler: str = "slurm") -> None:
-        self.folder, self.log = folder, "hpcbench.o1" if scheduler == "pbs" else "job-1.log"
-        for name in ("bin", "jobs", "ends", "answers"):
-            (folder / name).mkdir(parents=True)
-        for name, text in ANSWERS[scheduler].items():
-            (folder / "answers" / name).write_text(text + "\n")
-        for name in COMMANDS[scheduler]:
-            (folder / "bin" / name).write_text(PROGRAM)
-            (folder / "bin" / name).chmod(0o755)
-        (folder / "notes").touch()
-        self.limit(1000)
-        profile = folder / "cluster.yaml"
-        profile.write_text(f"title: a cluster\nscheduler: {scheduler}\nlauncher: {LAUNCHERS[scheduler]}\n"
-                           "node: {cores: 4}\n")  # fmt: skip
-        self.site: Site = read_site(profile)
-        monkeypatch.setenv("PATH", str(folder / "bin"))
-        monkeypatch.setenv("HPCBENCH_SITES", str(folder))
-
-    def will(self, study: Scaling, **failing: str) -> None:
-        """All runs end well, the first attempt of those that are named as they are told."""
-        for run in all_runs(study):
-            first = failing.get(run.name.replace("-", "_"))
-            for attempt in (1, 2):
-                end = self.ends(run, attempt)
-                if first is None or attempt == 2:
-                    write_planned(study, run, end)
-                else:
-                    end.mkdir(exist_ok=True)
-                    (end / self.log).write_text(f"starting\n{WHY}\nsrun: tasks 1-3: Killed\n")
-                end.with_name(f"{end.name}.state").write_text("done" if first is None or attempt == 2 else first)
-
-    def will_pack(self, study: Scaling) -> None:
-        """After ``will``: each job makes a repeat, and one more those again of which a run fails."""
-        failing = [group for group in groups(study) if any((self.ends(run, 1) / self.log).exists() for run in group)]
-        first = [(group, 1) for group in groups(study)]
-        for number, (group, attempt) in enumerate([*first, *((group, 2) for group in failing)], start=1):
-            job = self.folder / "ends" / f"{number:04}.1"
-            job.mkdir()
-            job.with_name(f"{job.name}.state").write_text("done")
-            for run in group:
-                left = job.with_name(f"{job.name}.runs") / run.name
-                shutil.copytree(self.ends(run, attempt), left)
-                if (left / self.log).exists():
-                    (left / self.log).unlink()
-                    record_crash(left, 1, WHY)
-
-    def ends(self, run: PlannedRun, attempt: int) -> Path:
-        """What an attempt of a run leaves."""
-        return self.folder / "ends" / f"{run.name}.{attempt}"
-
-    def limit(self, jobs: int) -> None:
-        """Refuse more jobs than so many."""
-        (self.folder / "limit").write_text(str(jobs))
-
-    def notes(self, kind: str = "") -> list[str]:
-        """What was submitted and what has ended, in that order; or the names of one of the two."""
-        lines = (self.folder / "notes").read_text().splitlines()
-        return [line.partition(" ")[2] for line in lines if line.startswith(kind)] if kind else lines
 
 
 @pytest.fixture
@@ -369,78 +241,3 @@ def test_what_a_run_no_longer_needs_goes(cluster: Cluster, folder: StudyFolder) 
     assert (folder.run("n0001-r1") / "checkpoints").exists()
     bring(STUDY, cluster, folder, wait=False)
     assert not (folder.run("n0001-r1") / "checkpoints").exists(), "nobody waited for its end"
-
-
-HERE = replace(STUDY, site="local", nodes=(1,), repeats=4, cores_per_rank=1)
-STAND_IN = """#!/bin/bash
-export PATH=/usr/bin:/bin
-[ "$1 $2" = "jobs --take" ] && echo "{ends}/hold" && exit 0
-[ "$1" = jobs ] && exit 1
-[ "$1" = train ] || exit 0
-echo begin >> {ends}/notes
-trap 'echo end >> {ends}/notes' EXIT
-run=$(sed "s/.*--run-dir \\([^ ]*\\).*/\\1/" <<< "$*")
-end="{ends}/$(basename "$run")"
-[ -d "$end" ] && cp -r "$end/." "$run/" && exit 0
-[ -e "$end.waits" ] && kill -s "$(cat "$end.waits")" {pid} && sleep 60
-echo "{why}"
-exit 1
-"""
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Jobs without a scheduler run a program that leaves what is found in this folder, or fails."""
-    ends, program = tmp_path / "ends", tmp_path / "program"
-    ends.mkdir()
-    program.write_text(STAND_IN.format(ends=ends, pid=os.getpid(), why=WHY))
-    program.chmod(0o755)
-
-    def made(*arguments: Any) -> Job:
-        return replace(job_of(*arguments), command=(str(program),), arguments=())
-
-    monkeypatch.setattr(studies, "job_of", made)
-    return ends
-
-
-def bring_here(folder: StudyFolder, lines: list[str] | None = None, **ways: Any) -> dict[str, RunStatus]:
-    speak = (lines if lines is not None else []).append
-    site = read_site(PROFILES / "local.yaml")
-    return make_runs(HERE, folder, ExecutionOptions(**ways), site=site, pauses_s=(0.01, 0.02), speak=speak)
-
-
-def test_here_one_run_follows_the_other(here: Path, folder: StudyFolder) -> None:
-    runs = all_runs(HERE)
-    for run in runs[:1] + runs[2:]:
-        write_planned(HERE, run, here / run.name)
-    lines: list[str] = []
-    found = bring_here(folder, lines)
-    assert [line.partition(":")[0] for line in lines] == [f"[{n}/4] n0001-r{n}" for n in range(1, 5)]
-    assert (found["n0001-r2"].status, found["n0001-r2"].reason) == ("failed", WHY)
-    assert found["n0001-r4"].done
-    assert (here / "notes").read_text().split() == ["begin", "end"] * 4
-
-
-def test_here_a_signal_ends_the_run_and_the_same_command_goes_on(here: Path, folder: StudyFolder) -> None:
-    runs = all_runs(HERE)
-    for run in runs:
-        write_planned(HERE, run, here / run.name)
-    (here / "n0001-r2").rename(here / "n0001-r2.later")
-    (here / "n0001-r2.waits").write_text("INT")
-    with pytest.raises(Aborted, match="signal SIGINT; the same command goes on from here") as caught:
-        bring_here(folder)
-    assert caught.value.exit_code == 130
-    assert [look(folder, run.name).status for run in runs] == ["reached", "absent", "absent", "absent"]
-    (here / "n0001-r2.later").rename(here / "n0001-r2")
-    lines: list[str] = []
-    assert states(bring_here(folder, lines)) == {"done"}, lines
-    assert len(lines) == 3
-
-
-def test_here_failures_end_what_runs_beside_them(here: Path, folder: StudyFolder) -> None:
-    (here / "n0001-r2.waits").write_text("0")
-    with pytest.raises(InputError, match=f"3 runs in a row failed, the last with: {WHY}"):
-        bring_here(folder, at_once=4)
-    states_ = {run.name: look(folder, run.name).status for run in all_runs(HERE)}
-    assert states_.pop("n0001-r2") == "absent"
-    assert set(states_.values()) == {"failed"}

@@ -1,0 +1,45 @@
+"""A collected study: the same study in a folder of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcbench.cli.main import main
+from hpcbench.study.collect import collect
+from hpcbench.study.convergence import read_statuses, report
+from hpcbench.study.definition import Study
+from hpcbench.study.folder import StudyFolder
+from staging.errors import InputError
+from tests.hpcbench.study.test_page import made
+
+__all__ = ["made"]
+
+
+def test_a_collected_study_is_the_same_study(made: tuple[Study, StudyFolder], tmp_path: Path) -> None:
+    study, folder = made
+    copy = StudyFolder(tmp_path / "copy")
+    assert collect(folder, copy.path) == collect(folder, copy.path) == 16
+    assert {name: each.status for name, each in read_statuses(study, copy).items()} == {
+        name: each.status for name, each in read_statuses(study, folder).items()
+    }
+    assert not list(copy.path.rglob("environment.json")), "it names the host and its paths"
+    assert sum(path.stat().st_size for path in copy.runs.rglob("*") if path.is_file()) < 16 * 6144
+    report(copy)
+    assert copy.table.read_text(encoding="utf-8") == folder.table.read_text(encoding="utf-8")
+
+
+def test_a_copy_goes_into_a_folder_of_its_own(made: tuple[Study, StudyFolder], tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(InputError, match="is not empty and holds no study; give a new folder with --out"):
+        collect(made[1], tmp_path)
+    with pytest.raises(InputError, match="is the study itself; give another folder"):
+        collect(made[1], made[1].path)
+
+
+def test_a_copy_needs_a_place(made: tuple[Study, StudyFolder], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", "collect", str(made[1].path)]) == 2
+    assert "the following arguments are required: --out" in capsys.readouterr().err
+    assert main(["study", "status", str(made[1].path)]) == 0
+    assert "runs: 12 reached, 2 missed, 2 diverged, 0 left" in capsys.readouterr().out

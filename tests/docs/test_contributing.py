@@ -35,6 +35,16 @@ def test_each_folder_of_tests_is_on_the_page() -> None:
     assert set(re.findall(r"^\| `(tests/\w+)` \|", PAGE, re.MULTILINE)) == {each for each in folders if "." not in each}
 
 
+def test_no_file_is_longer_than_the_page_says() -> None:
+    most = int(re.findall(r"at most (\d+) lines", PAGE)[0])
+    paths = [
+        path for top in ("apps", "benchmarks", "hpcbench", "staging", "tests") for path in (ROOT / top).rglob("*.py")
+    ]
+    assert len(paths) > 500
+    lines = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8").count("\n") for path in paths}
+    assert {name: count for name, count in lines.items() if count > most} == {}
+
+
 def test_what_the_page_installs_has_the_programs_that_it_names() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
     installed = re.findall(r'-e "\.\[([\w,]+)\]"', PAGE)[0].split(",")

@@ -24,7 +24,8 @@ TOPICS = {
     "analysis": (
         "Joint analysis",
         "The published records as tables, and the time of an entry as a product of factors. "
-        "[Joint analysis](../../docs/analysis.md) has the command, and [a notebook](../../docs/notebooks/README.md) uses them.",
+        "[Joint analysis](../../docs/analysis.md) has the command. "
+        "[A notebook](../../docs/notebooks/README.md) uses them.",
         ("hpcbench.mlperf.published.published_runs", "hpcbench.mlperf.runs_table.runs_frame",
          "hpcbench.analysis.entry_runs.entries_of_runs", "hpcbench.analysis.entry_runs.EntryRuns",
          "hpcbench.analysis.decomposition.factors", "hpcbench.analysis.decomposition.decompose",
@@ -32,8 +33,9 @@ TOPICS = {
     ),
     "plots": (
         "Plots",
-        "How the suite's plots look, for figures beside them. `hpcbench.results.style.SERIES` has the colours of series, in "
-        "order, and `WIDTH` the inches of a full figure. [Notebooks](../../docs/notebooks/README.md) use them.",
+        "How the suite's plots look, for figures beside them. `hpcbench.results.style` also has colours by name, "
+        "those of series in order (`SERIES`), and the inches of a full figure (`WIDTH`). "
+        "[Notebooks](../../docs/notebooks/README.md) use them.",
         ("hpcbench.results.style.settings", "hpcbench.results.style.styled", "hpcbench.results.style.canvas",
          "hpcbench.results.style.save"),
     ),

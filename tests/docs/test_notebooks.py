@@ -29,8 +29,8 @@ FOUND = {
     "{str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob('*') if path.is_file()}}",
 }
 """What is asked of each notebook at its end, as an expression of its variables."""
-SECONDS = 100
-"""The most that a cell may take."""
+SECONDS = 600
+"""The most that a cell may take, on a machine that does much else."""
 
 
 def stored(name: str) -> dict[str, Any]:
@@ -44,7 +44,8 @@ def executed(name: str, place: str) -> tuple[Any, dict[str, Any]]:
     import nbformat
     from nbclient import NotebookClient
 
-    book = nbformat.from_dict(stored(name))  # type: ignore[no-untyped-call]
+    book = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+    nbformat.validate(book)
     book.cells.append(nbformat.v4.new_code_cell(f"import json\nprint(json.dumps({FOUND[name]}, default=float))"))
     NotebookClient(book, timeout=SECONDS, resources={"metadata": {"path": str(ROOT / place)}}).execute()
     last = book.cells.pop()

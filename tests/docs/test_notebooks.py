@@ -7,6 +7,7 @@ import math
 import os
 import re
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -41,13 +42,12 @@ def stored(name: str) -> dict[str, Any]:
 
 def executed(name: str, place: str) -> tuple[Any, dict[str, Any]]:
     """A notebook after its execution by a kernel of its own, and what is asked of it. Any error of a cell is raised."""
-    import nbformat
-    from nbclient import NotebookClient
-
+    nbclient: Any = import_module("nbclient")  # may be absent, and has no types for all of this
+    nbformat: Any = import_module("nbformat")
     book = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
     nbformat.validate(book)
     book.cells.append(nbformat.v4.new_code_cell(f"import json\nprint(json.dumps({FOUND[name]}, default=float))"))
-    NotebookClient(book, timeout=SECONDS, resources={"metadata": {"path": str(ROOT / place)}}).execute()
+    nbclient.NotebookClient(book, timeout=SECONDS, resources={"metadata": {"path": str(ROOT / place)}}).execute()
     last = book.cells.pop()
     return book, json.loads("".join(output["text"] for output in last["outputs"]))
 

@@ -21,6 +21,24 @@ TOPICS = {
         ("hpcbench.results.records.load_runs", "hpcbench.results.records.read_run", "hpcbench.results.records.Run",
          "hpcbench.results.summary.Summary"),
     ),
+    "analysis": (
+        "Joint analysis",
+        "The published records as tables, and the time of an entry as a product of factors. "
+        "[Joint analysis](../../docs/analysis.md) has the command. "
+        "[A notebook](../../docs/notebooks/README.md) uses them.",
+        ("hpcbench.mlperf.published.published_runs", "hpcbench.mlperf.runs_table.runs_frame",
+         "hpcbench.analysis.entry_runs.entries_of_runs", "hpcbench.analysis.entry_runs.EntryRuns",
+         "hpcbench.analysis.decomposition.factors", "hpcbench.analysis.decomposition.decompose",
+         "hpcbench.analysis.decomposition.Decomposition", "hpcbench.analysis.decomposition.Term"),
+    ),
+    "plots": (
+        "Plots",
+        "How the suite's plots look, for figures beside them. `hpcbench.results.style` also has colours by name, "
+        "those of series in order (`SERIES`), and the inches of a full figure (`WIDTH`). "
+        "[Notebooks](../../docs/notebooks/README.md) use them.",
+        ("hpcbench.results.style.settings", "hpcbench.results.style.styled", "hpcbench.results.style.canvas",
+         "hpcbench.results.style.save"),
+    ),
     "staging": (
         "Staging",
         "Bringing a dataset to the nodes from Python. [Staging](../../docs/staging.md) has the command.",

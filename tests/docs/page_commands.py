@@ -51,6 +51,7 @@ ELSEWHERE = {
     "bundle --help": "tests/hpcbench/bundle",
     "app --help": "tests/hpcbench/cli/test_app.py",
     "environment --help": "tests/hpcbench/test_environment_copy.py",
+    "completion --help": "tests/hpcbench/cli/test_completion.py",
 }
 """Sources whose commands other tests run, since they install packages."""
 ON_A_CLUSTER = (

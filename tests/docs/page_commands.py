@@ -47,6 +47,7 @@ ONLY_NAMED = {
 ELSEWHERE = {
     "docs/your-own-model.md": "tests/docs/test_your_own_model.py",
     "docs/extending.md": "tests/docs/test_extending.py",
+    "docs/contrib.md": "tests/contrib",
     "docs/installing.md": "tests/docs/test_installing.py",
     "bundle --help": "tests/hpcbench/bundle",
     "app --help": "tests/hpcbench/cli/test_app.py",

@@ -7,7 +7,6 @@ import json
 import os
 import pty
 import select
-import shlex
 import shutil
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from hpcbench.cli.completion import SHELLS
 from hpcbench.cli.main import COMMANDS, command, main
 from hpcbench.config.resolve import config_class, known_keys
 from hpcbench.config.schema import RunConfig
+from tests.hpcbench_program import environment_with_hpcbench
 
 ROOT = Path(__file__).parents[3]
 ASK = """
@@ -42,15 +42,8 @@ done
 @pytest.fixture
 def shell(tmp_path: Path) -> dict[str, str]:
     """The environment of a shell that has ``hpcbench`` on its path, and nothing of its user's."""
-    program = tmp_path / "bin" / "hpcbench"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m hpcbench "$@"\n')
-    program.chmod(0o755)
-    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    return {
-        "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": paths, "HOME": str(tmp_path),
-        "TERM": "dumb", "LC_ALL": "C.UTF-8", "COLUMNS": "400", "HPCBENCH_SITES": str(tmp_path / "sites"),
-    }  # fmt: skip
+    more = {"TERM": "dumb", "LC_ALL": "C.UTF-8", "COLUMNS": "400", "HPCBENCH_SITES": str(tmp_path / "sites")}
+    return environment_with_hpcbench(tmp_path) | more
 
 
 def answers(lines: list[str], shell: dict[str, str], folder: Path) -> list[str]:

@@ -46,7 +46,7 @@ class Parser(argparse.ArgumentParser):
         self.usage = f"{self.prog} COMMAND [options]"
         group = self.add_subparsers(prog=self.prog, help=argparse.SUPPRESS, parser_class=Parser)
         for subcommand in subcommands:
-            parser = group.add_parser(subcommand.name, description=subcommand.description)
+            parser = group.add_parser(subcommand.name, help=subcommand.help, description=subcommand.description)
             subcommand.add_arguments(parser)
             parser.set_defaults(subcommand=subcommand)
             parser.siblings = self.subcommands

@@ -6,6 +6,7 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
 
@@ -23,7 +24,7 @@ from staging.ranks.process_exit import keep_exit_code
 COMMANDS = (
     "demo", "apps", "app", "data", "stage", "plan", "characterize", "kernels", "predict", "train", "submit", "jobs",
     "sites", "study", "optimizers", "check", "results", "analyze", "project", "package", "campaign", "report", "doctor",
-    "bundle", "environment",
+    "bundle", "environment", "completion",
 )  # fmt: skip
 
 HEADER = """\
@@ -43,10 +44,21 @@ another job, 128+n ended by signal n.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; returns the exit code."""
+    """Run one command line; returns the exit code. Where a shell asks, the line is completed and not run."""
+    if argv is None and "_ARGCOMPLETE" in os.environ:
+        complete_for_shell()
     tokens = list(sys.argv[1:] if argv is None else argv)
     use_huge_pages(os.environ)
     return keep_exit_code(run_command(tokens))
+
+
+def complete_for_shell() -> None:
+    """Answer the shell and end this process, with exit code 1 where there is nothing to answer with."""
+    with suppress(Exception):  # a shell shows nothing of it, and falls back to names of files
+        from hpcbench.cli.completers import complete
+
+        complete(os.environ)
+    os._exit(1)
 
 
 def run_command(tokens: list[str]) -> int:

@@ -48,10 +48,12 @@ ELSEWHERE = {
     "docs/your-own-model.md": "tests/docs/test_your_own_model.py",
     "docs/extending.md": "tests/docs/test_extending.py",
     "docs/first-hour.md": "tests/docs/test_first_hour.py",
+    "docs/contrib.md": "tests/contrib",
     "docs/installing.md": "tests/docs/test_installing.py",
     "bundle --help": "tests/hpcbench/bundle",
     "app --help": "tests/hpcbench/cli/test_app.py",
     "environment --help": "tests/hpcbench/test_environment_copy.py",
+    "completion --help": "tests/hpcbench/cli/test_completion.py",
 }
 """Sources whose commands other tests run, since they install packages."""
 ON_A_CLUSTER = (

@@ -15,7 +15,9 @@ from hpcbench.cli.main import COMMANDS, command, main
 from hpcbench.exits import Aborted
 from staging.errors import InputError
 
-HEAVY = ("torch", "numpy", "pandas", "lightning", "lightning_fabric", "matplotlib", "h5py", "mpi4py")
+HEAVY = (
+    "torch", "numpy", "pandas", "lightning", "lightning_fabric", "matplotlib", "h5py", "mpi4py", "argcomplete",
+)  # fmt: skip
 
 LOADED = f"""
 import json, sys

@@ -1,0 +1,41 @@
+"""``hpcbench completion``: what a shell needs to complete command lines of hpcbench."""
+
+from __future__ import annotations
+
+import argparse
+
+from staging.errors import InputError
+
+HELP = "print what a shell needs to complete commands of hpcbench"
+DESCRIPTION = """\
+Print the completion script of a shell. Then the tab key completes commands, options, applications,
+presets, sites, machines and settings, those of other packages too.
+
+  hpcbench completion bash
+  hpcbench completion zsh
+  hpcbench completion fish
+
+Add a line to the file that the shell reads when it starts:
+
+  bash   ~/.bashrc                    eval "$(hpcbench completion bash)"
+  zsh    ~/.zshrc, after compinit     eval "$(hpcbench completion zsh)"
+  fish   ~/.config/fish/config.fish   hpcbench completion fish | source
+
+Where Python starts slowly, keep what is printed in a file, and let the shell read that one.
+"""
+SHELLS = ("bash", "zsh", "fish")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the script."""
+    try:
+        from argcomplete import shellcode
+    except ImportError:
+        raise InputError("completion needs argcomplete, which is missing: pip install argcomplete") from None
+    print(shellcode(["hpcbench"], shell=args.shell).strip())
+    return 0

@@ -27,7 +27,8 @@ SHORTEST_OF_A_SETTING = 3
 
 def complete(environ: Mapping[str, str]) -> None:
     """Answer the shell and end this process."""
-    from argcomplete import CompletionFinder, split_line
+    from argcomplete.finders import CompletionFinder
+    from argcomplete.lexers import split_line
 
     line, point = environ["COMP_LINE"], int(environ["COMP_POINT"])
     _, word, _, words, _ = split_line(line, point)

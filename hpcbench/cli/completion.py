@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the script."""
     try:
-        from argcomplete import shellcode
+        from argcomplete.shell_integration import shellcode
     except ImportError:
         raise InputError("completion needs argcomplete, which is missing: pip install argcomplete") from None
     print(shellcode(["hpcbench"], shell=args.shell).strip())

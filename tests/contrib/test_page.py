@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from itertools import pairwise
 
 import pytest
 
@@ -35,7 +36,7 @@ def test_options_of_the_page_are_parameters_and_variables_of_the_test() -> None:
     commands = [words for found in BLOCK.finditer(PAGE) for words in programs(found["text"]) if words[0] == "reframe"]
     assert len(commands) == 2
     typed = {(option, value.partition("=")[0]) for words in commands
-             for option, value in zip(words, words[1:], strict=False) if option in ("-P", "-S")}  # fmt: skip
+             for option, value in pairwise(words) if option in ("-P", "-S")}  # fmt: skip
     told = set(re.findall(r"`(-[PS]) '?(\w+)=", section("ReFrame")))
     parameters = set(re.findall(r"^    (\w+) = parameter\(", TEST, re.MULTILINE))
     variables = set(re.findall(r"^    (\w+) = variable\(", TEST, re.MULTILINE))

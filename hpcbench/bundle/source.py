@@ -19,7 +19,8 @@ from staging.errors import InputError
 
 PACKED = (
     "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md", "apps", "batch_scripts",
-    "benchmarks", "containers", "docs", "hpcbench", "mkdocs.yml", "noxfile.py", "pyproject.toml", "staging", "tests",
+    "benchmarks", "containers", "contrib", "docs", "hpcbench", "mkdocs.yml", "noxfile.py", "pyproject.toml", "staging",
+    "tests",
 )  # fmt: skip
 """What a clone holds; run folders and datasets beside these stay out."""
 LEFT_OUT = ("__pycache__", "*.egg-info", "*.pyc")

@@ -165,7 +165,7 @@ def test_an_unknown_shell_and_a_missing_library_are_one_line(
 ) -> None:
     assert main(["completion", "ksh"]) == 2
     assert "invalid choice: 'ksh'" in capsys.readouterr().err
-    monkeypatch.setitem(sys.modules, "argcomplete", None)
+    monkeypatch.setitem(sys.modules, "argcomplete.shell_integration", None)
     assert main(["completion", "bash"]) == 2
     said = "hpcbench: error: completion needs argcomplete, which is missing: pip install argcomplete\n"
     assert capsys.readouterr().err == said

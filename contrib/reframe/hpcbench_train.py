@@ -19,7 +19,7 @@ from reframe.core.exceptions import ReframeError, SanityError
 
 UNITS = {"samples_per_s": "samples/s", "time_to_solution": "s", "staging_rate": "MB/s"}
 """What is measured. A reference of another name is an error, so that a misspelt one is noticed."""
-RUN = Path("run")
+RUN = "run"
 """The run folder, in the stage folder of the test."""
 
 
@@ -65,8 +65,9 @@ class HpcbenchTrain(rfm.RunOnlyRegressionTest):
         chosen = [self.application, "--preset", self.preset]
         root = str(Path(self.data) / self.application) if self.data else "data"
         if not self.data:
-            self.prerun_cmds = [shlex.join([self.executable, "data", "simulate", *chosen, "--out", root])]
-        words = ["train", *chosen, f"--data.root={root}", "--run-dir", str(RUN), *self.settings]
+            simulate = [self.executable, "data", "simulate", *chosen, "--out", root, *self.settings]
+            self.prerun_cmds = [shlex.join(simulate)]
+        words = ["train", *chosen, f"--data.root={root}", "--run-dir", RUN, *self.settings]
         if self.stage_to:
             words.append(f"--staging.destination={self.stage_to}")
         self.executable_opts = [shlex.quote(word) for word in words]
@@ -88,11 +89,11 @@ class HpcbenchTrain(rfm.RunOnlyRegressionTest):
     def reached_its_target(self) -> bool:
         """The exit code is 0, the summary of the run says the same, and all that has a reference was measured."""
         code = sn.evaluate(sn.extractsingle(r"^exit code of hpcbench: (\d+)$", self.stdout, 1, int))
-        summary = written("summary.json")
+        summary = written(self.run_folder(), "summary.json")
         if code != 0 or summary.get("status") != "success":
             why = f"{summary['status']}: {summary['reason']}" if summary else f"no summary; {last_line(self.stderr)}"
             raise SanityError(f"hpcbench ended with exit code {code}, {why}")
-        missing = sorted(set(self.expected) - set(figures()))
+        missing = sorted(set(self.expected) - set(figures(self.run_folder())))
         if missing:
             raise SanityError(f"there is a reference for {missing[0]}, which this run did not measure")
         return True
@@ -100,16 +101,21 @@ class HpcbenchTrain(rfm.RunOnlyRegressionTest):
     @run_before("performance")
     def compare(self) -> None:
         """The figures of the run, beside what the site expects."""
+        measured = figures(self.run_folder())
         self.perf_variables = {
-            name: sn.make_performance_function(sn.defer(value), UNITS[name]) for name, value in figures().items()
+            name: sn.make_performance_function(sn.defer(value), UNITS[name]) for name, value in measured.items()
         }
         partition = self.current_partition.fullname
         self.reference = {partition: {name: (*each, UNITS[name]) for name, each in self.expected.items()}}
 
+    def run_folder(self) -> Path:
+        """Where the run left its files."""
+        return Path(self.stagedir) / RUN
 
-def figures() -> dict[str, float]:
-    """What the run in the current folder measured, in the units of ``UNITS``."""
-    summary, staging = written("summary.json"), written("staging.json")
+
+def figures(run: Path) -> dict[str, float]:
+    """What a run measured, in the units of ``UNITS``."""
+    summary, staging = written(run, "summary.json"), written(run, "staging.json")
     found = {
         "samples_per_s": summary.get("warm_samples_per_s") or summary.get("samples_per_s"),
         "time_to_solution": summary.get("time_to_solution_s"),
@@ -118,9 +124,9 @@ def figures() -> dict[str, float]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def written(name: str) -> dict[str, Any]:
-    """A file of the run folder; empty where the run did not write it."""
-    path = RUN / name
+def written(run: Path, name: str) -> dict[str, Any]:
+    """A file of a run folder; empty where the run did not write it."""
+    path = run / name
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 

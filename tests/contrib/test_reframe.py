@@ -15,7 +15,9 @@ from tests.hpcbench_program import environment_with_hpcbench
 
 FOLDER = ROOT / "contrib" / "reframe"
 ONE = ("-P", "application=cosmoflow", "-P", "preset=smoke", "-P", "nodes=1")
-SHORT = "--train.max_epochs=2,--train.baselines=false,--simulate.train_samples=16,--simulate.validation_samples=8"
+SHORT = ("--train.max_epochs=2,--measure.warmup_steps=1,--train.baselines=false,"
+         "--simulate.train_samples=16,--simulate.validation_samples=8")  # fmt: skip
+"""Settings of a run of seconds that still has warm steps, of which samples/s are."""
 FAKE = """#!/bin/sh
 test "$1" = train || exit 0
 mkdir run

@@ -8,7 +8,8 @@ import re
 import shlex
 from collections.abc import Iterator
 
-from hpcbench.cli.main import COMMANDS, parse
+from hpcbench.cli.commands import COMMANDS
+from hpcbench.cli.main import parse
 from staging.errors import InputError
 
 FENCED = re.compile(r"^ *```.*?\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL)

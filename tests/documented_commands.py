@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from hpcbench.cli.main import COMMANDS
+from hpcbench.cli.commands import COMMANDS
 from tests.command_lines import FENCED, INLINE, OPERATORS, refusal
 
 ROOT = Path(__file__).parents[1]

@@ -6,7 +6,8 @@ import os
 from unittest.mock import patch
 
 from hpcbench.cli.arguments import Parser
-from hpcbench.cli.main import COMMANDS, FOOTER, command
+from hpcbench.cli.commands import COMMANDS, command
+from hpcbench.cli.main import FOOTER
 
 FOLDER = "reference/commands"
 COLUMNS = "100"

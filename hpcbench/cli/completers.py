@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from hpcbench.application import find_application, installed
 from hpcbench.cli.arguments import Parser
-from hpcbench.cli.main import COMMANDS, command, takes_settings
+from hpcbench.cli.commands import COMMANDS, command, takes_settings
 from hpcbench.config.schema import RunConfig
 from staging.errors import InputError
 

@@ -7,11 +7,10 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib import import_module
-from types import ModuleType
 
 from hpcbench import __version__
 from hpcbench.cli.arguments import Parser
+from hpcbench.cli.commands import COMMANDS, command, takes_settings
 from hpcbench.exits import BAD_INPUT, Aborted
 from hpcbench.suggest import suggest
 from hpcbench.train.huge_pages import use_huge_pages
@@ -20,12 +19,6 @@ from staging.cli import said_once
 from staging.errors import InputError
 from staging.print_line import print_line
 from staging.ranks.process_exit import keep_exit_code
-
-COMMANDS = (
-    "demo", "apps", "app", "data", "stage", "plan", "characterize", "kernels", "predict", "train", "submit", "jobs",
-    "sites", "study", "optimizers", "check", "results", "analyze", "project", "package", "campaign", "report", "doctor",
-    "bundle", "environment", "completion",
-)  # fmt: skip
 
 HEADER = """\
 usage: hpcbench COMMAND [options]
@@ -103,16 +96,6 @@ def parse(name: str, words: list[str]) -> tuple[Namespace, dict[str, str]]:
     parser = Parser(f"hpcbench {name}", module.DESCRIPTION)
     module.add_arguments(parser)
     return parser.parse_with_settings(words) if takes_settings(module) else (parser.parse_strictly(words), {})
-
-
-def takes_settings(module: ModuleType) -> bool:
-    """Whether a command, or one of its subcommands, takes dotted settings."""
-    return hasattr(module, "run_with_overrides")
-
-
-def command(name: str) -> ModuleType:
-    """The module of a command; importing it is cheap."""
-    return import_module(f"hpcbench.cli.{name}")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from docs.site.python_reference import FOLDER as PYTHON
 from docs.site.python_reference import TOPICS, python_pages
 from docs.site.settings_reference import PATH as SETTINGS
 from docs.site.settings_reference import settings_page
-from hpcbench.cli.main import COMMANDS
+from hpcbench.cli.commands import COMMANDS
 from hpcbench.config.schema import OptimConfig
 from tests.documented_commands import ROOT
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.cli.main import COMMANDS, main
+from hpcbench.cli.commands import COMMANDS
+from hpcbench.cli.main import main
 from tests.command_lines import in_blocks, in_lines, in_sentences
 
 ROOT = Path(__file__).parents[2]

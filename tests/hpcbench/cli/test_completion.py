@@ -18,9 +18,10 @@ import pytest
 from hpcbench.application import find_application
 from hpcbench.batch.site import known_sites
 from hpcbench.cli.arguments import Parser
+from hpcbench.cli.commands import COMMANDS, command
 from hpcbench.cli.completers import NAMES, key_of, parser_of, setting_values
 from hpcbench.cli.completion import SHELLS
-from hpcbench.cli.main import COMMANDS, command, main
+from hpcbench.cli.main import main
 from hpcbench.config.resolve import config_class, known_keys
 from hpcbench.config.schema import RunConfig
 from tests.hpcbench_program import environment_with_hpcbench

@@ -11,7 +11,8 @@ import pytest
 
 from hpcbench.application import Application
 from hpcbench.cli.arguments import Parser
-from hpcbench.cli.main import COMMANDS, main
+from hpcbench.cli.commands import COMMANDS
+from hpcbench.cli.main import main
 from hpcbench.config.schema import RunConfig
 from hpcbench.parallel import machine_limits
 from hpcbench.parallel.machine_limits import check_machine, check_ranks

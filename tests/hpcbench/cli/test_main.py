@@ -11,7 +11,8 @@ import pytest
 
 from hpcbench import __version__
 from hpcbench.cli import apps
-from hpcbench.cli.main import COMMANDS, command, main
+from hpcbench.cli.commands import COMMANDS, command
+from hpcbench.cli.main import main
 from hpcbench.exits import Aborted
 from staging.errors import InputError
 
@@ -21,7 +22,8 @@ HEAVY = (
 
 LOADED = f"""
 import json, sys
-from hpcbench.cli.main import COMMANDS, main
+from hpcbench.cli.commands import COMMANDS
+from hpcbench.cli.main import main
 try:
     code = main(sys.argv[1:])
 except SystemExit as end:

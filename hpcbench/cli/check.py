@@ -110,21 +110,19 @@ def refuse_mixtures(targets: Sequence[Target]) -> None:
     from hpcbench.results.mllog_reader import read_events
     from staging.errors import DataError
 
-    kinds = {"submission_benchmark": "benchmark", "global_batch_size": "global batch"}
-    for target in targets:
-        if target.kind != "folder":
-            continue
-        found: dict[str, dict[str, str]] = {word: {} for word in kinds.values()}
-        for path in sorted(log_files(target.path)):
-            events, _ = read_events(path, lambda line: any(key in line for key in kinds))
+    several = {"submission_benchmark": "benchmarks", "global_batch_size": "global batches"}
+    for folder in (target.path for target in targets if target.kind == "folder"):
+        first_log: dict[str, dict[str, str]] = {key: {} for key in several}
+        for path in sorted(log_files(folder)):
+            events, _ = read_events(path, lambda line: any(key in line for key in several))
             for event in events:
-                if event.key in kinds:
-                    found[kinds[event.key]].setdefault(str(event.value), path.name)
-        for word, values in found.items():
+                if event.key in several:
+                    first_log[event.key].setdefault(str(event.value), path.name)
+        for key, values in first_log.items():
             if len(values) > 1:
                 named = ", ".join(f"{value} ({name})" for value, name in list(values.items())[:3])
-                fault = f"has runs of {len(values)} {word}{'es' if word.endswith('h') else 's'}: {named}"
-                raise DataError(target.path, fault, "give runs of one benchmark and batch")
+                fault = f"has runs of {len(values)} {several[key]}: {named}"
+                raise DataError(folder, fault, "give runs of one benchmark and batch")
 
 
 def show(verdicts: list[Verdict]) -> None:

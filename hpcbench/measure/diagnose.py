@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -18,15 +17,7 @@ import psutil
 from hpcbench import DISTRIBUTION, __version__
 from hpcbench.batch.schedulers import usable_schedulers
 from hpcbench.data.dali_samples import has_dali
-from hpcbench.measure.import_check import (
-    ELSEWHERE,
-    HERE,
-    IMPORT_PROBE,
-    PROBE_S,
-    import_problem,
-    imported_elsewhere,
-    started,
-)
+from hpcbench.measure.import_check import ELSEWHERE, HERE, IMPORT_PROBE, Probe, import_problem, imported_elsewhere
 from hpcbench.measure.memory import memory_limit_bytes
 from hpcbench.measure.system import filesystem, operating_system, processor, version
 from staging.cores import cores_allowed
@@ -89,9 +80,9 @@ def diagnose(
 ) -> Diagnosis:
     """Look at everything. ``ranks``, how many the launcher was asked to start, is held against what is seen."""
     found = Diagnosis()
-    with started(IMPORT_PROBE, *ELSEWHERE) as imports, started(MPI_PROBE) as mpi4py:
-        found.sections["Software"] = software = versions(imports)
-        library = mpi_library(mpi4py)
+    imports, mpi4py = Probe(IMPORT_PROBE, *ELSEWHERE), Probe(MPI_PROBE)
+    found.sections["Software"] = software = versions(imports)
+    library = mpi_library(mpi4py)
     works = all(row.state != "broken" for row in software)
     found.sections["Processor"] = cores(environ)
     found.sections["Accelerator and precision"] = devices() if works else []
@@ -102,7 +93,7 @@ def diagnose(
     return found
 
 
-def versions(imports: subprocess.Popen[str]) -> list[Row]:
+def versions(imports: Probe) -> list[Row]:
     """The packages that a run imports, each really imported, here or by the process ``imports``."""
     problems = {module: import_problem(module) for module in HERE}
     problems |= imported_elsewhere(imports, ELSEWHERE)
@@ -177,19 +168,12 @@ def memory() -> list[Row]:
     ]
 
 
-def mpi_library(process: subprocess.Popen[str]) -> list[Row]:
-    """Whether mpi4py finds an MPI library, which ``process`` asks it, since a bad one can end its process."""
-    try:
-        said, error = process.communicate(timeout=PROBE_S)
-        lines = (error if process.returncode else said).strip().splitlines()
-        last = " ".join(lines[-1].split()) if lines else f"exit code {process.returncode}"
-    except subprocess.TimeoutExpired:
-        process.kill()
-        last = f"asking for it took more than {PROBE_S:.0f} s"
-    there = process.returncode == 0
+def mpi_library(probe: Probe) -> list[Row]:
+    """Whether mpi4py finds an MPI library, which ``probe`` asks it, since a bad one can end its process."""
+    said, problem = probe.answer()
     found = find_program("mpiexec")
     return [
-        Row("MPI library", last if there else f"none ({last})", _note(there)),
+        Row("MPI library", f"none ({problem})" if problem else " ".join(said.split()), _note(not problem)),
         Row("mpiexec", found or "not found", _note(bool(found))),
     ]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -28,18 +27,32 @@ PROBE_S = 60.0
 """So long a process that looks may take."""
 
 
-@contextmanager
-def started(program: str, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """A Python of its own that runs ``program``; it does not outlive the block."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, errors="replace",
-    )  # fmt: skip
-    with process:
+class Probe:
+    """A Python of its own that runs a program and prints what it finds."""
+
+    def __init__(self, program: str, *words: str) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        self._problem = ""
         try:
-            yield process
-        finally:
-            process.kill()
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", program, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, text=True, errors="replace",
+            )  # fmt: skip
+        except OSError as error:  # such as a limit of processes
+            self._problem = f"no process can be started: {error.strerror}"
+
+    def answer(self) -> tuple[str, str]:
+        """What it printed, and why it did not end well; the latter is empty where it did. Ends the process."""
+        if self._process is None:
+            return "", self._problem
+        try:
+            said, error = self._process.communicate(timeout=PROBE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.communicate()[0], f"not done in {PROBE_S:.0f} s"
+        lines = error.strip().splitlines()
+        last = " ".join(lines[-1].split()) if lines else f"exit code {self._process.returncode}"
+        return said, last if self._process.returncode else ""
 
 
 def import_problem(module: str) -> str:
@@ -51,15 +64,9 @@ def import_problem(module: str) -> str:
     return ""
 
 
-def imported_elsewhere(process: subprocess.Popen[str], modules: Sequence[str]) -> dict[str, str]:
-    """Why the ``modules`` that ``process`` was to import can't be; the first that it says nothing of ended it."""
-    try:
-        said, error = process.communicate(timeout=PROBE_S)
-        why = " ".join(error.split()[-20:]) or f"exit code {process.returncode}"
-    except subprocess.TimeoutExpired:
-        process.kill()
-        said, _ = process.communicate()
-        why = f"not done in {PROBE_S:.0f} s"
+def imported_elsewhere(probe: Probe, modules: Sequence[str]) -> dict[str, str]:
+    """Why the ``modules`` that ``probe`` was to import can't be; the first that it says nothing of ended it."""
+    said, why = probe.answer()
     lines = (line.partition("looked at ") for line in said.splitlines())  # packages may print, too
     problems = dict(json.loads(found) for before, mark, found in lines if mark and not before)
     missing = [module for module in modules if module not in problems]

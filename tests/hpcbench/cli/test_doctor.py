@@ -1,7 +1,10 @@
 """``hpcbench doctor`` on this machine, and on machines where something is missing."""
 
+import errno
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ from hpcbench.cli import doctor
 from hpcbench.cli.main import main
 from hpcbench.measure import diagnose, import_check
 from hpcbench.measure.diagnose import Row, launch, mpi_library, needs, storage
-from hpcbench.measure.import_check import IMPORT_PROBE, import_problem, imported_elsewhere, started
+from hpcbench.measure.import_check import IMPORT_PROBE, Probe, import_problem, imported_elsewhere
 from staging.storage.shared_memory import LeftOver
 
 LAUNCHERS = ("PMI", "PMIX", "OMPI", "MPI_", "SLURM", "RANK", "WORLD_SIZE", "LOCAL_", "HPCBENCH_")
@@ -32,8 +35,7 @@ def without_mpi(monkeypatch):
 
 
 def asked_mpi() -> list[Row]:
-    with started(diagnose.MPI_PROBE) as process:
-        return mpi_library(process)
+    return mpi_library(Probe(diagnose.MPI_PROBE))
 
 
 def test_it_prints_what_torch_says_and_fits_100_columns(tmp_path, capsys):
@@ -145,13 +147,28 @@ def test_a_package_that_ends_the_process_is_named(tmp_path: Path, monkeypatch: p
     (tmp_path / "bad.py").write_text("import os\nos.abort()\n")
     (tmp_path / "slow.py").write_text("import time\ntime.sleep(60)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with started(IMPORT_PROBE, "good", "bad", "after") as process:
-        found = imported_elsewhere(process, ("good", "bad", "after"))
+    found = imported_elsewhere(Probe(IMPORT_PROBE, "good", "bad", "after"), ("good", "bad", "after"))
     assert found == {"good": "", "bad": "exit code -6", "after": "not tried, after bad"}
     monkeypatch.setattr(import_check, "PROBE_S", 1.0)
-    with started(IMPORT_PROBE, "good", "slow") as process:
-        assert imported_elsewhere(process, ("good", "slow")) == {"good": "", "slow": "not done in 1 s"}
-    assert process.returncode == -9
+    names = ("good", "slow")
+    assert imported_elsewhere(Probe(IMPORT_PROBE, *names), names) == {"good": "", "slow": "not done in 1 s"}
+
+
+def test_where_no_process_can_be_started_that_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = subprocess.Popen
+
+    def limited(words: list[str], *rest: object, **more: object) -> object:
+        if words[:2] == [sys.executable, "-c"]:
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        return real(words, *rest, **more)
+
+    monkeypatch.setattr(subprocess, "Popen", limited)
+    assert main(["doctor"]) == 1
+    output = " ".join(capsys.readouterr().out.split())
+    assert "numpy broken: cannot be imported (no process can be started: Resource temporarily unavailable)" in output
+    assert "MPI library none (no process can be started: Resource temporarily unavailable)" in output
 
 
 def test_needs_name_what_is_missing(monkeypatch):

@@ -318,4 +318,5 @@ class Trainer:
     def stop_clock(self, status: Status, cause: Cause, reason: str = "") -> None:
         """The scored time ends."""
         self.run.log.run_stop(status, reason, cause)
-        self.rank_metrics.stop()
+        if problem := self.rank_metrics.stop():
+            self.run.console.say(f"the power log has no end: {problem}")

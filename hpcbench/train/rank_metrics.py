@@ -64,16 +64,21 @@ class RankMetrics:
         """
         if not self.reads:
             return ""
-        self.power_log = PowerLog(self.meter, folder / f"node_{self.host_number}.txt")
-        self.power_log.start()
-        return self.power_log.trouble
+        log = PowerLog(self.meter, folder / f"node_{self.host_number}.txt")
+        log.start()
+        self.power_log = None if log.trouble else log
+        return log.trouble
 
-    def stop(self) -> None:
-        """The clock has stopped."""
+    def stop(self) -> str:
+        """The clock has stopped. Returns what was wrong with the power log that had begun; empty where nothing was."""
+        problem = ""
         if self.power_log is not None:
             self.power_log.stop()
+            problem = self.power_log.trouble
+            self.power_log = None
         self.meter.stop()
         self.device_use.stop()
+        return problem
 
     def _joules(self) -> float | None:
         found = self.meter.read() if self.reads else NOT_READ

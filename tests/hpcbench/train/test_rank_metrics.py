@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,11 @@ from hpcbench.application import find_application
 from hpcbench.config.resolve import resolve
 from hpcbench.measure.energy import Absent, Energy, find_energy_counters
 from hpcbench.measure.memory import peak_memory_bytes
-from hpcbench.measure.power_log import PowerLog
 from hpcbench.results.run_folder import RunFolder
-from hpcbench.submission.power_logs import power_of
 from hpcbench.train import finalize, loop, rank_metrics, run
 from hpcbench.train.loop import Trainer
 from hpcbench.train.rank_metrics import NodesEnergy, added_up
 from staging.errors import InputError
-from tests.hpcbench.measure.test_power_log import official_joules
 from tests.hpcbench.train.conftest import arguments
 
 Train = Callable[..., int]
@@ -103,24 +99,6 @@ def test_joules_of_the_clock_and_of_the_warm_steps(train: Train, counter: Counte
     assert (summary.energy_source, summary.energy_note) == ("pm_counters", "node of 1 node")
     (rank,) = RunFolder.open(tmp_path / "run").read_ranks().to_dict("records")
     assert (rank["steps"], rank["energy_j"]) == (21, 21 * 7)
-
-
-def test_power_logs_hold_the_joules_of_the_clock_and_end_with_an_attempt(
-    train: Train, counter: Counter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(rank_metrics, "PowerLog", partial(PowerLog, interval_s=0.02))
-    words = (*TWO, "--measure.power", "true", "--train.target", "1e-9", "--train.max_epochs", "1")
-    assert train(tmp_path / "run", *words) == 3
-    (log,) = power_of(tmp_path / "run")
-    assert (log.ended, log.covers, log.source) == (True, "node", "pm_counters")
-    assert log.readings >= 3
-    joules = official_joules(tmp_path / "run" / "power" / "node_0.txt")
-    assert joules == pytest.approx(RunFolder.open(tmp_path / "run").read_summary().energy_j, rel=0.05)
-    capsys.readouterr()
-    assert train(tmp_path / "run", "--resume", "--train.max_epochs", "2") == 3
-    assert "no power log: a resumed run has none of the time before\n" in capsys.readouterr().out
-    assert not power_of(tmp_path / "run")
-    assert (tmp_path / "run" / "power-part1" / "node_0.txt").exists()
 
 
 @pytest.mark.parametrize("timed", [True, False])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from hpcbench.frame_lookups import cheap_frame_lookups
+from tests.loaded_modules import loaded
 
 ROOT = Path(__file__).parents[2]
 NOT_NEEDED = (
@@ -25,18 +25,13 @@ def test_a_rank_imports_nothing_that_it_does_not_need_to_train() -> None:
     """Where torchmetrics is installed, Lightning Fabric imports it to read its version, and Matplotlib with it."""
     code = (
         "import sys\nsys.modules['torchmetrics'] = None\nfrom hpcbench.cli import train\n"
-        "import hpcbench.train.run, apps.cosmoflow.data, apps.cosmoflow.model, apps.cosmoflow.task\n"
-        f"print([name for name in {NOT_NEEDED} if name in sys.modules])"
+        "import hpcbench.train.run, apps.cosmoflow.data, apps.cosmoflow.model, apps.cosmoflow.task"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout.strip() == "[]"
+    assert loaded(code, NOT_NEEDED) == []
 
 
 def test_a_study_is_planned_and_told_without_what_draws_it() -> None:
-    names = ("scipy", "matplotlib", "pandas", "torch")
-    code = f"import sys\nimport hpcbench.study.convergence\nprint([name for name in {names} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout.strip() == "[]"
+    assert loaded("import hpcbench.study.convergence", ("scipy", "matplotlib", "pandas", "torch")) == []
 
 
 def test_a_frame_is_looked_up_as_inspect_does_it_without_the_text_of_its_file() -> None:

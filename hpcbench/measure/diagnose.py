@@ -17,7 +17,14 @@ import psutil
 from hpcbench import DISTRIBUTION, __version__
 from hpcbench.batch.schedulers import usable_schedulers
 from hpcbench.data.dali_samples import has_dali
-from hpcbench.measure.import_check import ELSEWHERE, HERE, IMPORT_PROBE, Probe, import_problem, imported_elsewhere
+from hpcbench.measure.import_check import (
+    ELSEWHERE,
+    HERE,
+    IMPORT_PROGRAM,
+    ChildPython,
+    import_problem,
+    imported_elsewhere,
+)
 from hpcbench.measure.memory import memory_limit_bytes
 from hpcbench.measure.system import filesystem, operating_system, processor, version
 from staging.cores import cores_allowed
@@ -33,7 +40,7 @@ DISTRIBUTIONS = {
     "mlperf_logging": "mlperf-logging",
 }
 LOCAL_FOLDERS = ("/tmp", "/dev/shm", "$TMPDIR", "$SLURM_TMPDIR", "$PBS_JOBFS", "$LOCAL_SCRATCH")  # noqa: S108
-MPI_PROBE = """
+MPI_PROGRAM = """
 import mpi4py
 mpi4py.rc.initialize = False
 from mpi4py import MPI
@@ -80,7 +87,7 @@ def diagnose(
 ) -> Diagnosis:
     """Look at everything. ``ranks``, how many the launcher was asked to start, is held against what is seen."""
     found = Diagnosis()
-    imports, mpi4py = Probe(IMPORT_PROBE, *ELSEWHERE), Probe(MPI_PROBE)
+    imports, mpi4py = ChildPython(IMPORT_PROGRAM, *ELSEWHERE), ChildPython(MPI_PROGRAM)
     found.sections["Software"] = software = versions(imports)
     library = mpi_library(mpi4py)
     works = all(row.state != "broken" for row in software)
@@ -93,7 +100,7 @@ def diagnose(
     return found
 
 
-def versions(imports: Probe) -> list[Row]:
+def versions(imports: ChildPython) -> list[Row]:
     """The packages that a run imports, each really imported, here or by the process ``imports``."""
     problems = {module: import_problem(module) for module in HERE}
     problems |= imported_elsewhere(imports, ELSEWHERE)
@@ -168,9 +175,9 @@ def memory() -> list[Row]:
     ]
 
 
-def mpi_library(probe: Probe) -> list[Row]:
-    """Whether mpi4py finds an MPI library, which ``probe`` asks it, since a bad one can end its process."""
-    said, problem = probe.answer()
+def mpi_library(child: ChildPython) -> list[Row]:
+    """Whether mpi4py finds an MPI library, which ``child`` asks it, since a bad one can end its process."""
+    said, problem = child.answer()
     found = find_program("mpiexec")
     return [
         Row("MPI library", f"none ({problem})" if problem else " ".join(said.split()), _note(not problem)),

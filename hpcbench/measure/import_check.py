@@ -14,7 +14,7 @@ HERE = ("torch", FABRIC)
 """Imported by this process, which asks them for more."""
 ELSEWHERE = ("numpy", "scipy", "h5py", "pandas", "matplotlib", "mpi4py", "mlperf_logging")
 """Imported by a process of their own at the same time, since the former take seconds."""
-IMPORT_PROBE = """
+IMPORT_PROGRAM = """
 import importlib, json, sys
 for name in sys.argv[1:]:
     try:
@@ -23,11 +23,11 @@ for name in sys.argv[1:]:
     except Exception as error:
         print("looked at", json.dumps([name, f"{type(error).__name__}: {error}"]), flush=True)
 """
-PROBE_S = 60.0
+LONGEST_S = 60.0
 """So long a process that looks may take."""
 
 
-class Probe:
+class ChildPython:
     """A Python of its own that runs a program and prints what it finds."""
 
     def __init__(self, program: str, *words: str) -> None:
@@ -46,10 +46,10 @@ class Probe:
         if self._process is None:
             return "", self._problem
         try:
-            said, error = self._process.communicate(timeout=PROBE_S)
+            said, error = self._process.communicate(timeout=LONGEST_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            return self._process.communicate()[0], f"not done in {PROBE_S:.0f} s"
+            return self._process.communicate()[0], f"not done in {LONGEST_S:.0f} s"
         lines = error.strip().splitlines()
         last = " ".join(lines[-1].split()) if lines else f"exit code {self._process.returncode}"
         return said, last if self._process.returncode else ""
@@ -64,9 +64,9 @@ def import_problem(module: str) -> str:
     return ""
 
 
-def imported_elsewhere(probe: Probe, modules: Sequence[str]) -> dict[str, str]:
-    """Why the ``modules`` that ``probe`` was to import can't be; the first that it says nothing of ended it."""
-    said, why = probe.answer()
+def imported_elsewhere(child: ChildPython, modules: Sequence[str]) -> dict[str, str]:
+    """Why the ``modules`` that ``child`` was to import can't be; the first that it says nothing of ended it."""
+    said, why = child.answer()
     lines = (line.partition("looked at ") for line in said.splitlines())  # packages may print, too
     problems = dict(json.loads(found) for before, mark, found in lines if mark and not before)
     missing = [module for module in modules if module not in problems]

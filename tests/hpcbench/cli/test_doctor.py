@@ -14,7 +14,7 @@ from hpcbench.cli import doctor
 from hpcbench.cli.main import main
 from hpcbench.measure import diagnose, import_check
 from hpcbench.measure.diagnose import Row, launch, mpi_library, needs, storage
-from hpcbench.measure.import_check import IMPORT_PROBE, Probe, import_problem, imported_elsewhere
+from hpcbench.measure.import_check import IMPORT_PROGRAM, ChildPython, import_problem, imported_elsewhere
 from staging.storage.shared_memory import LeftOver
 
 LAUNCHERS = ("PMI", "PMIX", "OMPI", "MPI_", "SLURM", "RANK", "WORLD_SIZE", "LOCAL_", "HPCBENCH_")
@@ -30,12 +30,12 @@ def without_launcher(monkeypatch):
 @pytest.fixture
 def without_mpi(monkeypatch):
     """mpi4py as it behaves where no MPI library is installed."""
-    monkeypatch.setattr(diagnose, "MPI_PROBE", "raise RuntimeError('cannot load MPI library')")
+    monkeypatch.setattr(diagnose, "MPI_PROGRAM", "raise RuntimeError('cannot load MPI library')")
     monkeypatch.setattr(diagnose, "find_program", lambda name: None)
 
 
 def asked_mpi() -> list[Row]:
-    return mpi_library(Probe(diagnose.MPI_PROBE))
+    return mpi_library(ChildPython(diagnose.MPI_PROGRAM))
 
 
 def test_it_prints_what_torch_says_and_fits_100_columns(tmp_path, capsys):
@@ -69,7 +69,7 @@ def test_without_an_mpi_library_one_process_still_works_and_the_remedy_is_named(
 
 
 def test_an_mpi_library_that_ends_the_process_does_not_end_this_one(monkeypatch):
-    monkeypatch.setattr(diagnose, "MPI_PROBE", "import os; os.abort()")
+    monkeypatch.setattr(diagnose, "MPI_PROGRAM", "import os; os.abort()")
     row = asked_mpi()[0]
     assert (row.value, row.state) == ("none (exit code -6)", "note")
 
@@ -147,11 +147,11 @@ def test_a_package_that_ends_the_process_is_named(tmp_path: Path, monkeypatch: p
     (tmp_path / "bad.py").write_text("import os\nos.abort()\n")
     (tmp_path / "slow.py").write_text("import time\ntime.sleep(60)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    found = imported_elsewhere(Probe(IMPORT_PROBE, "good", "bad", "after"), ("good", "bad", "after"))
+    found = imported_elsewhere(ChildPython(IMPORT_PROGRAM, "good", "bad", "after"), ("good", "bad", "after"))
     assert found == {"good": "", "bad": "exit code -6", "after": "not tried, after bad"}
-    monkeypatch.setattr(import_check, "PROBE_S", 1.0)
+    monkeypatch.setattr(import_check, "LONGEST_S", 1.0)
     names = ("good", "slow")
-    assert imported_elsewhere(Probe(IMPORT_PROBE, *names), names) == {"good": "", "slow": "not done in 1 s"}
+    assert imported_elsewhere(ChildPython(IMPORT_PROGRAM, *names), names) == {"good": "", "slow": "not done in 1 s"}
 
 
 def test_where_no_process_can_be_started_that_is_said(

@@ -75,6 +75,7 @@ def test_ranks_that_are_lost_together_are_all_named(tmp_path: Path) -> None:
         assert rank.stdout is not None
         assert rank.stdout.readline() == "ready\n"
     ranks[0].send_signal(signal.SIGSTOP)  # as a busy machine does
+    os.waitid(os.P_PID, ranks[0].pid, os.WSTOPPED)  # all threads stand still only then
     for rank in (2, 1):
         ranks[rank].kill()
         ranks[rank].wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.staging.processes import PLAIN, contents, ended, run, said, unfinishe
 def test_two_stagings_into_one_place(source: Path, tmp_path: Path) -> None:
     first = midway(source, tmp_path / "out")
     first.send_signal(signal.SIGSTOP)  # or it would be done first where the machine is busy
+    os.waitid(os.P_PID, first.pid, os.WSTOPPED)
     code, _, error = run([*PLAIN, source, tmp_path / "out"])
     first.send_signal(signal.SIGCONT)
     assert code == 2

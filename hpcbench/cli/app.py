@@ -106,8 +106,8 @@ def metric_value(text: str) -> float:
 
 def wrap(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Write the package and say what to type next."""
-    from hpcbench.skeleton.wrap import Wrapping
     from hpcbench.skeleton.wrap import wrap as write
+    from hpcbench.skeleton.wrapping import Wrapping
 
     keys = None if args.keys is None else (args.keys[0], args.keys[1])
     folder = write(

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.results import style, units
+from hpcbench.results.fastest import finding
 from hpcbench.results.phase_table import median_seconds
 from hpcbench.results.plots import Figure, draw_levels, epoch_axis, metric_label, seconds_axis, words
 from hpcbench.results.records import Run
+from hpcbench.results.summary import Summary
 from hpcbench.results.tables import verdict
 
 
@@ -39,7 +41,7 @@ def ratio(value: float | None, reference: float | None) -> str:
 def group(runs: Mapping[str, Run], folder: Path) -> dict[str, Any]:
     """The tables of one application's runs by name, for a page that lies in ``folder``."""
     first_name, first = next(iter(runs.items()))
-    rows, ratios = [], []
+    rows, ratios, machines = [], [], []
     for index, (name, run) in enumerate(runs.items()):
         s, f = run.summary, first.summary
         rows.append({
@@ -57,10 +59,21 @@ def group(runs: Mapping[str, Run], folder: Path) -> dict[str, Any]:
             "rate": ratio(s.samples_per_s, f.samples_per_s), "rank_rate": ratio(*per_rank),
             "time": ratio(s.time_to_solution_s, f.time_to_solution_s) if solved else units.MISSING,
         })  # fmt: skip
+        machines.append({
+            "run": name, "device": s.device, "nodes": units.integer(s.nodes), "ranks": units.integer(s.ranks_per_node),
+            "threads": units.integer(s.threads), "precision": s.precision,
+            "energy": units.prefixed(s.energy_j, "J"), "sample_energy": units.prefixed(sample_energy(s), "J"),
+        })  # fmt: skip
     return {
         "application": first.summary.application, "title": first.summary.title, "rows": rows, "first": first_name,
         "metric": metric_label(first.summary.metric), "ratios": ratios if len(runs) > 1 else [],
+        "machines": machines, "finding": finding(runs),
     }  # fmt: skip
+
+
+def sample_energy(s: Summary) -> float | None:
+    """Joules of a training sample, all that the run took between start and stop included; ``None`` if not read."""
+    return s.energy_j / s.samples if s.energy_j is not None and s.samples else None
 
 
 def _link(run: Run, folder: Path) -> str:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 
 from hpcbench.adapters.lightning_module import LightningNetwork, is_lightning, optimizers_of
 from hpcbench.adapters.no_trainer import overridden
-from hpcbench.adapters.pairs import Keys
 from hpcbench.skeleton import new_folder, write_files
 from hpcbench.skeleton.wrapped import render_wrapped
+from hpcbench.skeleton.wrapping import Found, Wrapping
 from staging.errors import InputError
 
 FOLDER_NAMES = ("data_dir", "root", "data_root", "data_path", "root_dir", "folder", "path")
@@ -22,38 +21,6 @@ FOLDER_NAMES = ("data_dir", "root", "data_root", "data_path", "root_dir", "folde
 OPTIMIZERS = {"SGD": "sgd", "Adam": "adam", "AdamW": "adamw"}
 """Names of torch's optimizers in the suite."""
 SETTINGS = ("lr", "weight_decay", "momentum", "nesterov", "betas", "eps")
-
-
-@dataclass(frozen=True)
-class Wrapping:
-    """What is to be wrapped; each text is ``package.module:name``."""
-
-    module: str
-    data: str | None = None
-    """A LightningDataModule."""
-    dataset: str | None = None
-    """A function of a folder that makes training and validation set."""
-    loss: str | None = None
-    metrics: tuple[str, ...] = ()
-    """Names that a LightningModule logs; of a plain module at most one, a function."""
-    better: Literal["lower", "higher"] = "lower"
-    keys: Keys | None = None
-    target: float | None = None
-    batch_size: int = 32
-    max_epochs: int = 20
-
-
-@dataclass(frozen=True)
-class Found:
-    """What looking at the parts told."""
-
-    lightning: bool
-    optimizer: dict[str, Any]
-    """Settings of ``optim``."""
-    remark: str
-    """Where these are from."""
-    folder_argument: str | None
-    """Of the data module, the argument for its folder."""
 
 
 def wrap(name: str, out: Path, asked: Wrapping) -> Path:

@@ -6,10 +6,9 @@ import json
 import string
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from hpcbench.skeleton.wrap import Found, Wrapping
+from hpcbench.skeleton.wrapping import Found, Wrapping
 
 FOLDER = "wrapped_templates"
 

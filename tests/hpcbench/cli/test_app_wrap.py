@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from hpcbench.cli.main import main
-from hpcbench.skeleton.wrap import Found, Wrapping, folder_argument
+from hpcbench.skeleton.wrap import folder_argument
 from hpcbench.skeleton.wrapped import render_wrapped
+from hpcbench.skeleton.wrapping import Found, Wrapping
 from staging.errors import InputError
 
 SOURCE = """

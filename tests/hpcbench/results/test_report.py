@@ -221,22 +221,27 @@ def test_application_that_is_not_installed_here_still_gets_a_page(build_run: Any
 
 
 def test_comparison_of_several_runs(build_run: Any, tmp_path: Path) -> None:
+    machine = {"device": "H100", "device_type": "cpu", "nodes": 2, "ranks_per_node": 2, "threads": 8,
+               "precision": "bf16-mixed", "energy_j": 9000.0, "samples": 11_250}  # fmt: skip
     runs = [
         build_run("one", samples_per_s=100.0, time_to_solution_s=80.0, epochs=8),
-        build_run("two", samples_per_s=350.0, time_to_solution_s=30.0, epochs=10, world_size=4),
+        build_run("two", samples_per_s=350.0, time_to_solution_s=30.0, epochs=10, world_size=4, **machine),
         build_run("lost", status="target_not_reached"),
         build_run("rivers", application="deepcam"),
     ]
     pages = write_report(runs, tmp_path / "pages" / "all.html")
     assert pages == [run / "report.html" for run in runs] + [tmp_path / "pages" / "all.html"]
     page = Page(pages[-1])
+    assert page.has("cosmoflow: two (2 nodes, H100) reaches the target 2.67 times as fast as one")
     tables = [row for row in page.rows if row[0] == "two"]
     assert tables[0][7:] == ["10", "350", "30.0 s"]
-    assert tables[1][1:] == ["1.25", "3.50", "0.875", "0.375"]
+    assert tables[1][1:] == ["H100", "2", "2", "8", "bf16-mixed", "9.00 kJ", "0.800 J"]
+    assert tables[2][1:] == ["1.25", "3.50", "0.875", "0.375"]
     lost = [row for row in page.rows if row[0] == "lost"]
     assert lost[0][5] == "no"
     assert lost[0][-1] == "-"
-    assert lost[1][-1] == "-"
+    assert lost[1][-2:] == ["-", "-"]
+    assert lost[2][-1] == "-"
     links = [value for tag, name, value in page.attributes if tag == "a" and name == "href"]
     assert links == [f"../{name}/report.html" for name in ("one", "two", "lost", "rivers")]
     assert all((pages[-1].parent / link).resolve().is_file() for link in links)

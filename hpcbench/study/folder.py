@@ -110,11 +110,18 @@ def begin_copy(folder: StudyFolder, out: Path) -> StudyFolder:
 
 
 def nothing_began(folder: StudyFolder) -> bool:
-    """Whether no run has left anything, and no job; the empty folders of jobs that were refused go."""
-    paths = [path for parent in (folder.runs, folder.jobs) if parent.is_dir() for path in parent.iterdir()]
+    """Whether no run has left anything, and no job; the empty folders of jobs that were refused go.
+
+    What somebody removes meanwhile has left nothing.
+    """
+    paths: list[Path] = []
+    for parent in (folder.runs, folder.jobs):
+        with suppress(FileNotFoundError):
+            paths += parent.iterdir()
     for path in paths:
-        if not any(path.iterdir()):
-            path.rmdir()
+        with suppress(FileNotFoundError):
+            if not any(path.iterdir()):
+                path.rmdir()
     return not any(path.exists() for path in paths)
 
 
@@ -132,7 +139,7 @@ def begun(folder: StudyFolder, definition: dict[str, Any], report: Callable[[], 
         if is_new and nothing_began(folder):
             folder.definition.unlink(missing_ok=True)
             raise
-        with suppress(InputError):  # why it ended is more than why there is no page
+        with suppress(InputError, OSError):  # why it ended is more than why there is no page
             report()
         raise
 
@@ -150,9 +157,9 @@ def held(folder: StudyFolder) -> Iterator[int]:
         try:
             yield descriptor
         finally:
-            # Not there at all where somebody has removed it meanwhile.
-            if folder.runs.is_dir() and not folder.definition.exists() and not any(folder.runs.iterdir()):
-                shutil.rmtree(folder.path)
+            with suppress(FileNotFoundError):  # somebody has removed it meanwhile
+                if not folder.definition.exists() and not any(folder.runs.iterdir()):
+                    shutil.rmtree(folder.path)
     finally:
         os.close(descriptor)
 

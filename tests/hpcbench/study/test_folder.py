@@ -3,31 +3,63 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from hpcbench.study.folder import StudyFolder, begun, held
-from staging.errors import InputError
+from staging.errors import Aborted, InputError
 
 
-def fail(folder: StudyFolder, remove: bool) -> None:
-    """Work in the folder, of which nothing is left where it is removed, until the first run fails."""
-    with held(folder), begun(folder, {"mode": "any"}, lambda: None):
-        if remove:
-            shutil.rmtree(folder.path)
-        raise InputError("the first run")
+@pytest.fixture
+def folder(tmp_path: Path) -> StudyFolder:
+    return StudyFolder(tmp_path / "study")
 
 
-def test_a_folder_that_is_removed_meanwhile_hides_no_error(tmp_path: Path) -> None:
-    folder = StudyFolder(tmp_path / "study")
+def fail(
+    folder: StudyFolder, act: Callable[[], object], error: Exception, report: Callable[[], object] = lambda: None
+) -> None:
+    """Work in the folder until ``error``, after ``act``."""
+    with held(folder), begun(folder, {"mode": "any"}, report):
+        act()
+        raise error
+
+
+def test_a_folder_that_is_removed_meanwhile_hides_no_error(folder: StudyFolder) -> None:
     with pytest.raises(InputError, match="the first run"):
-        fail(folder, remove=True)
+        fail(folder, lambda: shutil.rmtree(folder.path), InputError("the first run"))
     assert not folder.path.exists()
 
 
-def test_a_folder_in_which_nothing_began_is_removed(tmp_path: Path) -> None:
-    folder = StudyFolder(tmp_path / "study")
+def test_a_folder_that_is_removed_while_its_page_is_written_hides_no_signal(folder: StudyFolder) -> None:
+    def report() -> None:
+        shutil.rmtree(folder.path)
+        folder.table.write_text("a table")
+
+    with pytest.raises(Aborted, match="SIGTERM"):
+        fail(folder, lambda: (folder.run("one") / "steps").mkdir(parents=True), Aborted("SIGTERM", 143), report)
+    assert not folder.path.exists()
+
+
+def test_runs_that_are_removed_as_they_are_looked_at(folder: StudyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = Path.iterdir
+
+    def gone(path: Path) -> Iterator[Path]:
+        found = list(listed(path))
+        for each in found:
+            shutil.rmtree(each)
+        return iter(found)
+
+    def act() -> None:
+        folder.run("one").mkdir(parents=True)
+        monkeypatch.setattr(Path, "iterdir", gone)
+
     with pytest.raises(InputError, match="the first run"):
-        fail(folder, remove=False)
+        fail(folder, act, InputError("the first run"))
+
+
+def test_a_folder_in_which_nothing_began_is_removed(folder: StudyFolder) -> None:
+    with pytest.raises(InputError, match="the first run"):
+        fail(folder, lambda: None, InputError("the first run"))
     assert not folder.path.exists()

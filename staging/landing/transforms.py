@@ -19,7 +19,7 @@ BUILT_IN = {
     "gunzip": ("staging.landing.transform.gunzip", "Gunzip"),
     "hdf5-to-npy": ("staging.landing.transform.hdf5_npy", "HDF5ToNpy"),
     "npy-rows": ("staging.landing.transform.npy_rows", "NpyRows"),
-    "tfrecord-index": ("staging.landing.dali_index", "TFRecordIndex"),
+    "tfrecord-index": ("staging.landing.transform.dali_index", "TFRecordIndex"),
     "tfrecord-to-npy": ("staging.landing.transform.tfrecord_npy", "TFRecordToNpy"),
     "untar": ("staging.landing.tar", "Untar"),
 }

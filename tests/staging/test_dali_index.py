@@ -11,7 +11,7 @@ from tfrecord.tools.tfrecord2idx import create_index
 
 from staging.errors import DataError
 from staging.formats.tfrecord import masked_crc32c, write_records
-from staging.landing.dali_index import RecordScanner, index_text, scan_records
+from staging.landing.transform.dali_index import RecordScanner, index_text, scan_records
 from staging.landing.transforms import sink_maker
 from tests.staging.opened import opened
 

@@ -14,7 +14,7 @@ from staging.formats.compression import MAGIC, gunzip
 from staging.formats.example import decode_example
 from staging.formats.npy import npy_header
 from staging.formats.regular import MOST_BYTES, ROOM
-from staging.landing.dali_index import scan_records
+from staging.landing.transform.dali_index import scan_records
 from staging.landing.transform.gunzip import EXPANSION, LEAVE, without_gz
 from staging.landing.transform.options import Options, positive, refuse_unknown
 from staging.landing.transform.whole import Output, WholeTransform

@@ -10,7 +10,7 @@ from typing import Literal
 from hpcbench.prediction.forecast import Forecast
 from staging.errors import InputError
 
-Aim = Literal["time", "node-hours"]
+Aim = Literal["time", "node-hours", "energy"]
 HOUR_S = 3600.0
 MOST_CHOICES = 2_000_000
 
@@ -21,11 +21,18 @@ class Share:
 
     application: str
     forecast: Forecast
+    watts: float | None = None
+    """Of a node, measured while this application trained; ``None`` where that is not known."""
 
     @property
     def node_hours(self) -> float:
         """Of its nodes."""
         return node_hours(self.forecast)
+
+    @property
+    def energy_kwh(self) -> float | None:
+        """Of its nodes."""
+        return None if self.watts is None else energy_kwh(self.forecast, self.watts)
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,12 @@ class Advice:
         """Of all trainings."""
         return sum(share.node_hours for share in self.shares)
 
+    @property
+    def energy_kwh(self) -> float | None:
+        """Of all trainings; ``None`` unless the power of each is known."""
+        known = [share.energy_kwh for share in self.shares]
+        return None if None in known else sum(each for each in known if each is not None)
+
 
 def node_hours(found: Forecast) -> float:
     """Of a training, all instances."""
@@ -62,11 +75,18 @@ def energy_kwh(found: Forecast, watts: float) -> float:
     return node_hours(found) * watts / 1000
 
 
-def advise(choices: Mapping[str, Sequence[Forecast]], pool: int, aim: Aim) -> Advice:
+def aims(watts: Mapping[str, float | None]) -> tuple[Aim, ...]:
+    """What can be least: energy where the power of a node is known for each training."""
+    return ("time", "node-hours") if None in watts.values() else ("time", "node-hours", "energy")
+
+
+def advise(
+    choices: Mapping[str, Sequence[Forecast]], pool: int, aim: Aim, watts: Mapping[str, float | None] | None = None
+) -> Advice:
     """The best shares among the predicted sizes of each training, which run at once on at most ``pool`` nodes.
 
-    ``time``: until the last one ends, then node-hours; ``node-hours``: those, then time. Raises ``InputError`` where
-    no sizes fit.
+    ``time``: until the last one ends, then node-hours; ``node-hours`` and ``energy``: those, then time. ``watts`` of
+    a node while each trains, for energy. Raises ``InputError`` where no sizes fit.
     """
     count = 1
     for sizes in choices.values():
@@ -77,7 +97,8 @@ def advise(choices: Mapping[str, Sequence[Forecast]], pool: int, aim: Aim) -> Ad
     for chosen in product(*choices.values()):
         if sum(each.training.nodes * each.training.instances for each in chosen) > pool:
             continue
-        advice = Advice(aim, tuple(Share(name, each) for name, each in zip(choices, chosen, strict=True)))
+        shares = [Share(name, each, (watts or {}).get(name)) for name, each in zip(choices, chosen, strict=True)]
+        advice = Advice(aim, tuple(shares))
         if best is None or key(advice) < key(best):
             best = advice
     if best is None:
@@ -90,5 +111,9 @@ def advise(choices: Mapping[str, Sequence[Forecast]], pool: int, aim: Aim) -> Ad
 
 def key(advice: Advice) -> tuple[float, float]:
     """What is to be least, first and then."""
-    pair = (advice.time_s, advice.node_hours)
-    return pair if advice.aim == "time" else pair[::-1]
+    if advice.aim == "time":
+        return advice.time_s, advice.node_hours
+    if advice.aim == "node-hours":
+        return advice.node_hours, advice.time_s
+    assert advice.energy_kwh is not None
+    return advice.energy_kwh, advice.time_s

@@ -7,19 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbench.batch.machine import Machine
+from hpcbench.mlperf.run_record import RunRecord
 from hpcbench.prediction.calibration import Calibration
 from hpcbench.prediction.changes import INTERCONNECT, effects
 from hpcbench.prediction.fitted import Fitted
 from hpcbench.prediction.kernel_time import kernels_of
 from hpcbench.prediction.platforms import PEAK, platform_of
-from hpcbench.prediction.pool import Advice, Aim, advise
-from hpcbench.prediction.read_runs import calibration_of, own_epochs_of
+from hpcbench.prediction.pool import Advice, advise, aims
+from hpcbench.prediction.read_runs import calibration_of, own_epochs_of, records_of
 from hpcbench.prediction.request import OTHER, REFERENCE, Request, Size, predict
 from hpcbench.prediction.step_time import NEWEST
 from hpcbench.prediction.workload import work_of
 from staging.errors import InputError
-
-AIMS: tuple[Aim, ...] = ("time", "node-hours")
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,8 @@ def predictions(options: Options, fitted: Fitted, machines: Sequence[Machine]) -
     if options.pool is not None:
         choices = {each.request.application: [size.forecast for size in each.sizes if size.forecast is not None]
                    for each in predicted}  # fmt: skip
-        advice = tuple(advise(choices, options.pool, aim) for aim in AIMS)
+        watts = {each.request.application: each.request.calibration.watts for each in predicted}
+        advice = tuple(advise(choices, options.pool, aim, watts) for aim in aims(watts))
     return Predictions(options, predicted, advice)
 
 
@@ -103,13 +103,20 @@ def request_of(name: str, options: Options, machines: Sequence[Machine]) -> Requ
     if options.recipe not in (REFERENCE, OTHER):
         own = own_epochs_of(recipe_folder(options.recipe), work)
     calibration = Calibration((), kernels)
-    if options.calibrate:
+    if records := calibrating(options, name):
         platform = platform_of(options.machine, machines, calibrated=True, peak=peak)
-        calibration = calibration_of(options.calibrate, work, platform, newer, kernels)
+        calibration = calibration_of(records, work, platform, newer, kernels)
     return Request(
         name, options.machine, options.nodes, options.batch, options.recipe, newer, options.instances,
         options.stages_first, options.input_gb_s, own, calibration, counted, peak,
     )  # fmt: skip
+
+
+def calibrating(options: Options, name: str) -> list[RunRecord]:
+    """The runs that calibrate one application; those of the others of a pool are left to them."""
+    records = records_of(options.calibrate, "--calibrate") if options.calibrate else []
+    others = {other for other in options.applications if other != name}
+    return [record for record in records if record.application not in others]
 
 
 def recipe_folder(text: str) -> Path:

@@ -20,11 +20,10 @@ from staging.errors import InputError
 
 
 def calibration_of(
-    paths: Sequence[Path], work: Work, platform: Platform, newer: bool, kernels: KernelTime | None = None
+    records: Sequence[RunRecord], work: Work, platform: Platform, newer: bool, kernels: KernelTime | None = None
 ) -> Calibration:
-    """What the runs in ``paths`` tell of ``platform``. Raises ``InputError`` for one of something else."""
-    runs = [measured(record, work, platform, newer) for record in records_of(paths, "--calibrate")]
-    return Calibration(tuple(runs), kernels)
+    """What some runs tell of ``platform``. Raises ``InputError`` for one of something else."""
+    return Calibration(tuple(measured(record, work, platform, newer) for record in records), kernels)
 
 
 def records_of(paths: Sequence[Path], option: str) -> list[RunRecord]:

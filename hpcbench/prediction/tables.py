@@ -194,15 +194,20 @@ def room_notes(each: Predicted) -> list[str]:
 
 def advice_sheet(found: Predictions) -> Sheet:
     """The shares of the pool for each aim."""
-    headers = ["least", "application", "nodes", "batch", "minutes", "node-hours", "all of them"]
+    is_known = found.advice[0].energy_kwh is not None
+    headers = ["least", "application", "nodes", "batch", "minutes", "node-hours", *(["kWh"] if is_known else [])]
+    headers.append("all of them")
     rows = []
     for advice in found.advice:
         for number, share in enumerate(advice.shares):
             whole = f"{minutes(advice.time_s)} min, {units.significant(advice.node_hours)} node-hours"
+            whole += f", {units.significant(advice.energy_kwh)} kWh" if is_known else ""
             rows.append([
                 advice.aim if number == 0 else "", share.application, f"{share.forecast.training.nodes:,}",
                 f"{share.forecast.training.global_batch:,}", minutes(share.forecast.time.central),
-                units.significant(share.node_hours), whole if number == 0 else "",
+                units.significant(share.node_hours), *([units.significant(share.energy_kwh)] if is_known else []),
+                whole if number == 0 else "",
             ])  # fmt: skip
-    title = f"Shares of {found.options.pool:,} nodes, all trainings at once:"
+    title = f"Shares of {found.options.pool:,} nodes, all trainings at once"
+    title += ":" if is_known else " (energy needs a --calibrate run of each that read it):"
     return Sheet(title, headers, rows, left=["least", "application", "all of them"])

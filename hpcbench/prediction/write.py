@@ -32,6 +32,7 @@ def as_object(found: Predictions) -> dict[str, Any]:
         "predictions": [application_object(each) for each in found.predicted],
         "advice": [
             {"least": advice.aim, "time_s": advice.time_s, "node_hours": advice.node_hours,
+             **({} if advice.energy_kwh is None else {"energy_kwh": advice.energy_kwh}),
              "shares": [{"application": share.application, "nodes": share.forecast.training.nodes,
                          "global_batch": share.forecast.training.global_batch} for share in advice.shares]}
             for advice in found.advice

@@ -12,6 +12,8 @@ import pytest
 from hpcbench.cli.main import main
 from hpcbench.prediction import fitted as fitted_module
 from hpcbench.prediction.fitted import Fitted, fit_published
+from hpcbench.prediction.workload import work_of
+from tests.hpcbench.conftest import BuildRun
 
 LOGS = Path(__file__).parents[2] / "data" / "logs"
 STUDY = Path(__file__).parents[3] / "docs" / "studies" / "cosmoflow-batch"
@@ -82,6 +84,36 @@ def test_a_run_on_the_machine_calibrates(capsys: pytest.CaptureFixture[str]) -> 
     assert rows(shown, "Time to solution:")[0][5] == "15.8 ms"
     # a machine whose file lacks the peak can be predicted where it was measured
     assert main(["predict", "cosmoflow", "--machine", "frontier", "--nodes", "4", "--calibrate", str(log)]) == 0
+
+
+def measured_run(build_run: BuildRun, application: str, node_watts: float) -> str:
+    """A run of the published size with the log of a published one, which read its energy."""
+    run = build_run(application, application=application, wall_s=100.0, energy_j=node_watts * 8 * 100.0, nodes=8,
+                    world_size=64, flops_training_per_sample=work_of(application).useful_flop)  # fmt: skip
+    shutil.copy(LOGS / f"v1.0-nvidia-{application}.txt", run / "mllog.txt")
+    return str(run)
+
+
+def test_a_pool_is_shared_for_the_least_energy_where_runs_of_all_read_it(
+    build_run: BuildRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [measured_run(build_run, "cosmoflow", 4000.0), measured_run(build_run, "deepcam", 5000.0)]
+    pool = ["predict", "cosmoflow", "deepcam", "--machine", "selene", "--nodes", "16,32", "--pool", "64"]
+    out = tmp_path / "p.json"
+    assert main([*pool, "--calibrate", *runs, "--out", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 100
+    table = rows(shown, "Shares of 64 nodes, all trainings at once:")
+    assert [row[0] for row in table[::2]] == ["time", "node-hours", "energy"]
+    time, hours, energy = json.loads(out.read_text())["advice"]
+    assert energy["least"] == "energy"
+    assert energy["energy_kwh"] <= min(time["energy_kwh"], hours["energy_kwh"])
+    assert main([*pool, "--calibrate", runs[0]]) == 0
+    shown = capsys.readouterr().out
+    table = rows(
+        shown, "Shares of 64 nodes, all trainings at once (energy needs a --calibrate run of each that read it):"
+    )
+    assert [row[0] for row in table[::2]] == ["time", "node-hours"]
 
 
 def test_own_runs_are_the_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

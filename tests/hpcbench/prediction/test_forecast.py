@@ -14,7 +14,7 @@ from hpcbench.prediction.epochs import Epochs
 from hpcbench.prediction.fitted import Fitted
 from hpcbench.prediction.forecast import PARTS, Forecast, forecast
 from hpcbench.prediction.platforms import Fact, platform_of
-from hpcbench.prediction.pool import advise, energy_kwh, node_hours
+from hpcbench.prediction.pool import advise, aims, energy_kwh, node_hours
 from hpcbench.prediction.training import Training
 from hpcbench.prediction.workload import work_of
 from staging.errors import InputError
@@ -167,6 +167,19 @@ def test_a_pool_is_shared_as_a_search_of_all_ways_says(fitted: Fitted, machines:
     assert fastest.time_s == min(max(a.time.central, b.time.central) for a, b in ways)
     assert cheapest.node_hours == pytest.approx(min(node_hours(a) + node_hours(b) for a, b in ways))
     assert cheapest.nodes <= fastest.nodes <= 80
+
+
+def test_a_pool_is_shared_for_the_least_energy(fitted: Fitted, machines: dict[str, Machine]) -> None:
+    found = sizes(fitted, machines)
+    watts = {"one": 9000.0, "two": 1000.0}
+    advice = advise({"one": found, "two": found}, 24, "energy", watts)
+    ways = [(a, b) for a in found for b in found if a.training.nodes + b.training.nodes <= 24]
+    assert len(ways) == 3
+    least = min(energy_kwh(a, 9000) + energy_kwh(b, 1000) for a, b in ways)
+    assert advice.energy_kwh == pytest.approx(least)
+    assert aims(watts) == ("time", "node-hours", "energy")
+    assert aims({**watts, "two": None}) == ("time", "node-hours")
+    assert advise({"one": found, "two": found}, 24, "time", {**watts, "two": None}).energy_kwh is None
 
 
 def test_a_pool_that_is_too_small_is_refused(fitted: Fitted, machines: dict[str, Machine]) -> None:

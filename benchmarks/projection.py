@@ -2,9 +2,10 @@
 
 ``python benchmarks/projection.py`` writes ``benchmarks/results/projection.json`` in seconds. Each closed time-to-train
 entry of CosmoFlow and DeepCAM of v1.0 and v2.0 that has a reference convergence point at its batch, or on both sides of
-it, is projected as ``hpcbench project`` does: from the rate of its first run alone, and the epochs of that point.
-Beside it stands the entry's score by the rules. Entries with the logged recipe of the point are told from others. The
-peer is the first run's own time to train: what one would expect who has made that run to its end.
+it, is projected as ``hpcbench project`` does: from the rate of its first run alone, and the epochs of that point times
+what published entries of other sites took over theirs. Beside it stands the entry's score by the rules. Entries with
+the logged recipe of the point are told from others. The peer is the first run's own time to train: what one would
+expect who has made that run to its end.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from hpcbench.mlperf.convergence_check import RUNS
 from hpcbench.mlperf.entries import Entry, score
 from hpcbench.mlperf.published import PublishedRun, published_runs
 from hpcbench.mlperf.rulesets import ruleset_of_round
-from hpcbench.prediction.recipes import recipe_of
-from hpcbench.prediction.recipes import reference_epochs as epochs_of_recipe
+from hpcbench.prediction.entries import ModelEntry
 from hpcbench.submission.projection import Costs, project, reference_epochs
+from hpcbench.submission.published_ratios import is_reference_recipe, on_another_system, published_entries, ratios_of
 from staging.errors import InputError
 
 ROUNDS = ("v1.0", "v2.0")
@@ -68,8 +69,11 @@ def entries() -> list[list[PublishedRun]]:
     return list(groups.values())
 
 
-def judged(runs: Sequence[PublishedRun]) -> Judged | None:
-    """The entry beside its projection; ``None`` without a point near its batch, a score, or parts of its first run."""
+def judged(runs: Sequence[PublishedRun], published: Sequence[ModelEntry]) -> Judged | None:
+    """The entry beside its projection, which knows no other of its site.
+
+    ``None`` without a point near its batch, a score, or parts of its first run.
+    """
     entry = Entry(list(runs))
     score(entry)
     first = runs[0]
@@ -83,11 +87,19 @@ def judged(runs: Sequence[PublishedRun]) -> Judged | None:
         known, reference = reference_epochs(first.application, ruleset, first.global_batch_size)
     except InputError:
         return None
+    same = is_reference_recipe(first.application, ruleset, first.global_batch_size, first.recipe)
+    site = site_of(first, published)
+    known = on_another_system(known, ratios_of([one for one in published if one.site != site], same), same)
     found = project(known, costs, RUNS[first.application], reference)
-    same = epochs_of_recipe(first.application, first.round, first.global_batch_size, recipe_of(first.recipe))
     name = f"{first.round} {first.organization} {first.system} {first.application}"
-    return Judged(name, same is not None, entry.score_min, found.middle_min, found.low_min, found.high_min,
+    return Judged(name, same, entry.score_min, found.middle_min, found.low_min, found.high_min,
                   first.time_to_train_s / MINUTE_S)  # fmt: skip
+
+
+def site_of(run: PublishedRun, published: Sequence[ModelEntry]) -> str | None:
+    """Where a run was made, as the entries have it."""
+    where = (run.organization, run.system)
+    return next((one.site for one in published if (one.organization, one.system) == where), run.organization)
 
 
 def costs_of(run: PublishedRun) -> Costs | None:
@@ -116,7 +128,8 @@ def summary(each: Sequence[Judged]) -> dict[str, Any]:
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None).parse_args()
-    found = [one for runs in entries() if (one := judged(runs)) is not None]
+    published = published_entries()
+    found = [one for runs in entries() if (one := judged(runs, published)) is not None]
     groups = {"reference recipe": [one for one in found if one.reference_recipe],
               "another recipe": [one for one in found if not one.reference_recipe]}  # fmt: skip
     results: dict[str, Any] = {name: summary(each) for name, each in groups.items()}

@@ -19,7 +19,8 @@ runs of one's own measured at that size, plus what a run takes besides, with an 
 
 The runs may be short (--train.max_steps 200), but have the nodes and the global batch of the
 submission. Epochs are those of the reference convergence point at this batch, or between two of
-them; --epochs gives one's own, a number for each run that reached the published quality.
+them, times what published entries took over it with its recipe, or with another where yours is
+another; --epochs gives one's own, a number for each run that reached the published quality.
 
 The interval holds 90 % of simulated submissions: epochs are drawn from the known ones, rates
 around the measured ones with their spread and that of published submissions, 2.4 %. Runs of two
@@ -42,21 +43,30 @@ def run(args: argparse.Namespace) -> int:
     from hpcbench.results.not_verified import NOT_VERIFIED
     from hpcbench.submission.measured_costs import read_costs
     from hpcbench.submission.projection import KnownEpochs, interval_words, project, reference_epochs
+    from hpcbench.submission.published_ratios import (
+        is_reference_recipe,
+        on_another_system,
+        published_entries,
+        ratios_of,
+    )  # fmt: skip
 
     measured = read_costs(args.runs)
-    known = None if args.epochs is None else KnownEpochs(tuple(args.epochs), f"{len(args.epochs)} given")
+    application, ruleset, batch = measured.application, measured.ruleset, measured.batch
     try:
-        reference_known, reference = reference_epochs(measured.application, measured.ruleset, measured.batch)
+        known, reference = reference_epochs(application, ruleset, batch)
     except InputError:
-        if known is None:
+        if args.epochs is None:
             raise
-        reference_known, reference = known, None
-    projection = project(
-        known or reference_known, measured.costs, RUNS[measured.application],
-        reference if measured.division == "closed" else None,
-    )  # fmt: skip
-    print(f"{measured.words}\n")
-    for line in interval_words(projection, known or reference_known):
+        known, reference = None, None
+    if args.epochs is not None:
+        known = KnownEpochs(tuple(args.epochs), f"{len(args.epochs)} given")
+    else:
+        assert known is not None
+        of_reference = is_reference_recipe(application, ruleset, batch, measured.recipe)
+        known = on_another_system(known, ratios_of(published_entries(), of_reference), of_reference)
+    projection = project(known, measured.costs, RUNS[application], reference if measured.division == "closed" else None)
+    print(f"{textwrap.fill(measured.words, 98, subsequent_indent='  ')}\n")
+    for line in interval_words(projection, known):
         print(textwrap.fill(line, 98, subsequent_indent="  "))
     print(f"\nA projection, and no result. {NOT_VERIFIED}.")
     return 0

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hpcbench.measure.log_rules import PUBLISHED_SAMPLES
 from hpcbench.submission.projection import Costs
@@ -22,6 +23,8 @@ class MeasuredCosts:
     division: str
     batch: int
     nodes: int
+    recipe: dict[str, Any]
+    """Settings that the log of the first run tells."""
     costs: Costs
 
     @property
@@ -50,6 +53,7 @@ def read_costs(paths: Sequence[Path]) -> MeasuredCosts:
     train, validation = PUBLISHED_SAMPLES[first.benchmark]
     return MeasuredCosts(
         first.benchmark, first.summary.ruleset, first.summary.division, first.summary.global_batch_size, first.nodes,
+        first.record.recipe,
         Costs(tuple(rate_of(run) for run in runs), statistics.median(evaluation_s(run, validation) for run in runs),
               statistics.median(fixed_s(run) for run in runs), train),
     )  # fmt: skip

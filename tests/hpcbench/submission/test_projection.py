@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 
 from hpcbench.cli.main import main
-from hpcbench.submission.projection import Costs, KnownEpochs, Reference, olympic_rows, project, reference_epochs
+from hpcbench.prediction.recipes import reference_points
+from hpcbench.submission.projection import (
+    Costs,
+    KnownEpochs,
+    Reference,
+    drawn_ratios,
+    olympic_rows,
+    project,
+    reference_epochs,
+)  # fmt: skip
+from hpcbench.submission.published_ratios import is_reference_recipe, published_entries, ratios_of
 from staging.errors import InputError
 from tests.hpcbench.submission.conftest import BuildRun
 
@@ -56,12 +66,41 @@ def test_the_score_lies_within_the_interval_as_often_as_it_says(measured: int, s
     assert 0.84 <= inside / trials <= 0.96
 
 
+def test_a_submission_takes_what_a_published_entry_took_over_the_reference() -> None:
+    """Sites are drawn alike: half of the submissions take 20 epochs, and a quarter each 22 and 24."""
+    known = KnownEpochs((20.0,), "given", ((1.0,), (1.1, 1.2)))
+    drawn = drawn_ratios(known.ratios, 4000, np.random.default_rng(1))
+    shares = [float((drawn == ratio).mean()) for ratio in (1.0, 1.1, 1.2)]
+    assert shares == pytest.approx([0.5, 0.25, 0.25], abs=0.03)
+    found = project(known, COSTS, 10)
+    assert found.low_min == pytest.approx(35.5, rel=0.04)
+    assert found.high_min == pytest.approx((24 * 105 + 30) / 60, rel=0.04)
+
+
+def test_published_entries_differ_more_where_their_recipe_is_another() -> None:
+    entries = published_entries()
+    own, other = (ratios_of(entries, reference_recipe) for reference_recipe in (True, False))
+    assert (sum(map(len, own)), len(own), sum(map(len, other)), len(other)) == (18, 6, 16, 9)
+    flat = sorted(ratio for site in own for ratio in site)
+    assert (flat[0], flat[-1]) == pytest.approx((0.969, 1.231), abs=1e-3)
+    assert max(ratio for site in other for ratio in site) == pytest.approx(1.963, abs=1e-3)
+
+
+def test_the_recipe_of_the_reference_is_told_from_others() -> None:
+    (recipe, _), *_ = reference_points("cosmoflow", "3.0.0")[512]
+    assert is_reference_recipe("cosmoflow", "3.0.0", 512, dict(recipe))
+    assert not is_reference_recipe("cosmoflow", "3.0.0", 512, dict(recipe) | {"dropout": 0.25})
+    assert not is_reference_recipe("cosmoflow", "3.0.0", 511, dict(recipe))
+
+
 def test_the_command(tmp_path: Path, build_run: BuildRun, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [str(build_run(tmp_path / f"r{number}", seed=number)) for number in (1, 2)]
     assert main(["project", *runs]) == 0
     printed = capsys.readouterr().out
     assert "cosmoflow, 16 nodes, batch 512, closed:" in printed
-    assert "reference convergence point of rules 3.0.0, 20 runs" in printed
+    assert "reference convergence point of rules 3.0.0, 20 runs" in " ".join(printed.split())
+    assert "published entries of" in " ".join(printed.split())
+    assert max(map(len, printed.splitlines())) <= 100
     assert "Result not verified by MLCommons Association." in printed
     assert main(["project", *runs, "--epochs", "40", "41"]) == 0
     assert "(2 given)" in capsys.readouterr().out

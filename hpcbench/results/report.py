@@ -117,7 +117,7 @@ def page_of_run(
     bar = phases(run)
     environment = read_object(run.folder.environment)
     system = read_object(run.folder.system)
-    references, here = run_page.reference_rows(run)
+    references, here, expected = run_page.reference_rows(run)
     spoken, s = run_page.Words.of(run), run.summary
     config, attempts = run.folder.config, Attempts.read(run.folder.path)
     return _render(
@@ -141,6 +141,7 @@ def page_of_run(
         staging=staging_pairs(run),
         references=references,
         this_run=here,
+        expected=expected,
         beside=drawn_beside(found, page, png),
         command=run_page.command_line(environment),
         setup=run_page.setup_pairs(run),

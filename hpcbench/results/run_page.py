@@ -13,6 +13,7 @@ from typing import Any
 from hpcbench.application import Application, find_application, installed
 from hpcbench.results import units
 from hpcbench.results.checkpoint_files import resume_advice
+from hpcbench.results.expectation import expectation
 from hpcbench.results.machine_use import flops_utilization, model_rate
 from hpcbench.results.plots import metric_label, words
 from hpcbench.results.records import Run
@@ -205,8 +206,8 @@ def metrics_table(run: Run) -> dict[str, Any]:
     return {"columns": list(series), "rows": rows}
 
 
-def reference_rows(run: Run) -> tuple[list[dict[str, str]], dict[str, str]]:
-    """The reference runs of the same preset, and this run in the same columns."""
+def reference_rows(run: Run) -> tuple[list[dict[str, str]], dict[str, str], str]:
+    """The reference runs of the same preset, this run in the same columns, and whether it is what to expect."""
     application, s = application_of(run), run.summary
     points = [] if application is None else references(application, s.preset)
     rows = [
@@ -218,7 +219,7 @@ def reference_rows(run: Run) -> tuple[list[dict[str, str]], dict[str, str]]:
     ]  # fmt: skip
     seconds = units.significant(s.time_to_solution_s) if run.reached else units.MISSING
     here = {"batch": units.integer(s.global_batch_size), "epochs": units.epochs(s.epochs_to_target)}
-    return rows, here | {"seconds": seconds}
+    return rows, here | {"seconds": seconds}, expectation(run, points)
 
 
 def setup_pairs(run: Run) -> list[tuple[str, str]]:

@@ -1,0 +1,58 @@
+"""Whether a run needed as many epochs as recorded runs of its preset: a sentence for its page."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from hpcbench.results import units
+from hpcbench.results.records import Run
+from hpcbench.results.references import ReferencePoint
+
+LEVEL = 0.95
+"""Part of new runs of the recorded kind that lie within the interval."""
+FEWEST = 3
+"""Recorded runs, below which no interval is given."""
+
+
+def expectation(run: Run, points: Sequence[ReferencePoint]) -> str:
+    """The verdict; empty without recorded runs. Of points of other batches or targets it says that they differ."""
+    if not points:
+        return ""
+    s = run.summary
+    point = next((each for each in points if (each.batch_size, each.target) == (s.global_batch_size, s.target)), None)
+    if point is None:
+        return "No verdict: these were recorded at another global batch or target."
+    if len(point.epochs) < FEWEST:
+        return f"No verdict: {units.counted(len(point.epochs), 'run')} cannot tell how much seeds differ."
+    low, high = interval(point.epochs, evaluations(run))
+    usual = f"between {units.epochs(low)} and {units.epochs(high)}, as 95 % of new runs of this preset should"
+    if run.reached and s.epochs_to_target is not None:
+        is_usual = low <= s.epochs_to_target <= high
+        yes, comma = ("Yes", ",") if is_usual else ("No", ", not")
+        return f"{yes}: it reached the target after {_epochs(s.epochs_to_target)}{comma} {usual}."
+    if s.epochs <= high:
+        return f"No verdict: it ended after {_epochs(s.epochs)}, and may need up to {units.epochs(high)}."
+    return f"No: it missed the target in {_epochs(s.epochs)}, and should have reached it {usual}."
+
+
+def interval(epochs: Sequence[float], evaluations_per_epoch: float = 1) -> tuple[float, float]:
+    """Between which epochs a new run's lie at ``LEVEL``, by Student's t; outwards to the next evaluation."""
+    from scipy.special import stdtrit  # pages of runs without recorded ones need none of it
+
+    count = len(epochs)
+    half = stdtrit(count - 1, (1 + LEVEL) / 2) * statistics.stdev(epochs) * math.sqrt(1 + 1 / count)
+    mean, step = statistics.fmean(epochs), evaluations_per_epoch
+    return max(1.0, math.floor((mean - half) * step)) / step, math.ceil((mean + half) * step) / step
+
+
+def evaluations(run: Run) -> float:
+    """Evaluations per epoch."""
+    if run.epochs.empty:
+        return 1
+    return max(1.0, round(len(run.epochs) / max(float(run.epochs["epoch"].max()), 1.0)))
+
+
+def _epochs(number: float) -> str:
+    return f"{units.epochs(number)} {'epoch' if number == 1 else 'epochs'}"

@@ -1,0 +1,78 @@
+"""The verdict beside recorded runs: its interval by an independent library and by simulation, its words, its page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from hpcbench.results.expectation import expectation, interval
+from hpcbench.results.records import Run, read_run
+from hpcbench.results.references import ReferencePoint
+from hpcbench.results.report import write_report
+
+POINT = ReferencePoint("laptop", "laptop", "cosmoflow", 8, [8, 9, 9, 10, 14], {}, target=0.37)
+USUAL = "between 2 and 18, as 95 % of new runs of this preset should"
+
+
+@pytest.fixture
+def run(build_run: Any) -> Run:
+    return read_run(build_run(global_batch_size=8, target=0.37, status="success", epochs=9, epochs_to_target=9))
+
+
+def test_the_interval_is_that_of_a_prediction() -> None:
+    epochs = [7.0, 8.5, 9.25, 12.0]
+    low, high = stats.t.interval(0.95, 3, np.mean(epochs), np.std(epochs, ddof=1) * np.sqrt(1.25))
+    assert interval(epochs, 1000) == pytest.approx((low, high), abs=1e-3)
+    assert interval(epochs) == (np.floor(low), np.ceil(high))
+    assert interval([1, 1, 4])[0] == 1, "not before the first evaluation"
+    assert interval([5, 5, 5]) == (5, 5)
+
+
+def test_as_many_new_runs_as_it_says_lie_within() -> None:
+    random = np.random.default_rng(3)
+    inside = 0
+    for _ in range(2000):
+        *recorded, new = random.normal(60, 8, 6)
+        low, high = interval(recorded, 8)
+        inside += low <= new <= high
+    assert inside / 2000 == pytest.approx(0.95, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "words"),
+    [
+        (9, f"Yes: it reached the target after 9 epochs, {USUAL}."),
+        (18, f"Yes: it reached the target after 18 epochs, {USUAL}."),
+        (19, f"No: it reached the target after 19 epochs, not {USUAL}."),
+        (1, f"No: it reached the target after 1 epoch, not {USUAL}."),
+    ],
+)
+def test_epochs_within_and_outside(run: Run, epochs: float, words: str) -> None:
+    assert expectation(replace(run, summary=replace(run.summary, epochs_to_target=epochs)), [POINT]) == words
+
+
+def test_a_run_that_missed_its_target(run: Run) -> None:
+    missed = replace(run.summary, status="target_not_reached", epochs_to_target=None)
+    ended = replace(run, summary=replace(missed, epochs=10))
+    assert expectation(ended, [POINT]) == "No verdict: it ended after 10 epochs, and may need up to 18."
+    late = replace(run, summary=replace(missed, epochs=20))
+    assert expectation(late, [POINT]) == f"No: it missed the target in 20 epochs, and should have reached it {USUAL}."
+
+
+def test_what_cannot_be_told(run: Run) -> None:
+    assert expectation(run, []) == ""
+    other = "No verdict: these were recorded at another global batch or target."
+    assert expectation(run, [replace(POINT, batch_size=4)]) == other
+    assert expectation(run, [replace(POINT, target=0.3)]) == other
+    assert expectation(run, [replace(POINT, epochs=[8, 9])]) == "No verdict: 2 runs cannot tell how much seeds differ."
+    assert expectation(run, [replace(POINT, target=0.3), POINT]).startswith("Yes: ")
+
+
+def test_the_page_has_the_verdict(build_run: Any, tmp_path: Path) -> None:
+    page = write_report([build_run(global_batch_size=4, target=0.1, preset="smoke")], tmp_path / "page.html")[0]
+    assert "No verdict: these were recorded at another global batch or target." in page.read_text(encoding="utf-8")

@@ -165,11 +165,11 @@ def comparison_page(runs: Sequence[Run], page: Path, png: bool = False, find_bes
         drawn = [_draw(figure, page, png) for figure in compare.figures(members)]
         found = None if find_beside is None else find_beside(members)
         groups.append(group | {"figures": drawn, "beside": drawn_beside(found, page, png)})
-    found = "; ".join(group["finding"] for group in groups if group["finding"])
+    findings = "; ".join(group["finding"] for group in groups if group["finding"])
     return _render(
         "compare.html",
         page_title=f"Comparison of {len(runs)} runs",
-        headline=found or f"Comparison of {len(runs)} runs",
+        headline=findings or f"Comparison of {len(runs)} runs",
         count=len(runs),
         groups=groups,
     )

@@ -8,7 +8,7 @@ from hpcbench.results import units
 from hpcbench.results.records import Run
 
 EQUAL = 0.02
-"""Times that differ by no more are called equal: single runs of one machine scatter by about as much."""
+"""Times that differ by no more are called equal. It is a choice: runs of one machine may well differ by more."""
 
 
 def finding(runs: Mapping[str, Run]) -> str:
@@ -18,13 +18,13 @@ def finding(runs: Mapping[str, Run]) -> str:
     """
     if len(runs) < 2:
         return ""
-    title = next(iter(runs.values())).summary.application
+    application = next(iter(runs.values())).summary.application
     reached = {name: run for name, run in runs.items() if run.reached}
     if len(reached) > 1 and len({run.summary.target for run in reached.values()}) == 1:
-        return f"{title}: {_compared(reached, 'reaches the target', 'reach the target', _time)}"
+        return f"{application}: {_compared(reached, 'reaches the target', 'reach the target', _time)}"
     trained = {name: run for name, run in runs.items() if run.summary.samples_per_s}
     if len(trained) > 1:
-        return f"{title}: {_compared(trained, 'trains', 'train', _time_of_a_sample)}"
+        return f"{application}: {_compared(trained, 'trains', 'train', _time_of_a_sample)}"
     return ""
 
 

@@ -64,6 +64,15 @@ def test_a_run_that_missed_its_target(run: Run) -> None:
     assert expectation(late, [POINT]) == f"No: it missed the target in 20 epochs, and should have reached it {USUAL}."
 
 
+def test_evaluations_within_epochs_narrow_the_interval(run: Run) -> None:
+    finer = run.epochs.assign(epoch=run.epochs["epoch"] / 4)
+    found = expectation(replace(run, epochs=finer), [replace(POINT, epochs=[1.5, 1.75, 2.0])])
+    assert (
+        found
+        == "No: it reached the target after 9 epochs, not between 0.5 and 3, as 95 % of new runs of this preset should."
+    )
+
+
 def test_what_cannot_be_told(run: Run) -> None:
     assert expectation(run, []) == ""
     other = "No verdict: these were recorded at another global batch or target."

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,6 +93,25 @@ def test_the_recipe_of_the_reference_is_told_from_others() -> None:
     assert is_reference_recipe("cosmoflow", "3.0.0", 512, dict(recipe))
     assert not is_reference_recipe("cosmoflow", "3.0.0", 512, dict(recipe) | {"dropout": 0.25})
     assert not is_reference_recipe("cosmoflow", "3.0.0", 511, dict(recipe))
+
+
+def test_the_command_reads_the_recipe_from_the_log(
+    tmp_path: Path, build_run: BuildRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = build_run(tmp_path / "run")
+    assert main(["project", str(run)]) == 0
+    assert "16 published entries of 9 sites with another recipe" in " ".join(capsys.readouterr().out.split())
+    (recipe, _), *_ = reference_points("cosmoflow", "3.0.0")[512]
+    lines = [line for line in (run / "mllog.txt").read_text().splitlines() if not logs_any_of(line, dict(recipe))]
+    stamped = json.loads(lines[0].removeprefix(":::MLLOG "))
+    lines[1:1] = [":::MLLOG " + json.dumps(stamped | {"key": key, "value": value}) for key, value in recipe]
+    (run / "mllog.txt").write_text("\n".join(lines) + "\n")
+    assert main(["project", str(run)]) == 0
+    assert "18 published entries of 6 sites with its recipe" in " ".join(capsys.readouterr().out.split())
+
+
+def logs_any_of(line: str, settings: dict[str, Any]) -> bool:
+    return any(f'"key": "{key}"' in line for key in settings)
 
 
 def test_the_command(tmp_path: Path, build_run: BuildRun, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,12 +19,13 @@ def finding(runs: Mapping[str, Run]) -> str:
     if len(runs) < 2:
         return ""
     application = next(iter(runs.values())).summary.application
+    start = "" if all(name.startswith(application) for name in runs) else f"{application}: "
     reached = {name: run for name, run in runs.items() if run.reached}
     if len(reached) > 1 and len({run.summary.target for run in reached.values()}) == 1:
-        return f"{application}: {_compared(reached, 'reaches the target', 'reach the target', _time)}"
+        return f"{start}{_compared(reached, 'reaches the target', 'reach the target', _time)}"
     trained = {name: run for name, run in runs.items() if run.summary.samples_per_s}
     if len(trained) > 1:
-        return f"{application}: {_compared(trained, 'trains', 'train', _time_of_a_sample)}"
+        return f"{start}{_compared(trained, 'trains', 'train', _time_of_a_sample)}"
     return ""
 
 

@@ -28,6 +28,11 @@ def test_times_of_runs_that_reached_one_target(runs: Any) -> None:
     assert finding(runs(one=SLOW, two=FAST)) == "cosmoflow: two reaches the target 2.50 times as fast as one"
 
 
+def test_runs_whose_names_tell_the_application_do_not_repeat_it(runs: Any) -> None:
+    found = finding(runs(**{"cosmoflow-1": SLOW, "cosmoflow-2": FAST}))
+    assert found == "cosmoflow-2 reaches the target 2.50 times as fast as cosmoflow-1"
+
+
 def test_the_slowest_of_many(runs: Any) -> None:
     found = finding(runs(one=SLOW, two=FAST, three=FAST | {"time_to_solution_s": 40.0}))
     assert found == "cosmoflow: two reaches the target 2.50 times as fast as one, the slowest of 3 runs"

@@ -27,13 +27,18 @@ from hpcbench.study.epoch_run import EpochRun
 
 Floats = npt.NDArray[np.float64]
 
+LOG_ROOT = math.log(2 * math.pi) / 2
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
-LOG_WEIGHTS = np.log(WEIGHTS) - math.log(2 * math.pi) / 2 + NODES**2 / 2
+LOG_WEIGHTS = np.log(WEIGHTS) - LOG_ROOT + NODES**2 / 2
 """Of an integral of exp(f(v)) over v with the standard normal density outside of f."""
 MOST_STEPS = 40
 LONGEST_STEP = 2.0
+MODE_TOLERANCE = 1e-4
+"""The quadrature about a place so near the mode is that about the mode, to more digits than the likelihood has."""
 LARGEST_LOG = 700.0
 """exp of more is infinite."""
+OPEN = 1e6
+"""The logarithm of the epochs at an open end of an interval."""
 
 
 class Derivatives(NamedTuple):
@@ -57,12 +62,13 @@ class EpochLikelihood:
         """The distinct batch sizes, smallest first."""
         shape = len(found), max(map(len, found.values()))
         # A batch with fewer different runs than another has some whose epochs may be any number, and that count 0.
-        self._low, self._high, self._counts = np.full(shape, -np.inf), np.full(shape, np.inf), np.zeros(shape)
+        self._low, self._high, self._counts = np.full(shape, -OPEN), np.full(shape, OPEN), np.zeros(shape)
         for place, runs_there in enumerate(found.values()):
             for number, (run, count) in enumerate(runs_there.items()):
-                self._low[place, number] = math.log(run.above) if run.above > 0 else -math.inf
-                self._high[place, number] = math.log(run.up_to)
+                self._low[place, number] = math.log(run.above) if run.above > 0 else -OPEN
+                self._high[place, number] = min(math.log(run.up_to), OPEN)
                 self._counts[place, number] = count
+        self._last_mode: Floats = np.zeros(len(found))
 
     def __call__(self, log_mean: Floats, log_spread: float, scatter: float) -> Derivatives:
         """``log_mean`` has one value for each of ``sizes``; ``scatter`` is not negative."""
@@ -87,17 +93,19 @@ class EpochLikelihood:
     def _mode(self, middle: Floats, spread: float, scatter: float) -> tuple[Floats, Floats]:
         """Of each batch the most probable v, with u = scatter x v, and the width of its peak; by Newton's method.
 
-        The logarithm of the integrand is concave, since an interval of a normal density is log-concave in its place.
+        The logarithm of the integrand is concave, since an interval of a normal density is log-concave in its place. It
+        starts where the last call ended, for an optimizer goes from a place to one near it.
         """
-        mode = np.zeros(len(middle))
+        mode = self._last_mode.copy() if scatter > 0 else np.zeros(len(middle))
         bend = np.ones(len(middle))
         for _ in range(MOST_STEPS if scatter > 0 else 0):
             _, by_place, _, curvature = self._runs((middle + scatter * mode)[:, None], spread)
             bend = 1 + scatter**2 * curvature[:, 0]
             step = np.clip((scatter * by_place[:, 0] - mode) / bend, -LONGEST_STEP, LONGEST_STEP)
             mode += step
-            if np.abs(step).max() < 1e-6:
+            if np.abs(step).max() < MODE_TOLERANCE:
                 break
+        self._last_mode = mode
         return mode, 1 / np.sqrt(bend)
 
     def _runs(self, place: Floats, spread: float) -> tuple[Floats, Floats, Floats, Floats]:
@@ -107,9 +115,8 @@ class EpochLikelihood:
         high = (self._high[:, None, :] - place[:, :, None]) / spread
         log_p = log_interval(low, high)
         at_low, at_high = _density(low, log_p), _density(high, log_p)
-        bounded_low, bounded_high = np.where(np.isfinite(low), low, 0), np.where(np.isfinite(high), high, 0)
         slope = at_low - at_high
-        moment = at_low * bounded_low - at_high * bounded_high
+        moment = at_low * low - at_high * high
         curvature = np.maximum(slope**2 - moment, 0)
         log_p, slope, moment, curvature = (
             np.einsum("bpr,br->bp", each, self._counts) for each in (log_p, slope / spread, moment, curvature)
@@ -127,6 +134,4 @@ def log_interval(low: Floats, high: Floats) -> Floats:
 
 def _density(at: Floats, log_p: Floats) -> Floats:
     """The standard normal density at the end of an interval, over the interval's probability."""
-    bounded = np.where(np.isfinite(at), at, 0)
-    ratio = np.exp(np.clip(-(bounded**2) / 2 - math.log(2 * math.pi) / 2 - log_p, -LARGEST_LOG, LARGEST_LOG))
-    return np.where(np.isfinite(at), ratio, 0)
+    return np.asarray(np.exp(np.clip(-(at**2) / 2 - LOG_ROOT - log_p, -LARGEST_LOG, LARGEST_LOG)))

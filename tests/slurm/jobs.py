@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.slurm.daemons import Slurm
 
-ENDLESS = ("--train.target", "null", "--train.baselines", "false")
+ENDLESS = ("--train.target", "null", "--train.baselines", "false", "--train.page", "false")
 
 
 def hpcbench(slurm: Slurm, *words: object, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:

@@ -17,8 +17,8 @@ from tests.staging.processes import PROGRAMS
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
-FIXED = ["--parallel.threads", "1", "--train.baselines", "false", "--seed", "5", "--train.precision", "64-true",
-         "--train.max_epochs", "2", "--train.target", "null"]  # fmt: skip
+FIXED = ["--parallel.threads", "1", "--train.baselines", "false", "--train.page", "false", "--seed", "5",
+         "--train.precision", "64-true", "--train.max_epochs", "2", "--train.target", "null"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,9 @@ from hpcbench.results.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
 
-FIXED = ["--parallel.threads", "1", "--train.baselines", "false", "--seed", "5", "--train.precision", "64-true",
-         "--train.max_epochs", "2", "--train.target", "null", "--model.dropout", "0.5", "--data.augment"]  # fmt: skip
+FIXED = ["--parallel.threads", "1", "--train.baselines", "false", "--train.page", "false", "--seed", "5",
+         "--train.precision", "64-true", "--train.max_epochs", "2", "--train.target", "null",
+         "--model.dropout", "0.5", "--data.augment"]  # fmt: skip
 Launch = Callable[..., "Ended"]
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hpcbench.analysis.application_names import application_name
 from hpcbench.analysis.entry_runs import EntryRuns
 from hpcbench.analysis.machine_names import MachineOf, short_title
+from hpcbench.application_names import application_name
 from hpcbench.suggest import suggest
 from staging.errors import InputError
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from hpcbench.analysis.application_names import application_name
 from hpcbench.analysis.compute_rows import ComputeRow, family
 from hpcbench.analysis.entry_runs import EntryRuns
 from hpcbench.analysis.machine_names import accelerator_kind
@@ -16,6 +15,7 @@ from hpcbench.analysis.plot_parts import (
     note_own,
     powers_of_two,
 )  # fmt: skip
+from hpcbench.application_names import application_name
 from hpcbench.results import style
 from hpcbench.results.plots import Figure
 

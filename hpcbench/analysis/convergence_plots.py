@@ -8,7 +8,6 @@ from statistics import median
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from hpcbench.analysis.application_names import application_name
 from hpcbench.analysis.convergence_rows import ConvergenceRow, ReferenceRow
 from hpcbench.analysis.entry_runs import EntryRuns
 from hpcbench.analysis.machine_names import Labels
@@ -23,6 +22,7 @@ from hpcbench.analysis.plot_parts import (
     round_name,
 )  # fmt: skip
 from hpcbench.analysis.variation_rows import VariationRow
+from hpcbench.application_names import application_name
 from hpcbench.results import style, units
 from hpcbench.results.plots import Figure
 

@@ -11,12 +11,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
-from hpcbench.analysis.application_names import application_name
 from hpcbench.analysis.comparable import why_not_comparable
 from hpcbench.analysis.decomposition import TERMS, Decomposition, Term
 from hpcbench.analysis.machine_names import Labels
 from hpcbench.analysis.plot_parts import TERM_COLORS, log_axis, note_own
 from hpcbench.analysis.ranking import MINUTE_S, Ranking
+from hpcbench.application_names import application_name
 from hpcbench.results import style, units
 from hpcbench.results.plots import Figure, by_row
 

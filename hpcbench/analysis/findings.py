@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from math import exp
 from statistics import median
 
-from hpcbench.analysis.application_names import application_name
 from hpcbench.analysis.comparable import why_not_comparable
 from hpcbench.analysis.decomposition import TERMS, Decomposition
 from hpcbench.analysis.entry_runs import EntryRuns
@@ -14,6 +13,7 @@ from hpcbench.analysis.machine_names import Labels
 from hpcbench.analysis.ranking import MINUTE_S, Ranking
 from hpcbench.analysis.staging_rows import StagingRow
 from hpcbench.analysis.variation_rows import VariationRow, middle
+from hpcbench.application_names import application_name
 from hpcbench.results import units
 
 TOLD = 0.02

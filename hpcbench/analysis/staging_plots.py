@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from matplotlib.lines import Line2D
 
-from hpcbench.analysis.application_names import application_name
 from hpcbench.analysis.entry_runs import THROUGHPUT, EntryRuns
 from hpcbench.analysis.plot_parts import APPLICATION_COLORS, log_axis, note_own, powers_of_two
 from hpcbench.analysis.staging_rows import StagingRow
+from hpcbench.application_names import application_name
 from hpcbench.results import style
 from hpcbench.results.plots import Figure
 

@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from hpcbench.analysis.application_names import application_name
 from hpcbench.analysis.machine_names import short_names
 from hpcbench.analysis.plot_parts import powers_of_two
 from hpcbench.analysis.tier_rows import TierRow
+from hpcbench.application_names import application_name
 from hpcbench.results import style
 from hpcbench.results.plots import Figure
 

@@ -9,11 +9,11 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from hpcbench import __version__
 from hpcbench.analysis import compute_plots, convergence_plots, decomposition_plots, findings, staging_plots, tier_plots
 from hpcbench.analysis.analysis import Analysis
-from hpcbench.analysis.application_names import application_name
 from hpcbench.analysis.decomposition import TERMS, Decomposition
 from hpcbench.analysis.ranking import Ranking, every_pair, pair_row, ranking_rows
 from hpcbench.analysis.save_figures import save_figures
 from hpcbench.analysis.sheets import Sheet
+from hpcbench.application_names import application_name
 from hpcbench.results.not_verified import NOT_VERIFIED
 from hpcbench.results.plots import Figure
 from hpcbench.results.report import Drawn, write_page

@@ -98,8 +98,8 @@ def read(paths: list[Path], published: bool, cached: bool) -> list[RunRecord]:
 
 def show(analysis: Analysis) -> None:
     """Print the rankings and the findings."""
-    from hpcbench.analysis.application_names import application_name
     from hpcbench.analysis.write_analysis import summary
+    from hpcbench.application_names import application_name
     from hpcbench.results.not_verified import NOT_VERIFIED
 
     for ranking in analysis.rankings:

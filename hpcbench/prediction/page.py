@@ -7,6 +7,7 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from hpcbench import __version__
+from hpcbench.application_names import application_name
 from hpcbench.prediction.plots import parts_figure
 from hpcbench.prediction.predictions import Predicted, Predictions
 from hpcbench.prediction.tables import SOURCE, advice_sheet, heading, made, minutes, notes, sheets, span
@@ -22,7 +23,7 @@ def page_of(found: Predictions) -> str:
         loader=ChoiceLoader([PackageLoader("hpcbench.prediction"), PackageLoader("hpcbench.results")]),
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    names = " and ".join(each.request.application for each in found.predicted)
+    names = " and ".join(application_name(each.request.application) for each in found.predicted)
     return environment.get_template(PAGE).render(
         version=__version__, page_title=f"{names} on {found.options.machine.name}: prediction", source=SOURCE,
         machine=found.options.machine.title, software=found.options.software, title=f"{names}: time to solution",
@@ -46,6 +47,6 @@ def finding(each: Predicted) -> str:
     training = fastest.training
     nodes = counted(training.nodes, "node")
     return (
-        f"{each.request.application} takes {minutes(fastest.time.central)} minutes on {nodes} "
+        f"{application_name(each.request.application)} takes {minutes(fastest.time.central)} minutes on {nodes} "
         f"({training.ranks:,} accelerators, batch {training.global_batch:,}); 80 % interval {span(fastest.time)}."
     )

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hpcbench.application_names import application_name
 from hpcbench.prediction.changes import best_change, limit
 from hpcbench.prediction.forecast import PARTS, Forecast, Interval
 from hpcbench.prediction.pool import energy_kwh, node_hours
@@ -62,7 +63,7 @@ def heading(each: Predicted, found: Predictions) -> str:
     if each.request.calibration.kernels is not None:
         several += ", device time by kernels"
     by = f", calibrated by {units.counted(measured, 'run')}" if measured else f", code as of {found.options.software}"
-    return f"{each.request.application} on {each.request.machine.title}{several}{by}"
+    return f"{application_name(each.request.application)} on {each.request.machine.title}{several}{by}"
 
 
 def sheets(each: Predicted) -> list[Sheet]:

@@ -27,8 +27,8 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("any machine")
 
-# Several test processes share the machine; more threads each would only get into one another's way. Where a command sets
-# its threads itself, one that waits for another sleeps: spinning doubles what training takes on cores that are busy.
+# Several test processes share the machine; more threads each would only get into one another's way. Where a command
+# sets its threads itself, one that waits for another sleeps: spinning doubles what training takes on busy cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 

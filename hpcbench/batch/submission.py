@@ -22,6 +22,7 @@ from typing import Any
 
 from hpcbench.batch.holds import continuation, newest_hold, write_continuation
 from hpcbench.batch.job import Job
+from hpcbench.batch.last_words import last_attempt, own_reason, read_job_log
 from hpcbench.batch.scheduler import ENDED, JobStatus, Known, Reply, Scheduler, UnreachableError
 from hpcbench.batch.schedulers import find_scheduler
 from hpcbench.batch.script import job_script
@@ -242,8 +243,11 @@ def in_own_words(path: Path, status: JobStatus | None) -> JobStatus:
     """The status of a job that has ended by what its run says: an exit code of 3 is no failure, but a missed target."""
     if status is None:
         return by_folder(path)
-    if status.state not in ("failed", "done") or not RunFolder(path).summary.exists():
+    if status.state not in ("failed", "done"):
         return status
+    if not RunFolder(path).summary.exists():
+        said = own_reason(last_attempt(read_job_log(path))) if status.state == "failed" else ""
+        return replace(status, reason=said or status.reason)
     try:
         found = by_folder(path)
     except DataError:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from hpcbench.batch.last_words import reason_in
 from hpcbench.exits import BAD_INPUT
 from hpcbench.parallel.spawn import FOREIGN
 from hpcbench.study.folder import StudyFolder
@@ -206,11 +207,10 @@ class LocalRuns:
 
 
 def crash_reason(code: int, log: Path) -> str:
-    """Why a run ended that left no summary: the last line that it printed."""
+    """Why a run ended that left no summary: how, and what it said of it."""
     how = f"killed by signal {code - 128}" if code > 128 else f"exit code {code}"
     try:
-        lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
+        said = reason_in(log.read_text(encoding="utf-8", errors="replace").splitlines())
     except OSError:
-        lines = []
-    last = next((line for line in reversed(lines) if line), "")
-    return f"{how}: {last.removeprefix('hpcbench: error: ').removeprefix('hpcbench: aborted: ')}" if last else how
+        said = ""
+    return f"{how}: {said}" if said else how

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from hpcbench.batch.last_words import read_job_log, reason_in
 from hpcbench.batch.scheduler import JobStatus
 from hpcbench.batch.submission import JobHandle, is_unused, job_statuses
 from hpcbench.results.run_folder import CRASH, write_atomic
@@ -136,16 +137,7 @@ def why(path: Path, answer: JobStatus) -> str:
     """Why a job ended before its run had: in the scheduler's words, or by the end of its log."""
     if answer.source and answer.state not in ("lost", "done", "failed"):
         return f"{answer.state}: {answer.reason}" if answer.reason else answer.state
-    return last_words(path) or answer.reason or "it ended without a summary"
-
-
-def last_words(path: Path) -> str:
-    """The last line of the job's log that says what is wrong, else its last line."""
-    logs = sorted([*path.glob("job*.log"), *path.glob("hpcbench.[oe]*")], key=lambda log: log.stat().st_mtime)
-    lines = read_text(logs[-1], errors="replace").splitlines() if logs else []
-    said = [line.strip() for line in lines if line.strip()]
-    wrong = [line for line in said if "error:" in line or "aborted:" in line]
-    return (wrong or said or [""])[-1][:300]
+    return reason_in(read_job_log(path)) or answer.reason or "it ended without a summary"
 
 
 def counted_by_status(states: Sequence[RunStatus]) -> dict[str, int]:

@@ -11,7 +11,18 @@ import pytest
 
 from hpcbench.batch.holds import read_holds
 from hpcbench.results.run_folder import RunFolder
-from tests.slurm.jobs import attempt_trains, ended, hpcbench, job_id, log, staged_files, state, submit, wait_until
+from tests.slurm.jobs import (
+    attempt_trains,
+    ended,
+    hpcbench,
+    job_id,
+    log,
+    shown,
+    staged_files,
+    state,
+    submit,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
@@ -102,4 +113,5 @@ def test_a_job_without_node_local_storage_ends_at_once_with_the_reason(
     assert " failed" in ended(slurm, run, 120)
     for node in ("node1", "node2"):
         assert f"hpcbench: error: node {node}: /proc/local/hpcbench-" in log(run)
+    assert ": /proc/local/hpcbench-" in shown(slurm, run)
     assert not (run / "config.yaml").exists()

@@ -14,7 +14,9 @@ from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.run_matrix import PlannedRun, all_runs, groups
 from tests.hpcbench.study.scaling.test_read_results import write_planned
 
-WHY = "hpcbench: error: no memory"
+WHY = "no memory"
+AFTERWARDS = "srun: error: n2: task 1: Terminated\nsrun: Force Terminated StepId=17.0\n"
+"""What Slurm says of the ranks that it ends because of that."""
 """What a job that fails says last."""
 ANSWERS = {
     "slurm": {"submitted": "@;cluster", "waiting": "@|PENDING|Priority", "running": "@|RUNNING|None",
@@ -107,7 +109,7 @@ class Cluster:
                     write_planned(study, run, end)
                 else:
                     end.mkdir(exist_ok=True)
-                    (end / self.log).write_text(f"starting\n{WHY}\nsrun: tasks 1-3: Killed\n")
+                    (end / self.log).write_text(f"starting\nhpcbench: error: {WHY}\n{AFTERWARDS}")
                 end.with_name(f"{end.name}.state").write_text("done" if first is None or attempt == 2 else first)
 
     def will_pack(self, study: Scaling) -> None:

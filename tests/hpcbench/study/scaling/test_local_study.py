@@ -38,7 +38,7 @@ run=$(sed "s/.*--run-dir \\([^ ]*\\).*/\\1/" <<< "$*")
 end="{ends}/$(basename "$run")"
 [ -d "$end" ] && cp -r "$end/." "$run/" && exit 0
 [ -e "$end.waits" ] && kill -s "$(cat "$end.waits")" {pid} && sleep 60
-echo "{why}"
+echo "hpcbench: error: {why}"
 exit 1
 """
 

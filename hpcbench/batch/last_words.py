@@ -1,0 +1,54 @@
+"""Why a run ended that left no summary, from what it, its launcher and its scheduler printed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from staging.errors import DataError
+from staging.formats.regular import read_text
+
+LOGS = ("job*.log", "hpcbench.[oe]*")
+"""What a job of a run folder prints to."""
+ATTEMPT = re.compile(r"hpcbench: job \S+, attempt \d+, ")
+"""The first line of each attempt: schedulers append those of one job to one log."""
+OWN = re.compile(r"(?:^|[\s:>\]])hpcbench: (?:error|aborted): (?P<reason>\S.*)")
+"""A line of the suite's own; launchers may put the rank before it."""
+WRONG = re.compile(r"\b(?:\w*Error|\w*Exception|error|aborted):")
+LAUNCHER = re.compile(r"^(?:srun|slurmstepd|mpiexec|mpirun|prterun|jsrun|flux|\[proxy|\[mpiexec|[\w.-]+: rank \d+ )")
+"""Launchers tell of every rank that they ended, after the one that ended by itself."""
+LONGEST = 300
+
+
+def reason_in(lines: Sequence[str]) -> str:
+    """Why the last attempt in ``lines`` ended: its own first word on it, else the most telling line; may be empty."""
+    said = [line.strip() for line in last_attempt(lines) if line.strip()]
+    if own := own_reason(said):
+        return own
+    wrong = [line for line in said if WRONG.search(line)]
+    of_launcher = [line for line in wrong if LAUNCHER.match(line)]
+    of_program = [line for line in wrong if not LAUNCHER.match(line)]
+    return (of_program[-1:] or of_launcher[:1] or said[-1:] or [""])[0][:LONGEST]
+
+
+def own_reason(lines: Sequence[str]) -> str:
+    """What the suite itself said first of how it ended; other ranks end because of that, and say so later."""
+    found = next((match for line in lines if (match := OWN.search(line))), None)
+    return found["reason"].strip()[:LONGEST] if found else ""
+
+
+def last_attempt(lines: Sequence[str]) -> Sequence[str]:
+    """The lines from the beginning of the last attempt on; all of them where none says that it begins."""
+    begins = [number for number, line in enumerate(lines) if ATTEMPT.match(line)]
+    return lines[begins[-1] :] if begins else lines
+
+
+def read_job_log(path: Path) -> list[str]:
+    """The lines of the newest log of a job in the run folder ``path``; empty where there is none."""
+    try:
+        found = [log for each in LOGS for log in path.glob(each) if log.is_file()]
+        logs = sorted(found, key=lambda log: log.stat().st_mtime)
+        return read_text(logs[-1], errors="replace").splitlines() if logs else []
+    except (DataError, OSError):
+        return []

@@ -85,7 +85,7 @@ UNKNOWN_ID = re.compile(r"unknown job id:? *(\S*)", re.IGNORECASE)
 
 def query(job_ids: Sequence[str], ask: Ask) -> Known:
     """From ``qstat``, ended jobs included. It names ids that it does not know, and ends with 153 for them."""
-    reply = ask(["qstat", "-x", "-f", "-F", "json", *job_ids])
+    reply = described(ask, *job_ids)
     named = {number(found) for found in UNKNOWN_ID.findall(reply.errors)}
     if reply.exit_code != 0 and not named:
         raise UnreachableError(f"qstat: {reply.words}")
@@ -95,6 +95,17 @@ def query(job_ids: Sequence[str], ask: Ask) -> Known:
     if silent:
         raise UnreachableError(f"qstat says nothing of job {silent[0]}: {reply.words[:200]}")
     return {job_id: found for job_id, found in known.items() if found is not None}
+
+
+NO_HISTORY = re.compile(r"not configured to maintain job history", re.IGNORECASE)
+"""Servers whose ``job_history_enable`` is unset, as it is by default, forget a job at its end and refuse ``-x``."""
+
+
+def described(ask: Ask, *job_ids: str) -> Reply:
+    """What ``qstat`` tells of jobs, by default of all; of ended ones, too, where the server remembers them."""
+    words = ["-f", "-F", "json", *job_ids]
+    reply = ask(["qstat", "-x", *words])
+    return ask(["qstat", *words]) if reply.exit_code != 0 and NO_HISTORY.search(reply.errors) else reply
 
 
 def number(job_id: str) -> str:
@@ -124,7 +135,7 @@ def status(job: dict[str, Any]) -> JobStatus:
 
 def find(mark: str, ask: Ask) -> list[str]:
     """By a variable of jobs in the queue, or ended."""
-    reply = ask(["qstat", "-x", "-f", "-F", "json"])
+    reply = described(ask)
     if reply.exit_code != 0:
         raise UnreachableError(f"qstat: {reply.words}")
     marked = [name for name, job in jobs_of(reply).items() if has_mark(job.get("Variable_List"), mark)]
@@ -140,7 +151,7 @@ def has_mark(variables: Any, mark: str) -> bool:
 
 def elapsed_s(job_id: str, ask: Ask) -> Starts:
     """From ``qstat``, of the job's last start."""
-    reply = ask(["qstat", "-x", "-f", "-F", "json", job_id])
+    reply = described(ask, job_id)
     found: Starts = []
     for job in jobs_of(reply).values() if reply.exit_code == 0 else []:
         match = re.fullmatch(r"(\d+):(\d\d):(\d\d)", str(job.get("resources_used", {}).get("walltime", "")))

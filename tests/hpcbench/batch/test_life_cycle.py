@@ -57,6 +57,25 @@ def test_a_job_over_its_time_limit_is_continued_by_other_jobs_to_its_end(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("machine", ["pbs"], indirect=True)
+def test_a_pbs_without_history_forgets_jobs_that_have_ended_which_their_folders_tell(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``job_history_enable`` is unset by default, and ``qstat -x`` is refused then."""
+    machine.trouble("no-history")
+    monkeypatch.setenv("FAKE_STEPS", "30")
+    run = tmp_path / "run"
+    assert machine.submit(run) == 0
+    machine.wait_for(run / "steps.csv", run)
+    assert (job_status(read_job(run)).state, job_status(read_job(run)).source) == ("running", "qstat")
+    machine.interrupt(run, 1)
+    found = machine.ended(run)
+    assert (found.state, found.source) == ("done", "run folder"), machine.log(run)
+    assert [(hold.job_id, hold.attempt) for hold in read_holds(run)] == [("1", 1), ("2", 2)]
+    assert main(["jobs", str(run)]) == 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", list(COMMANDS), indirect=True)
 def test_a_job_that_is_cancelled_does_not_come_back_and_one_of_a_scheduler_that_is_down_is_unknown(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

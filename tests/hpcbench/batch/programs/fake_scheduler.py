@@ -246,8 +246,10 @@ def pbs(command: str, words: list[str]) -> None:
     elif command == "qdel":
         cancel(Job(words[-1].split(".")[0]))
     else:
+        if "-x" in words and (FAKE / "no-history").exists():
+            fail(1, "qstat: PBS is not configured to maintain job history 0.server")
         asked = [each.split(".")[0] for each in words if each[0].isdigit()]
-        known = [job for job in jobs() if not asked or job.number in asked]
+        known = [job for job in jobs() if not asked or job.number in asked if "-x" in words or not job.has_ended]
         letter = {"waiting": "Q", "running": "R"}
         print(json.dumps({"Jobs": {f"{job.number}.server": {
             "job_state": letter.get(job.read("state"), "F"), "Variable_List": json.loads(job.read("environ")),

@@ -12,6 +12,7 @@ import pytest
 from hpcbench.batch.holds import read_holds
 from hpcbench.results.run_folder import RunFolder
 from tests.slurm.jobs import (
+    ENDLESS,
     attempt_trains,
     ended,
     hpcbench,
@@ -74,17 +75,21 @@ def test_a_job_that_is_signalled_twice_comes_to_its_end(slurm: Any, datasets: Pa
 @pytest.mark.mpi
 @pytest.mark.usefixtures("mpiexec", "sites")
 def test_a_job_that_is_cancelled(slurm: Any, datasets: Path, tmp_path: Path) -> None:
+    """Two ranks on each of two nodes, staged: it ends and does not come back; Slurm lets it remove nothing."""
     run = tmp_path / "run"
-    more = ["--no-stage", "--train.max_epochs", "100000", "--train.target", "0.0001"]
-    done = submit(slurm, "cosmoflow", datasets, run, *more)
+    more = ["--staging.path", "exchange", "--train.max_epochs", "100000", *ENDLESS]
+    more += ["--ranks-per-node", 2, "--cores-per-rank", 1]
+    done = submit(slurm, "cosmoflow", datasets, run, *more, site="four-nodes")
     assert done.returncode == 0, done.stderr
     wait_until((run / "epochs.csv").exists, run)
     assert " running" in state(slurm, run)
+    assert staged_files(tmp_path / "local")
     done = hpcbench(slurm, "jobs", "--cancel", run)
     assert done.returncode == 0, done.stderr
     assert " cancelled" in ended(slurm, run, 60)
     time.sleep(10)  # longer than a job that is requeued waits
     assert " cancelled" in state(slurm, run)
+    assert "hpcbench: the run was cancelled; not continued" in log(run)
     assert "attempt 2" not in log(run)
 
 

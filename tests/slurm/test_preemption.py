@@ -25,7 +25,7 @@ def urgent_job(slurm: Slurm, out: Path) -> str:
 
 @pytest.mark.parametrize(
     ("application", "partition", "epochs", "nodes", "ranks"),
-    [("cosmoflow", "grace", 12, 2, 2), ("deepcam", "no-grace", 4, 4, 1)],
+    [("cosmoflow", "grace", 12, 2, 2), ("deepcam", "no-grace", 4, 2, 2)],
 )
 def test_a_job_that_is_preempted_comes_back(
     slurm: Slurm, datasets: Path, tmp_path: Path, application: str, partition: str, epochs: int, nodes: int, ranks: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,19 @@ def submitted(queue: Queue, folder: Path) -> Counter[str]:
     return found
 
 
+def changes(
+    command: Callable[[Path], object], folder: Path, prepare: Callable[[Path], object] = lambda folder: None
+) -> int:
+    """About how many changes of the disk a command makes in a folder that is prepared, to ten."""
+    found = 0
+    while True:
+        place = folder.with_name(f"{folder.name}-{found}")
+        prepare(place)
+        if not killed(lambda: command(place), found + 1):  # noqa: B023
+            return found
+        found += 10
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("instants", [12, pytest.param(50, marks=pytest.mark.long)])
 @pytest.mark.parametrize("resumed", [False, True])
@@ -63,18 +77,23 @@ def test_each_run_is_in_one_job_wherever_a_study_is_killed(
     """At so many of all its changes, spread over the command, at places that chance picks; then the queue is down."""
     monkeypatch.setattr(submission, "SETTLED_S", 0.5)
     start(kind, tmp_path / "first", small_cosmos)  # imports what children then have
-    last = 0
-    while killed(lambda: start(kind, tmp_path / f"all-{last}", small_cosmos), last + 1):  # noqa: B023
-        last += 10
+    middle = 1 + changes(lambda folder: start(kind, folder, small_cosmos), tmp_path / "all") // 2
+
+    def begin(folder: Path) -> int:
+        """The command that is killed; where that is ``resume``, another one was killed midway before it."""
+        return resume(folder) if resumed else start(kind, folder, small_cosmos)
+
+    def prepare(folder: Path) -> None:
+        if resumed:
+            killed(lambda: start(kind, folder, small_cosmos), middle)
+
+    last = changes(begin, tmp_path / "each", prepare)
     chance = random.Random(7)
     for number in range(instants):
         folder = tmp_path / f"study-{number}"
         instant = 1 + (number * last) // instants + chance.randrange(max(1, last // instants))
-        if resumed:
-            killed(lambda: start(kind, folder, small_cosmos), 1 + last // 2)  # noqa: B023
-            killed(lambda: resume(folder), instant)  # noqa: B023
-        else:
-            killed(lambda: start(kind, folder, small_cosmos), instant)  # noqa: B023
+        prepare(folder)
+        killed(lambda: begin(folder), instant)  # noqa: B023
         queue.down.touch()
         time.sleep(2 * SLOW_S)
         before = queue.folders()

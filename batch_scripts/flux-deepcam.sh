@@ -48,6 +48,7 @@ again() {
 }
 if [ "$status" -ne 0 ] && [ "$attempt" -lt 10 ] &&
         "${hpcbench[@]}" jobs --interrupted $cancelled --hold "$hold" "$run"; then
-    again || { sleep 5; again; } || { sleep 20; again; } || echo 'hpcbench: the job cannot be queued again'
+    for pause in 0 5 20 60 120; do sleep "$pause"; again && break; done ||
+        echo 'hpcbench: the job cannot be queued again'
 fi
 exit "$status"

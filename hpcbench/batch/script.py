@@ -37,6 +37,9 @@ from hpcbench.batch.site import Site
 from hpcbench.environment_copy import ENVIRONMENT
 from staging.ranks.signals import WARNING_VARIABLE
 
+PAUSES_S = (0, 5, 20, 60, 120)
+"""Before each try to queue an interrupted job again: a controller that is started anew is away for a minute or two."""
+
 
 def job_script(job: Job, site: Site, scheduler: Scheduler) -> str:
     """The whole script."""
@@ -198,7 +201,8 @@ def ending(job: Job, scheduler: Scheduler) -> list[str]:
         "}",
         f'if [ "$status" -ne 0 ] && [ "$attempt" -lt {job.attempts} ] &&',
         '        "${hpcbench[@]}" jobs --interrupted $cancelled --hold "$hold" "$run"; then',
-        "    again || { sleep 5; again; } || { sleep 20; again; } || echo 'hpcbench: the job cannot be queued again'",
+        f'    for pause in {" ".join(map(str, PAUSES_S))}; do sleep "$pause"; again && break; done ||',
+        "        echo 'hpcbench: the job cannot be queued again'",
         "fi",
         'exit "$status"',
     ]

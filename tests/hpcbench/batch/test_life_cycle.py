@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from hpcbench.batch import submission
+from hpcbench.batch import script, submission
 from hpcbench.batch.holds import read_holds
 from hpcbench.batch.submission import job_status, read_job
 from hpcbench.cli.main import main
@@ -54,6 +55,33 @@ def test_a_job_over_its_time_limit_is_continued_by_other_jobs_to_its_end(
     assert told in said
     machine.trouble("forget")
     assert job_status(read_job(run)).source == "run folder"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pauses", [(0, 1, 2, 4, 8, 16), (0, 0)])
+@pytest.mark.parametrize("machine", ["slurm", "pbs"], indirect=True)
+def test_an_interrupted_job_is_queued_again_when_the_scheduler_is_back(
+    machine: Machine, pauses: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks for a while; after that it says that it cannot, and the folder that the run is interrupted."""
+    monkeypatch.setattr(script, "PAUSES_S", pauses)
+    monkeypatch.setattr(submission, "SETTLED_S", 2.0)
+    monkeypatch.setenv("FAKE_STEPS", "50")
+    run = tmp_path / "run"
+    assert machine.submit(run) == 0
+    machine.wait_for(run / "steps.csv", run)
+    down = machine.trouble("down")
+    machine.interrupt(run, 1)
+    gives_up = len(pauses) == 2
+    if gives_up:
+        machine.wait_for(run / "holds" / "1.end", run)
+    else:
+        time.sleep(2)
+    assert job_status(read_job(run)).state == "unknown"
+    down.unlink()
+    assert ("the job cannot be queued again" in machine.log(run)) is gives_up
+    assert machine.ended(run).state == ("failed" if gives_up else "done"), machine.log(run)
+    assert [hold.attempt for hold in read_holds(run)] == ([1] if gives_up else [1, 2])
 
 
 @pytest.mark.slow
@@ -109,10 +137,10 @@ def test_a_second_job_of_a_folder_ends_with_a_line_while_the_first_works(
     run = tmp_path / "run"
     assert machine.submit(run) == 0
     machine.wait_for(run / "steps.csv", run)
-    script = run / "job.sh"
+    own = run / "job.sh"
     command = {"slurm": ["sbatch", "--parsable"], "pbs": ["qsub"], "lsf": ["bsub"], "flux": ["flux", "batch"]}
-    words = [*command[machine.kind], *([] if machine.kind == "lsf" else [str(script)])]
-    with script.open() as text:
+    words = [*command[machine.kind], *([] if machine.kind == "lsf" else [str(own)])]
+    with own.open() as text:
         subprocess.run(words, stdin=text, cwd=run, check=True, env=dict(os.environ), capture_output=True)
     machine.wait_for(machine.state / "jobs" / "2" / "code", run)
     assert (machine.state / "jobs" / "2" / "code").read_text() == "4"

@@ -99,7 +99,7 @@ def verify(destination: Path, threads: int, world: World, *, quiet: bool = False
     began, place = time.perf_counter(), world.place
     own = together(world, lambda: read_share(destination, threads, place, quiet))
     found = world.all_gather((place.node_name, str(destination), own, time.perf_counter() - began))
-    done = world.all_gather(place.local_rank != 0 or Journal(destination).is_done())
+    done = world.all_gather(together(world, lambda: place.local_rank != 0 or Journal(destination).is_done()))
     parts: dict[tuple[str, str], list[Verified]] = {}
     incomplete = {found[rank][:2] for rank, is_done in enumerate(done) if not is_done}
     for node, where, part, _ in found:

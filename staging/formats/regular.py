@@ -21,7 +21,7 @@ ROOM = 1 << 16
 """Bytes that a form may have around what a sample holds: framing, names, further small features."""
 KINDS = {
     stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a character device",
-    stat.S_IFBLK: "a block device", stat.S_IFDIR: "a folder",
+    stat.S_IFBLK: "a block device", stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link",
 }  # fmt: skip
 
 

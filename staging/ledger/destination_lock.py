@@ -20,6 +20,8 @@ from staging.storage.destination_folder import open_book
 NAME = "lock"
 SHOWN = 100
 """So many characters of who a holder says to be stand in a message; a node's name has at most 64."""
+HOLDER_BYTES = 1 << 16
+"""More than a holder ever writes; what is longer tells of none."""
 WRITTEN_S = 0.2
 """A holder has written who it is so long after it took the lock."""
 
@@ -117,11 +119,11 @@ def _take(descriptor: int, path: Path, node: str, job: str) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         time.sleep(WRITTEN_S)
-        raise _held(path, _holder(path), node, job) from None
+        raise _held(path, _holder(descriptor), node, job) from None
     except OSError as error:
         problem = f"its filesystem has no locks ({error.strerror})"
         raise DataError(path, problem, "choose a destination on the node's own storage") from None
-    holder = _holder(path)
+    holder = _holder(descriptor)
     # Some shared filesystems keep locks per node: then the file still tells of the node that was here before.
     if not _is_same(descriptor, path) or (holder.get("job") == job and holder.get("node") != node):
         raise _held(path, holder, node, job)
@@ -132,12 +134,15 @@ def _take(descriptor: int, path: Path, node: str, job: str) -> None:
 
 def _is_same(descriptor: int, path: Path) -> bool:
     """Whether the file is still at ``path``: `--clean` may have removed it between the opening and the locking."""
-    return path.exists() and os.path.samestat(os.fstat(descriptor), path.stat())
-
-
-def _holder(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except OSError:
+        return False
+
+
+def _holder(descriptor: int) -> dict[str, Any]:
+    try:
+        found = json.loads(os.pread(descriptor, HOLDER_BYTES, 0))
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

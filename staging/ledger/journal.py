@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from staging.bookkeeping import BOOKKEEPING
-from staging.ledger.jsonl import append_lines, read_lines, start_file
+from staging.ledger.jsonl import append_lines, is_there, read_lines, start_file
 from staging.one_line import one_line
 from staging.ranks.world import Place
 
@@ -80,7 +80,7 @@ class Journal:
     def _read(self) -> tuple[list[Start], dict[tuple[str, int, int], str]]:
         starts: list[Start] = []
         outcomes: dict[tuple[str, int, int], str] = {}
-        for item in read_lines(self.path) if self.path.is_file() else ():
+        for item in read_lines(self.path) if is_there(self.path) else ():
             try:
                 if item["event"] == "start":
                     starts.append(_start(item))

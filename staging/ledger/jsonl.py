@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from staging.atomic import sync_folder
 from staging.errors import DataError
@@ -15,6 +17,8 @@ from staging.storage.destination_folder import open_book
 
 BLOCK_BYTES = 1 << 20
 SCHEMA = 1
+ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+"""What the system says of a name that nothing has."""
 
 
 def start_file(path: Path, header: dict[str, Any]) -> dict[str, Any]:
@@ -24,12 +28,13 @@ def start_file(path: Path, header: dict[str, Any]) -> dict[str, Any]:
     where the file can't be written, or has another schema.
     """
     try:
-        with os.fdopen(open_book(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as file:
+        with os.fdopen(open_book(path, os.O_RDWR | os.O_APPEND | os.O_CREAT), "a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            found = _header(path)
+            file.seek(0)
+            found = _header(file)
             if found is None:
                 found = {"schema": SCHEMA, **header}
-                newline = b"\n" if file.tell() else b""
+                newline = b"\n" if file.seek(0, os.SEEK_END) else b""
                 file.write(newline + json.dumps(found).encode() + b"\n")
                 file.flush()
             # Also of a header that was found: who wrote it may have been killed before the disk had it.
@@ -40,20 +45,31 @@ def start_file(path: Path, header: dict[str, Any]) -> dict[str, Any]:
     return _checked(path, found)
 
 
+def is_there(path: Path) -> bool:
+    """Whether anything has the name ``path``, a link as itself. Raises ``DataError`` where the system does not say."""
+    try:
+        os.lstat(path)
+    except OSError as error:
+        if error.errno in ABSENT:
+            return False
+        raise _unreadable(path, error) from None
+    return True
+
+
 def is_begun(path: Path) -> bool:
     """Whether the file at ``path`` says anything: one whose process was killed before its header was written does not.
 
-    Raises ``OSError``.
+    Raises ``DataError`` where it can't be read.
     """
-    return _header(path) is not None or any(True for _ in read_lines(path))
+    with _opened(path) as file:
+        found = _header(file)
+    return found is not None or any(True for _ in read_lines(path))
 
 
 def read_header(path: Path) -> dict[str, Any]:
     """The header of the file at ``path``; ``DataError`` where it can't be read, has none, or has another schema."""
-    try:
-        found = _header(path)
-    except OSError as error:
-        raise DataError(path, f"cannot be read ({error.strerror})", "check its permissions") from None
+    with _opened(path) as file:
+        found = _header(file)
     if found is None:
         raise DataError(path, "has no header, so the staging was killed as it began", "stage again")
     return _checked(path, found)
@@ -83,8 +99,11 @@ def append_lines(path: Path, lines: Iterable[str], *, durable: bool = False) -> 
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of the file in order, without its headers; torn and foreign lines are skipped."""
-    with path.open("rb") as file:
+    """The objects of the file in order, without its headers; torn and foreign lines are skipped.
+
+    Raises ``DataError`` where it can't be read.
+    """
+    with _opened(path) as file:
         while lines := file.readlines(BLOCK_BYTES):
             for item in _parse([line for line in lines if line != b"\n"]):
                 if isinstance(item, dict) and "schema" not in item:
@@ -107,12 +126,20 @@ def _parse_line(line: bytes) -> Any:
         return None
 
 
-def _header(path: Path) -> dict[str, Any] | None:
-    with path.open("rb") as file:
-        for line in file:
-            item = _parse_line(line)
-            if isinstance(item, dict) and "schema" in item:
-                return item
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    try:
+        with os.fdopen(open_book(path, os.O_RDONLY), "rb") as file:
+            yield file
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _header(file: IO[bytes]) -> dict[str, Any] | None:
+    for line in file:
+        item = _parse_line(line)
+        if isinstance(item, dict) and "schema" in item:
+            return item
     return None
 
 
@@ -123,6 +150,10 @@ def _checked(path: Path, header: dict[str, Any]) -> dict[str, Any]:
         problem = f"has schema {said} where this version reads {SCHEMA}"
         raise DataError(path, problem, "use the version that wrote it, or another destination")
     return header
+
+
+def _unreadable(path: Path, error: OSError) -> DataError:
+    return DataError(path, f"cannot be read ({error.strerror})", "check its permissions")
 
 
 def _unwritable(path: Path, error: OSError) -> DataError:

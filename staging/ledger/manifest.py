@@ -19,7 +19,7 @@ from typing import Any
 from staging.bookkeeping import BOOKKEEPING
 from staging.errors import DataError
 from staging.landing.sinks import UNSET, Landed
-from staging.ledger.jsonl import append_lines, is_begun, read_header, start_file
+from staging.ledger.jsonl import append_lines, is_begun, is_there, read_header, start_file
 from staging.ledger.records import BLOCKS, DOUBTED, Records
 from staging.one_line import one_line
 from staging.storage.destination_folder import is_reachable
@@ -101,10 +101,7 @@ def has_manifest(destination: Path) -> bool:
     A manifest without header and records is none: a staging was killed before it put anything there.
     """
     path = manifest_path(destination)
-    try:
-        return not (destination / BOOKKEEPING).is_symlink() and path.is_file() and is_begun(path)
-    except OSError as error:
-        raise DataError(path, f"cannot be read ({error.strerror})", "check its permissions") from None
+    return is_there(path) and not (destination / BOOKKEEPING).is_symlink() and is_begun(path)
 
 
 def load_records(destination: Path) -> Records:
@@ -120,7 +117,7 @@ def staged_destination(folder: Path) -> Path | None:
     """The staging destination that ``folder`` is or lies in; ``None`` where no manifest is near."""
     real = folder.resolve()
     near = [real, *real.parents[:PARENTS]]
-    return next((place for place in near if _is_there(manifest_path(place))), None)
+    return next((place for place in near if is_there(manifest_path(place))), None)
 
 
 def staged_names(folder: Path) -> dict[str, int] | None:
@@ -150,13 +147,6 @@ def is_inside(destination: Path, name: str) -> bool:
         return False
     folders = accumulate(parts[:-1], "{}/{}".format, initial=str(destination))
     return not any(os.path.islink(folder) for folder in islice(folders, 1, None))  # noqa: PTH114  # of strings: quick
-
-
-def _is_there(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError as error:
-        raise DataError(path, f"cannot be read ({error.strerror})", "check its permissions") from None
 
 
 def _line(file: Landed, files_of_source: int) -> str:

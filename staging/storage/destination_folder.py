@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from staging.errors import DataError
+from staging.formats.regular import special
 from staging.storage.write_ways import WriteWay
 
 KEPT = 512
@@ -26,6 +27,7 @@ LONGEST_NAME = 4095
 DEEPEST_NAME = 256
 """Folders and file of a name: each step costs calls, for every file, and nobody has so many."""
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+BOOK = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 LINKED = (errno.ELOOP, errno.ENOTDIR)
 """What the system says of a link, or of a file, in the place of a folder."""
 
@@ -174,9 +176,27 @@ def is_file_of(status: os.stat_result | None, size: int) -> bool:
 
 
 def open_book(path: Path, flags: int) -> int:
-    """Open a file of a destination's bookkeeping; neither it nor the folder it is in may be a link."""
+    """Open a file of a destination's bookkeeping; neither it nor the folder it is in may be a link.
+
+    Raises ``DataError`` for a link, a pipe, a device or a folder in its place, which is neither waited for nor, where
+    it was there before, opened; else ``OSError``.
+    """
     folder = os.open(path.parent, FOLDER | os.O_NOFOLLOW)
     try:
-        return os.open(path.name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder)
+        with suppress(FileNotFoundError):
+            _refuse_special(path, os.stat(path.name, dir_fd=folder, follow_symlinks=False))
+        descriptor = os.open(path.name, flags | BOOK, 0o666, dir_fd=folder)
     finally:
         os.close(folder)
+    try:
+        _refuse_special(path, os.fstat(descriptor))
+        os.set_blocking(descriptor, True)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _refuse_special(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise special(path, status.st_mode)

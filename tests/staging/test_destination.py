@@ -216,12 +216,19 @@ def test_a_filesystem_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         lock_destination(tmp_path / "dst", tmp_path / "src", place("n1"), "a")
 
 
-def test_a_lock_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_lock_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "dst/.staging").mkdir(parents=True)
     (tmp_path / "dst/.staging/lock").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(DataError, match=r"lock: cannot be written \(Too many levels of symbolic links\)"):
+    with pytest.raises(DataError, match=r"lock: is a link, not a file; remove it"):
         lock_destination(tmp_path / "dst", tmp_path / "src", place("n1"), "a")
     assert not (tmp_path / "elsewhere").exists()
+
+    def refuse(path: Path, flags: int) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("staging.ledger.destination_lock.open_book", refuse)
+    with pytest.raises(DataError, match=r"lock: cannot be written \(Permission denied\); choose another destination"):
+        lock_destination(tmp_path / "dst", tmp_path / "src", place("n1"), "a")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from staging.errors import DataError
 from staging.landing.sinks import Landed
 from staging.ledger.durable_batch import DurableBatch
-from staging.ledger.jsonl import append_lines, read_lines, start_file
+from staging.ledger.jsonl import append_lines, is_there, read_lines, start_file
 from staging.ledger.manifest import Manifest, has_manifest, load_records, manifest_path, staged_names
 from staging.ledger.records import Records
 from staging.source.listing import Listing, Names
@@ -202,32 +202,33 @@ def test_a_place_that_cannot_be_written_or_read(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"file: cannot be written \(Not a directory\); choose another destination"):
         Manifest.open(tmp_path / "file", IDENTITY)
     manifest_path(tmp_path).mkdir(parents=True)
-    with pytest.raises(DataError, match=r"cannot be written \(Is a directory\); free space there, or choose another"):
+    with pytest.raises(DataError, match=r"manifest.jsonl: is a folder, not a file; remove it"):
         Manifest.open(tmp_path, IDENTITY)
-    with pytest.raises(DataError, match=r"cannot be written \(Is a directory\)"):
+    with pytest.raises(DataError, match=r"manifest.jsonl: is a folder, not a file; remove it"):
         Manifest(tmp_path).append([landed("a")])
 
 
 def test_an_unreadable_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Manifest.open(tmp_path, IDENTITY)
 
-    def refuse(_: object) -> None:
+    def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
     with monkeypatch.context() as patch:
-        patch.setattr("staging.ledger.manifest.Path.is_file", refuse)
+        patch.setattr("staging.ledger.jsonl.os.lstat", refuse)
         with pytest.raises(DataError, match=r"cannot be read \(Permission denied\); check its permissions"):
-            staged_names(tmp_path)
-    monkeypatch.setattr("staging.ledger.jsonl._header", refuse)
+            is_there(manifest_path(tmp_path))
+    monkeypatch.setattr("staging.ledger.jsonl.open_book", refuse)
     with pytest.raises(DataError, match=r"cannot be read \(Permission denied\); check its permissions"):
         load_records(tmp_path)
 
 
-def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("needs /dev/full")
-    with pytest.raises(DataError, match=r"/dev/full: cannot be written \(No space left on device\); free space"):
-        append_lines(Path("/dev/full"), ["{}"])
+    monkeypatch.setattr("staging.ledger.jsonl.open_book", lambda path, flags: os.open("/dev/full", flags))
+    with pytest.raises(DataError, match=r"book: cannot be written \(No space left on device\); free space"):
+        append_lines(tmp_path / "book", ["{}"])
 
 
 def test_processes_that_append_at_once_lose_nothing(tmp_path: Path) -> None:

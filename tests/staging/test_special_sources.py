@@ -6,11 +6,17 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from staging.options import StageOptions
+from staging.ranks.world import Alone
+from staging.stage import stage
+
 LIMIT_S = 60
+BOOKS = ("manifest.jsonl", "journal.jsonl", "lock")
 
 
 def run(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -24,6 +30,11 @@ def run(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[
 
 def pipe(path: Path) -> None:
     os.mkfifo(path)
+
+
+def link(path: Path) -> None:
+    """To a book as it was, so that reading through it would find nothing wrong."""
+    path.symlink_to(path.with_name(f"{path.name}.real"))
 
 
 def device(path: Path) -> None:
@@ -74,3 +85,31 @@ def test_an_empty_source_or_folder_to_clean_is_refused(words: list[str], tmp_pat
     assert not (tmp_path / "to").exists()
     assert [path.name for path in (tmp_path / "here").iterdir()] == ["mine.txt"]
     shutil.rmtree(tmp_path / "here")
+
+
+@pytest.mark.parametrize("book", BOOKS)
+@pytest.mark.parametrize(
+    ("make", "is_what"), [(pipe, "a pipe"), (device, "a character device"), (link, "a link"), (Path.mkdir, "a folder")]
+)
+def test_a_book_that_turns_into_something_else_is_refused(
+    make: Callable[[Path], None], is_what: str, book: str, tmp_path: Path
+) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "a.npy").write_bytes(bytes(1000))
+    destination = tmp_path / "to"
+    stage(StageOptions(tmp_path / "source", str(destination)), Alone(), quiet=True)
+    path = destination / ".staging" / book
+    path.rename(path.with_name(f"{book}.real"))
+    make(path)
+    staged, verified, cleaned = (
+        run(*words) for words in ([tmp_path / "source", destination], ["--verify-only", destination],
+                                  ["--clean", destination])
+    )  # fmt: skip
+    is_read_by = {"manifest.jsonl": (staged, verified, cleaned), "journal.jsonl": (staged, verified),
+                  "lock": (staged, cleaned)}[book]  # fmt: skip
+    for done in is_read_by:
+        assert done.returncode == 2, done.stderr
+        assert "Traceback" not in done.stderr
+        assert done.stderr.endswith(f"{path}: is {is_what}, not a file; remove it\n")
+    for done in (done for done in (staged, verified, cleaned) if done not in is_read_by):
+        assert done.returncode == 0, done.stderr

@@ -21,7 +21,7 @@ from staging.formats.reading import Feed, observed
 from staging.formats.regular import opened
 from staging.ledger.checksum_table import ChecksumTable, FileChecksums
 from staging.ledger.jsonl import read_header
-from staging.ledger.manifest import identity_of, load_records, manifest_path, staged_destination
+from staging.ledger.manifest import load_records, manifest_path, staged_destination
 
 
 class FirstReads:
@@ -73,15 +73,15 @@ class FirstReads:
         landed = self._find(path)
         if landed is None:
             return None
-        first, stop = offset // BLOCK_BYTES, min(-(-(offset + size) // BLOCK_BYTES), landed.count)
-        if not landed.in_parts:
-            first, stop = 0, landed.count
+        first, stop = 0, landed.count
+        if landed.in_parts:
+            first, stop = offset // BLOCK_BYTES, min(-(-(offset + size) // BLOCK_BYTES), landed.count)
         seen = self._seen[landed.first + first : landed.first + stop]
         if seen.all():
             return None
         if (found := os.fstat(file).st_size) != landed.size:
             raise self._differs(path, f"has {found} bytes where {landed.size} landed")
-        begin, end = first * BLOCK_BYTES, min(stop * BLOCK_BYTES, landed.size)
+        begin, end = first * BLOCK_BYTES, landed.size if stop == landed.count else stop * BLOCK_BYTES
         crc, left = checksum(file, begin, offset, landed.before(first)), size
 
         def feed(data: memoryview) -> None:
@@ -136,17 +136,22 @@ class FirstReads:
 
 
 def words_again(destination: Path) -> list[str]:
-    """The words of a command line that stages to ``destination`` what was staged there, from the same source."""
-    manifest = manifest_path(destination)
-    identity = identity_of(read_header(manifest), manifest)
-    words = [str(identity.get("source", "SOURCE")), str(destination)]
+    """The words of a command line that stages to ``destination`` what was staged there, from the same source.
+
+    What the manifest has of another kind than staging writes is left out.
+    """
+    found = read_header(manifest_path(destination)).get("identity")
+    identity = found if isinstance(found, dict) else {}
+    source, seed, transform = identity.get("source"), identity.get("seed"), identity.get("transform")
+    words = [source if isinstance(source, str) else "SOURCE", str(destination)]
     if identity.get("placement") == "shard":
-        words += ["--placement", "shard", "--seed", str(identity.get("seed", 0))]
-    if identity.get("transform"):
-        words += ["--transform", str(identity["transform"])]
+        words += ["--placement", "shard", "--seed", str(seed) if isinstance(seed, int) else "0"]
+    if transform and isinstance(transform, str):
+        words += ["--transform", transform]
     for key in ("plain", "replicate_also"):
-        patterns = identity.get(key, [])
-        words += [word for pattern in patterns for word in (f"--{key.replace('_', '-')}", str(pattern))]
+        patterns = identity.get(key)
+        given = [pattern for pattern in patterns if isinstance(pattern, str)] if isinstance(patterns, list) else []
+        words += [word for pattern in given for word in (f"--{key.replace('_', '-')}", pattern)]
     return words
 
 

@@ -28,8 +28,8 @@ class FileChecksums:
 
     @property
     def count(self) -> int:
-        """Blocks, of which the last may be short; one where the file is empty."""
-        return inner_blocks(self.size) + 1
+        """Blocks, of which the last may be short; one where the file is empty or can be checked as a whole alone."""
+        return len(self.blocks) + 1 if self.in_parts else 1
 
     @property
     def in_parts(self) -> bool:
@@ -62,10 +62,10 @@ class ChecksumTable:
         self._keys = keys[order]
         self._sizes, self._checksums = columns.sizes[order], columns.checksums[order]
         self._extents, self._blocks = columns.extents[order], columns.blocks
-        counts = self._inner_blocks() + 1
+        counts = self._counts()
         self._first = np.cumsum(counts) - counts
         self.all_blocks = int(counts.sum())
-        """Blocks of all files, those that are smaller than one included."""
+        """Parts of all files that can be checked alone: no more than the manifest has checksums, whatever it says."""
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -81,8 +81,10 @@ class ChecksumTable:
         size, crc = int(self._sizes[place]), int(self._checksums[place])
         return FileChecksums(size, crc, blocks, int(self._first[place]))
 
-    def _inner_blocks(self) -> NDArray[np.int64]:
-        counts: NDArray[np.int64] = np.maximum(self._sizes - 1, 0) // BLOCK_BYTES
+    def _counts(self) -> NDArray[np.int64]:
+        """``FileChecksums.count`` of each."""
+        given = self._extents[:, 1] - self._extents[:, 0]
+        counts: NDArray[np.int64] = np.where(given == np.maximum(self._sizes - 1, 0) // BLOCK_BYTES, given + 1, 1)
         return counts
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from staging.first_reads import FirstReads, words_again
 from staging.formats.hdf5 import read_dataset
 from staging.formats.npy import read_array, write_array
 from staging.formats.tfrecord import read_record, write_records
+from staging.ledger.jsonl import append_lines
 from staging.ledger.manifest import Manifest, load_records, manifest_path
 from staging.options import StageOptions
 from staging.ranks.world import Alone
@@ -204,6 +206,37 @@ def test_of_an_earlier_version_files_are_compared_as_a_whole(staged: Path) -> No
     flip_at(staged / "train/whole.npy", 1_100_000)
     with pytest.raises(DataError, match="has CRC32C"), FirstReads(staged).checking():
         read_array(staged / "train/whole.npy", **part)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", [1 << 60, 1 << 50, (1 << 63) - 1, -1, -(1 << 63)])
+def test_a_size_that_nobody_has_takes_no_memory(staged: Path, size: int) -> None:
+    forged = {"name": "other", "size": size, "crc32c": 1, "source": "other", "mtime_ns": 0}
+    append_lines(manifest_path(staged), [json.dumps(forged), json.dumps(forged | {"name": "small.npy"})])
+    checks = FirstReads(staged)
+    tracemalloc.start()
+    with checks.checking():
+        READERS["train/whole.npy"](staged / "train/whole.npy")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 << 20
+    with pytest.raises(DataError, match=rf"has \d+ bytes where {size} landed"), checks.checking():
+        READERS["small.npy"](staged / "small.npy")
+
+
+@pytest.mark.parametrize("value", [5, None, "text", [5, None], {"a": 1}])
+def test_a_bad_file_is_told_whatever_the_header_holds(staged: Path, value: object) -> None:
+    path = manifest_path(staged)
+    header, rest = path.read_text().split("\n", 1)
+    found = json.loads(header)
+    identities = [value] if not isinstance(value, dict) else []
+    keys = ("source", "seed", "transform", "plain", "replicate_also")
+    identities += [found["identity"] | {"placement": "shard", key: value} for key in keys]
+    flip(staged / "train/whole.npy")
+    for identity in identities:
+        path.write_text(json.dumps(found | {"identity": identity}) + "\n" + rest)
+        problem = r"whole\.npy: has CRC32C .* so it was damaged since; bring it again with `hpcbench stage "
+        with pytest.raises(DataError, match=problem), FirstReads(staged).checking():
+            READERS["train/whole.npy"](staged / "train/whole.npy")
 
 
 def test_a_header_that_cannot_be_read_is_told_as_damage(staged: Path) -> None:

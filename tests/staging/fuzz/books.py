@@ -12,6 +12,7 @@ import random
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,6 +21,7 @@ import numpy as np
 from staging.bookkeeping import BOOKKEEPING
 from staging.counters import Counters
 from staging.files import list_samples
+from staging.first_reads import FirstReads
 from staging.ledger import destination_lock
 from staging.ledger.clean import clean
 from staging.ledger.journal import KILLED, Journal
@@ -51,6 +53,10 @@ SYNTAX = (
 )  # fmt: skip
 NODE, JOB = "node0", "job 1"
 IDENTITY = {"source": "/source", "placement": "replicate", "transform": ""}
+SHARDED = IDENTITY | {
+    "placement": "shard", "node": NODE, "nodes": 4, "seed": 1, "transform": "gunzip", "plain": ["auto"],
+    "replicate_also": ["*.h5"],
+}  # fmt: skip
 
 
 class JSONFamily(Family):
@@ -119,7 +125,7 @@ class ManifestFamily(JSONFamily):
         header = {"schema": 1, "what": "hpcbench staging manifest", "identity": IDENTITY}
         here = [{"name": name, "size": len(data), "crc32c": 0, "source": name, "mtime_ns": 10**9}
                 for name, data in self.files.items()]  # fmt: skip
-        sharded = header | {"identity": IDENTITY | {"placement": "shard", "node": NODE, "nodes": 4, "seed": 1}}
+        sharded = header | {"identity": SHARDED}
         many = [{"name": f"train/{n:04d}.npy", "size": n, "crc32c": n, "source": f"{n // 2}.tfrecord", "mtime_ns": n,
                  "of": 2, "kept_ns": n + 1} for n in range(300)]  # fmt: skip
         removed = [{"name": "a", "removed": True}]
@@ -138,6 +144,7 @@ class ManifestFamily(JSONFamily):
             lambda: Manifest.open(destination, IDENTITY),
             lambda: staged_names(destination),
             lambda: list_samples(destination / "train", ".bin"),
+            *(partial(self._first_read, destination, name) for name in self.files),
             lambda: print_safe(verify(destination, 1, Alone(NODE), quiet=True).table()),
             lambda: reread(destination, 1),
             lambda: self._stage(destination, folder, update=False),
@@ -157,6 +164,9 @@ class ManifestFamily(JSONFamily):
             expect(len(list(records)) == len(records), "records of no name")
             for landed in records:
                 expect(landed.name in records and records.size(landed.name) == landed.size, "two sizes of a record")
+
+    def _first_read(self, destination: Path, name: str) -> None:
+        FirstReads(destination).reading_file(destination / name)
 
     def _stage(self, destination: Path, folder: Path, *, update: bool) -> None:
         plan, world = small_plan(), Alone(NODE)

@@ -44,11 +44,12 @@ def clean(destination: Path) -> Cleaned:
     """Remove the staged files below ``destination``, unfinished ones, empty folders, and the bookkeeping.
 
     Where only a probe was, there is no more than the bookkeeping. Stays below ``destination``: names that lead out of
-    it are not followed, nor are links. The bookkeeping goes last; killed in the midst of that, the same call goes on.
+    it are not followed, nor are links. The manifest need not have its header. The bookkeeping goes last; killed in the
+    midst of that, the same call goes on.
     Raises ``DataError`` where there is no manifest, where a staging is going on, and where a file can't be removed.
     """
     if not is_probed_only(destination):
-        load_records(destination)
+        load_records(destination, headed=False)
     with lock(destination, this_node(), f"clean {secrets.token_hex(4)}"):
         cleaned = Cleaned()
         if not is_probed_only(destination):
@@ -114,7 +115,7 @@ def is_file(folder: int, name: str) -> bool:
 
 def _remove_staged(destination: Path, cleaned: Cleaned) -> None:
     with DestinationFolder(destination) as folder:
-        for file in load_records(destination):
+        for file in load_records(destination, headed=False):
             if is_inside(destination, file.name) and is_as_landed(folder.status(file.name), file.size, file.landed_ns):
                 with refusals(destination / file.name):
                     folder.unlink(file.name)

@@ -68,11 +68,18 @@ def is_begun(path: Path) -> bool:
 
 def read_header(path: Path) -> dict[str, Any]:
     """The header of the file at ``path``; ``DataError`` where it can't be read, has none, or has another schema."""
+    found = find_header(path)
+    if found is None:
+        change = f"remove what it names with `hpcbench stage --clean {path.parent.parent}`, and stage again"
+        raise DataError(path, "has no header, which said of what source the files are", change)
+    return found
+
+
+def find_header(path: Path) -> dict[str, Any] | None:
+    """As ``read_header``; ``None`` where the file has none."""
     with _opened(path) as file:
         found = _header(file)
-    if found is None:
-        raise DataError(path, "has no header, so the staging was killed as it began", "stage again")
-    return _checked(path, found)
+    return None if found is None else _checked(path, found)
 
 
 def append_lines(path: Path, lines: Iterable[str], *, durable: bool = False) -> None:

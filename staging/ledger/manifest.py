@@ -19,7 +19,7 @@ from typing import Any
 from staging.bookkeeping import BOOKKEEPING
 from staging.errors import DataError
 from staging.landing.sinks import UNSET, Landed
-from staging.ledger.jsonl import append_lines, is_begun, is_there, read_header, start_file
+from staging.ledger.jsonl import append_lines, find_header, is_begun, is_there, read_header, start_file
 from staging.ledger.records import BLOCKS, DOUBTED, Records
 from staging.one_line import one_line
 from staging.storage.destination_folder import is_reachable
@@ -104,13 +104,21 @@ def has_manifest(destination: Path) -> bool:
     return is_there(path) and not (destination / BOOKKEEPING).is_symlink() and is_begun(path)
 
 
-def load_records(destination: Path) -> Records:
-    """What staging put below ``destination``; ``DataError`` where there is no manifest that can be read."""
+def load_records(destination: Path, *, headed: bool = True) -> Records:
+    """What staging put below ``destination``; ``DataError`` where there is no manifest that can be read.
+
+    Not ``headed``: also where its header is lost, so that nothing says of what source the files are.
+    """
     path = manifest_path(destination)
     if not has_manifest(destination):
-        raise DataError(destination, f"has no staging manifest ({BOOKKEEPING}/{NAME})", "name a folder that was staged")
-    read_header(path)
+        raise no_manifest(destination)
+    (read_header if headed else find_header)(path)
     return Records.read(path)
+
+
+def no_manifest(destination: Path) -> DataError:
+    """The error for a folder that was not staged."""
+    return DataError(destination, f"has no staging manifest ({BOOKKEEPING}/{NAME})", "name a folder that was staged")
 
 
 def staged_destination(folder: Path) -> Path | None:

@@ -101,6 +101,28 @@ def test_a_header_that_is_none_is_told(head: str, source: Path, staged: Path) ->
     is_told(run("--clean", staged))
 
 
+def test_what_a_manifest_without_header_names_can_be_removed(source: Path, staged: Path) -> None:
+    manifest = staged / ".staging/manifest.jsonl"
+    manifest.write_text(manifest.read_text().partition("\n")[2])
+    for done in (run(source, staged), run("--verify-only", staged)):
+        is_told(done)
+        assert done.returncode == 2
+        assert f"remove what it names with `hpcbench stage --clean {staged}`, and stage again" in done.stderr
+    cleaned = run("--clean", staged)
+    assert (cleaned.returncode, cleaned.stdout) == (0, f"{staged}: removed 1 files, 3 B\n")
+    assert list(staged.iterdir()) == []
+    assert run(source, staged).returncode == 0
+
+
+def test_of_another_schema_nothing_is_removed(staged: Path) -> None:
+    manifest = staged / ".staging/manifest.jsonl"
+    manifest.write_text(manifest.read_text().replace('"schema": 1', '"schema": 2'))
+    done = run("--clean", staged)
+    is_told(done)
+    assert "has schema 2 where this version reads 1" in done.stderr
+    assert (staged / "a").exists()
+
+
 @pytest.mark.parametrize("path", ["direct", "exchange"])
 def test_pieces_beyond_the_memory_are_refused(path: str, source: Path, tmp_path: Path) -> None:
     done = run(source, tmp_path / "to", "--path", path, "--piece-bytes", 10**12)

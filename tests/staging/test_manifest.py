@@ -193,8 +193,9 @@ def test_a_destination_without_a_manifest_or_with_one_without_header(tmp_path: P
         with pytest.raises(DataError, match="has no staging manifest"):
             load_records(tmp_path)
     manifest_path(tmp_path).write_text('{"schema"\n{"name": "a", "size": 3}')
-    with pytest.raises(DataError, match="has no header, so the staging was killed as it began; stage again"):
+    with pytest.raises(DataError, match="has no header, which said of what source the files are; remove what it"):
         load_records(tmp_path)
+    assert len(load_records(tmp_path, headed=False)) == 0
 
 
 def test_a_place_that_cannot_be_written_or_read(tmp_path: Path) -> None:

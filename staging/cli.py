@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from staging.ranks.world import World
 
 T = TypeVar("T")
+LOST = (
+    "its manifest is lost, and these files may be staged ones or others; stage again from the same source and clean "
+    "then, or remove the folder yourself"
+)
+"""What to do where `--clean` does not know what to remove."""
 
 
 def run(args: argparse.Namespace, on_report: Callable[[dict[str, Any]], None] = lambda _: None) -> int:
@@ -169,7 +174,7 @@ def verify_only(args: argparse.Namespace, world: World) -> int:
 
 
 def clean(template: str, world: World) -> int:
-    """Remove a staged dataset from every node."""
+    """Remove a staged dataset from every node; exit code 2 where nothing says any more which files that is."""
     from staging.ledger.clean import Cleaned
     from staging.ledger.clean import clean as remove
     from staging.ranks.collective_errors import together
@@ -182,11 +187,13 @@ def clean(template: str, world: World) -> int:
         destination = expand(template, place.node_name, place.rank, os.environ)
         return (destination, remove(destination)) if place.local_rank == 0 else None
 
-    for found in world.all_gather(together(world, remove_here)):
-        if found is None or place.rank != 0:
-            continue
-        destination, cleaned = found
+    found = [each for each in world.all_gather(together(world, remove_here)) if each is not None]
+    for destination, cleaned in found if place.rank == 0 else ():
         print(f"{destination}: removed {cleaned.files} files, {human(cleaned.bytes)}")
+        lost = cleaned.keeps_books
+        why = "which the manifest does not name any more" if lost else "which is not as staging put it there"
         for name in cleaned.left:
-            print_line(f"left {one_line(name)}, which is not as staging put it there")
-    return 0
+            print_line(f"left {one_line(name)}, {why}")
+        if lost:
+            print_line(f"{destination}: {LOST}")
+    return 2 if any(cleaned.keeps_books for _, cleaned in found) else 0

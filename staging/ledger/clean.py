@@ -7,11 +7,12 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
-from staging.atomic import is_temporary
+from staging.atomic import is_temporary, sync_folder
 from staging.bookkeeping import ARRIVING, BOOKKEEPING
 from staging.errors import DataError
 from staging.ledger.destination_lock import NAME as LOCK
@@ -19,11 +20,14 @@ from staging.ledger.destination_lock import lock
 from staging.ledger.durable_batch import sync_filesystem
 from staging.ledger.journal import NAME as JOURNAL
 from staging.ledger.manifest import NAME as MANIFEST
-from staging.ledger.manifest import has_manifest, is_inside, load_records
-from staging.ledger.records import is_as_landed
+from staging.ledger.manifest import has_manifest, is_inside, load_records, no_manifest
+from staging.ledger.records import Records, is_as_landed
 from staging.ranks.world import this_node
 from staging.storage.destination_folder import DestinationFolder
 
+Books = Literal["manifest", "probe", "lost"]
+"""What bookkeeping has: a manifest; what comes before one, a lock and a probe; what comes behind one, without it."""
+NAMES = (LOCK, MANIFEST, JOURNAL, ARRIVING)
 PROBE = "probe."
 """What a probe writes into the bookkeeping begins so."""
 
@@ -38,44 +42,51 @@ class Cleaned:
     """Of these files."""
     left: list[str] = field(default_factory=list)
     """Names below the destination that stayed: of another size or time than the manifest's, or not in it."""
+    keeps_books: bool = False
+    """Whether the bookkeeping stayed, too: the manifest is lost, and nothing says which of ``left`` are staged."""
 
 
 def clean(destination: Path) -> Cleaned:
     """Remove the staged files below ``destination``, unfinished ones, empty folders, and the bookkeeping.
 
-    Where only a probe was, there is no more than the bookkeeping. Stays below ``destination``: names that lead out of
+    Where only a probe was, there is no more than the bookkeeping. Where the manifest is lost, files stay, and the
+    bookkeeping with them, so that they can be staged again. Stays below ``destination``: names that lead out of
     it are not followed, nor are links. The manifest need not have its header. The bookkeeping goes last; killed in the
     midst of that, the same call goes on.
     Raises ``DataError`` where there is no manifest, where a staging is going on, and where a file can't be removed.
     """
-    if not is_probed_only(destination):
-        load_records(destination, headed=False)
+    records_of(destination)
     with lock(destination, this_node(), f"clean {secrets.token_hex(4)}"):
-        cleaned = Cleaned()
-        if not is_probed_only(destination):
-            _remove_staged(destination, cleaned)
-            shutil.rmtree(destination / BOOKKEEPING / ARRIVING, ignore_errors=True)
-            # or after a crash files might be back, and nothing that says whose they are
-            sync_filesystem(destination)
-        with refusals(destination / BOOKKEEPING):
-            shutil.rmtree(destination / BOOKKEEPING)
-    cleaned.left.sort()
+        cleaned, books = Cleaned(), find_books(destination)
+        if books != "probe":
+            _remove_staged(destination, records_of(destination), cleaned)
+            cleaned.left.sort()
+            cleaned.keeps_books = books == "lost" and bool(cleaned.left)
+        if not cleaned.keeps_books:
+            _remove_books(destination)
     return cleaned
 
 
-def is_probed_only(destination: Path) -> bool:
-    """Whether staging's books at ``destination`` hold nothing but what comes before a manifest: a lock, a probe."""
+def find_books(destination: Path) -> Books:
+    """What the bookkeeping of ``destination`` knows. Raises ``DataError`` where it is none of staging's."""
     bookkeeping = destination / BOOKKEEPING
+    if has_manifest(destination):
+        return "manifest"
     try:
         if bookkeeping.is_symlink() or not bookkeeping.is_dir():
-            return False
-        names = [path.name for path in bookkeeping.iterdir()]
+            raise no_manifest(destination)
+        names = {path.name for path in bookkeeping.iterdir()}
     except OSError as error:
         raise DataError(bookkeeping, f"cannot be listed ({error.strerror})", "check its permissions") from None
-    if MANIFEST in names and has_manifest(destination):
-        return False
-    before = (LOCK, MANIFEST, JOURNAL)
-    return all(name in before or name.startswith(PROBE) or is_temporary(name) for name in names)
+    if not all(name in NAMES or name.startswith(PROBE) or is_temporary(name) for name in names):
+        raise no_manifest(destination)
+    # the disk has a manifest before there is a journal, and `clean` removes the journal before the manifest
+    return "lost" if JOURNAL in names else "probe"
+
+
+def records_of(destination: Path) -> Records:
+    """What the manifest names, also without its header; nothing where there is none. Raises ``DataError``."""
+    return load_records(destination, headed=False) if find_books(destination) == "manifest" else Records()
 
 
 def remove_unfinished(destination: Path) -> int:
@@ -113,9 +124,21 @@ def is_file(folder: int, name: str) -> bool:
         return False
 
 
-def _remove_staged(destination: Path, cleaned: Cleaned) -> None:
+def _remove_books(destination: Path) -> None:
+    bookkeeping = destination / BOOKKEEPING
+    shutil.rmtree(bookkeeping / ARRIVING, ignore_errors=True)
+    # or after a crash files might be back, and nothing that says whose they are
+    sync_filesystem(destination)
+    with refusals(bookkeeping):
+        with suppress(FileNotFoundError, IsADirectoryError):
+            (bookkeeping / JOURNAL).unlink()
+        sync_folder(bookkeeping)
+        shutil.rmtree(bookkeeping)
+
+
+def _remove_staged(destination: Path, records: Records, cleaned: Cleaned) -> None:
     with DestinationFolder(destination) as folder:
-        for file in load_records(destination, headed=False):
+        for file in records:
             if is_inside(destination, file.name) and is_as_landed(folder.status(file.name), file.size, file.landed_ns):
                 with refusals(destination / file.name):
                     folder.unlink(file.name)

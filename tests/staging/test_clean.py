@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import tracemalloc
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -11,9 +13,11 @@ from staging.errors import DataError
 from staging.landing.sinks import Landed
 from staging.ledger.clean import Cleaned, clean
 from staging.ledger.destination_lock import lock
+from staging.ledger.journal import Journal
 from staging.ledger.jsonl import append_lines
 from staging.ledger.manifest import Manifest, is_inside
 from staging.present import drop
+from staging.ranks.world import Alone
 from staging.storage.destination_folder import DestinationFolder
 
 
@@ -211,3 +215,29 @@ def test_the_books_go_once_the_disk_has_forgotten_the_files(tmp_path: Path, monk
     clean(tmp_path)
     assert at_sync == [[".staging", ".staging/lock", ".staging/manifest.jsonl"]]
     assert tree(tmp_path) == []
+
+
+@pytest.mark.parametrize("kept", ["mine", None])
+def test_killed_as_the_books_go_the_same_call_goes_on(
+    tmp_path: Path, kept: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal goes first: with it, and without a manifest, what was left would seem to be staged."""
+    stage(tmp_path, "a")
+    Journal(tmp_path).start("job", Alone().place, "")
+    if kept:
+        (tmp_path / kept).touch()
+    at_sync: list[list[str]] = []
+    monkeypatch.setattr("staging.ledger.clean.sync_folder", lambda folder: at_sync.append(tree(folder)))
+    removed = shutil.rmtree
+
+    def killed(path: Path, *, ignore_errors: bool = False) -> None:
+        if path.name == ".staging":
+            (path / "manifest.jsonl").unlink()
+            raise KeyboardInterrupt
+        removed(path, ignore_errors=ignore_errors)
+
+    with patch("staging.ledger.clean.shutil.rmtree", killed), pytest.raises(KeyboardInterrupt):
+        clean(tmp_path)
+    assert at_sync == [["lock", "manifest.jsonl"]]
+    clean(tmp_path)
+    assert tree(tmp_path) == ([kept] if kept else [])

@@ -13,6 +13,7 @@ from unittest.mock import patch
 import pytest
 
 from staging.__main__ import main
+from staging.cli import LOST
 
 HEADER = {"schema": 1, "what": "hpcbench staging manifest", "identity": {}}
 FILE = {"name": "a", "size": 3, "crc32c": 467447939, "source": "a", "mtime_ns": 0}
@@ -112,6 +113,41 @@ def test_what_a_manifest_without_header_names_can_be_removed(source: Path, stage
     assert (cleaned.returncode, cleaned.stdout) == (0, f"{staged}: removed 1 files, 3 B\n")
     assert list(staged.iterdir()) == []
     assert run(source, staged).returncode == 0
+
+
+def lose(manifest: Path, how: str) -> None:
+    """Empty a manifest, fill it with what is no line, or remove it."""
+    manifest.unlink()
+    if how != "removed":
+        manifest.write_bytes({"empty": b"", "zeros": bytes(500), "text": b"no line\n" * 9}[how])
+
+
+@pytest.mark.parametrize("how", ["empty", "zeros", "text", "removed"])
+def test_of_a_lost_manifest_nothing_is_removed_and_all_is_named(how: str, source: Path, staged: Path) -> None:
+    manifest = staged / ".staging/manifest.jsonl"
+    lose(manifest, how)
+    (staged / "mine").write_text("notes")
+    for _ in range(2):
+        done = run("--clean", staged)
+        assert (done.returncode, done.stdout) == (2, f"{staged}: removed 0 files, 0 B\n")
+        assert done.stderr.splitlines() == [
+            "left a, which the manifest does not name any more",
+            "left mine, which the manifest does not name any more",
+            f"{staged}: {LOST}",
+        ]
+        assert sorted(path.name for path in staged.iterdir()) == [".staging", "a", "mine"]
+        assert (staged / ".staging/journal.jsonl").exists()
+    assert run(source, staged).returncode == 0
+    cleaned = run("--clean", staged)
+    assert (cleaned.returncode, cleaned.stdout) == (0, f"{staged}: removed 1 files, 3 B\n")
+    assert [path.name for path in staged.iterdir()] == ["mine"]
+
+
+def test_of_a_lost_manifest_and_no_files_nothing_stays(staged: Path) -> None:
+    lose(staged / ".staging/manifest.jsonl", "empty")
+    (staged / "a").unlink()
+    assert run("--clean", staged).returncode == 0
+    assert list(staged.iterdir()) == []
 
 
 def test_of_another_schema_nothing_is_removed(staged: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,21 +134,10 @@ def drop(destination: Path, files: Collection[Landed]) -> tuple[int, list[str]]:
     Returns how many were removed, and the names of those that stay, since they are not as they landed. For who holds
     the claim. A kill leaves names of files that are gone, which the next call takes off.
     """
-    dropped, left = 0, []
     if not files:
         return 0, []
     with DestinationFolder(destination) as folder:
-        for file in files:
-            status = folder.status(file.name) if is_inside(destination, file.name) else None
-            if is_as_landed(status, file.size, file.landed_ns):
-                try:
-                    folder.unlink(file.name)
-                except OSError as error:
-                    problem = f"cannot be removed ({error.strerror})"
-                    raise DataError(destination / file.name, problem, "check its permissions") from None
-                dropped += 1
-            elif status is not None:
-                left.append(file.name)
+        dropped, left = unlink_as_landed(folder, files)
         inside = [file.name for file in files if is_inside(destination, file.name)]
         for above in sorted({above for name in inside for above in folders_of(name)}, key=len, reverse=True):
             before, _, base = above.rpartition("/")
@@ -157,6 +146,26 @@ def drop(destination: Path, files: Collection[Landed]) -> tuple[int, list[str]]:
     sync_filesystem(destination)
     Manifest(destination).remove([file.name for file in files])
     return dropped, left
+
+
+def unlink_as_landed(folder: DestinationFolder, files: Iterable[Landed]) -> tuple[int, list[str]]:
+    """Remove the staged files that are as they landed, of size and time.
+
+    Returns how many were removed, and the names of those that stay, since they are anything else.
+    """
+    removed, left = 0, []
+    for file in files:
+        status = folder.status(file.name) if is_inside(folder.path, file.name) else None
+        if is_as_landed(status, file.size, file.landed_ns):
+            try:
+                folder.unlink(file.name, missing_ok=True)
+            except OSError as error:
+                problem = f"cannot be removed ({error.strerror})"
+                raise DataError(folder / file.name, problem, "check its permissions") from None
+            removed += 1
+        elif status is not None:
+            left.append(file.name)
+    return removed, left
 
 
 def folders_of(name: str) -> list[str]:

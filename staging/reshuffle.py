@@ -34,13 +34,16 @@ from staging.ledger.destination_lock import lock_destination
 from staging.ledger.durable_batch import sync_filesystem
 from staging.ledger.journal import Journal
 from staging.ledger.jsonl import read_header
-from staging.ledger.manifest import Manifest, identity_of, is_inside, load_records, manifest_path
+from staging.ledger.manifest import Manifest, identity_of, load_records, manifest_path
 from staging.moving.exchange import Lane, move_by_exchange
 from staging.moving.writing import PieceWriter
+from staging.one_line import one_line
 from staging.options import StageOptions
 from staging.planning.plan import Plan, homes, matching, with_lanes
 from staging.planning.slices import Slices
 from staging.prepare import own_destination, ranks_per_node
+from staging.present import unlink_as_landed
+from staging.print_line import print_line
 from staging.ranks.collective_errors import together
 from staging.ranks.world import Place, World
 from staging.source.listing import Listing, Names
@@ -240,31 +243,32 @@ def as_kept(file: Landed, folder: DestinationFolder) -> Landed:
     return file if status is None else replace(file, kept_ns=kept(file.mtime_ns, status.st_mtime_ns))
 
 
-def remove(destination: Path, files: Iterable[Landed], place: Place) -> None:
-    """Remove files that another node has now, and then their names from the manifest."""
+def remove(destination: Path, files: Iterable[Landed], place: Place, *, quiet: bool = False) -> None:
+    """Remove files that another node has now, and then their names from the manifest.
+
+    What is not as it landed here may be somebody's own: it stays, and unless ``quiet`` is named.
+    """
     names = [file.name for file in files]
     if place.local_rank != 0 or not names:
         return
+    records = load_records(destination)  # which have the times that this node keeps files with
     with DestinationFolder(destination) as folder:
-        for name in names:
-            try:
-                if is_inside(destination, name):
-                    folder.unlink(name, missing_ok=True)
-            except OSError as error:
-                problem = f"cannot be removed ({error.strerror})"
-                raise DataError(destination / name, problem, "check its permissions") from None
+        _, left = unlink_as_landed(folder, (records[name] for name in names if name in records))
+    for name in left if not quiet else ():
+        print_line(f"{place.node_name}: left {one_line(name)}, which is not as staging put it there")
     sync_filesystem(destination)
     Manifest(destination).remove(names)
 
 
-def remove_strays(plan: Plan, destination: Path, place: Place) -> None:
+def remove_strays(plan: Plan, destination: Path, place: Place, *, quiet: bool = False) -> None:
     """At the end of a staging of shards: remove what lies here with its home elsewhere, and unfinished arrivals.
 
-    What came from no entry of the plan stays.
+    What came from no entry of the plan stays, and what is not as it landed.
     """
     if place.local_rank != 0 or not (plan.home >= 0).any():
         return
     shutil.rmtree(destination / BOOKKEEPING / ARRIVING, ignore_errors=True)
     at_home = {plan.listing.names[int(entry)] for entry in plan.lands_on(place.node)}
     elsewhere = set(plan.listing.names) - at_home
-    remove(destination, [file for file in load_records(destination) if file.source in elsewhere], place)
+    strays = [file for file in load_records(destination) if file.source in elsewhere]
+    remove(destination, strays, place, quiet=quiet)

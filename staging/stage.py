@@ -184,7 +184,7 @@ class Staging:
             self.counters.sync_s += self.batch.sync_seconds
         with self.timer.span("wait"):
             self.world.barrier()
-        together(self.world, lambda: remove_strays(self.prepared.plan, self.prepared.destination, self.world.place))
+        together(self.world, self.remove_strays)
         if self.options.update:
             together(self.world, self.follow)
         if self.options.verify == "reread":
@@ -285,6 +285,10 @@ class Staging:
                 checked=options.verify != "none",
             )  # fmt: skip
         self.counters.add(done)
+
+    def remove_strays(self) -> None:
+        """Remove files of shards whose home is another node."""
+        remove_strays(self.prepared.plan, self.prepared.destination, self.world.place, quiet=self.quiet)
 
     def follow(self) -> None:
         """Count what the source has lost since, or, where that is asked for, remove it; on the first rank of a node."""

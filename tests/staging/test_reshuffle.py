@@ -192,14 +192,43 @@ def test_a_file_on_two_nodes_is_refused(options: StageOptions, tmp_path: Path) -
         shuffle_all([1, 1], options, 1)
 
 
-def test_what_is_in_the_way_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [4, 5])
+def test_a_file_that_is_not_as_it_landed_is_left_and_named(
+    options: StageOptions, tmp_path: Path, size: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At the end of a staging, where a manifest, perhaps forged, has a file whose home is another node."""
+    stage_all([1, 1], options)
+    found = load_records(tmp_path / "node1")
+    file = next(file for file in found if file.name.startswith("train/") and file.name.endswith("_label.npy"))
+    mine = tmp_path / "node0" / file.name
+    assert not mine.exists()
+    mine.write_bytes(bytes(size))
+    Manifest(tmp_path / "node0").append([replace(file, size=4)])
+    run_ranks([1, 1], lambda world: stage(options, world))
+    assert mine.read_bytes() == bytes(size)
+    assert f"node0: left {file.name}, which is not as staging put it there" in capsys.readouterr().err
+    assert file.name not in load_records(tmp_path / "node0")
+    mine.unlink()
+    check(options, tmp_path, 2)
+
+
+def test_what_is_in_the_way_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / BOOKKEEPING / "arriving").mkdir(parents=True)
     (tmp_path / BOOKKEEPING / "arriving" / "a").touch()
     (tmp_path / "a").mkdir()
     file, place = Landed("a", 0, 0, "a", 0), Alone().place
     with pytest.raises(InputError, match=r"a: cannot be put in place \(Is a directory\); stage again"):
         module.settle(tmp_path, [file], place)
-    with pytest.raises(InputError, match=r"a: cannot be removed \(Is a directory\); check its permissions"):
+    (tmp_path / "a").rmdir()
+    (tmp_path / "a").touch()
+    os.utime(tmp_path / "a", ns=(0, 0))
+    Manifest.open(tmp_path, {}).append([file])
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("staging.storage.destination_folder.os.unlink", refuse)
+    with pytest.raises(InputError, match=r"a: cannot be removed \(Operation not permitted\); check its permissions"):
         module.remove(tmp_path, [file], place)
 
 

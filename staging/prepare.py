@@ -208,7 +208,10 @@ def sinks_of(options: StageOptions) -> SinkMaker:
 
 
 def own_destination(options: StageOptions, world: World) -> Path:
-    """The destination on this rank's node, if it may be used. Raises ``InputError``."""
+    """The destination on this rank's node, if it may be used, without links. Raises ``InputError``.
+
+    Should it be a link that somebody lets lead elsewhere meanwhile, lock, books and files stay in one place.
+    """
     if options.path == "exchange" and world.place.size > 1 and options.piece_bytes > LARGEST_PIECE:
         raise InputError(f"piece_bytes ({options.piece_bytes}) must be at most {LARGEST_PIECE} for path exchange")
     if options.drop_vanished and not options.update:
@@ -219,7 +222,7 @@ def own_destination(options: StageOptions, world: World) -> Path:
     destination = expand(options.destination, world.place.node_name, world.place.rank, os.environ)
     refuse_nesting(options.source, destination)
     refuse_strangers(destination)
-    return destination
+    return Path(os.path.realpath(destination))
 
 
 def ranks_per_node(places: list[Place]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -97,6 +98,7 @@ def verify(destination: Path, threads: int, world: World, *, quiet: bool = False
     The ranks of a node share its files. Raises ``EveryRankError`` where a node has no manifest that can be read.
     """
     began, place = time.perf_counter(), world.place
+    destination = Path(os.path.realpath(destination))  # a link may be made to lead elsewhere meanwhile
     own = together(world, lambda: read_share(destination, threads, place, quiet))
     found = world.all_gather((place.node_name, str(destination), own, time.perf_counter() - began))
     done = world.all_gather(together(world, lambda: place.local_rank != 0 or Journal(destination).is_done()))

@@ -55,6 +55,7 @@ def clean(destination: Path) -> Cleaned:
     midst of that, the same call goes on.
     Raises ``DataError`` where there is no manifest, where a staging is going on, and where a file can't be removed.
     """
+    destination = Path(os.path.realpath(destination))  # a link may be made to lead elsewhere meanwhile
     records_of(destination)
     with lock(destination, this_node(), f"clean {secrets.token_hex(4)}"):
         cleaned, books = Cleaned(), find_books(destination)

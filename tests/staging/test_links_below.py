@@ -7,9 +7,20 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from staging.ledger.clean import clean
+from staging.ledger.destination_lock import DestinationLock, lock, lock_destination
+from staging.ledger.journal import Journal
+from staging.ledger.manifest import load_records
+from staging.options import StageOptions
+from staging.ranks.world import Alone
+from staging.stage import stage
+from tests.staging.processes import contents
 
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:
@@ -75,6 +86,40 @@ def test_a_destination_that_is_a_link_is_where_it_leads(source: Path, tmp_path: 
     assert (tmp_path / "disk/sub/f.txt").read_text() == "staged sub/f.txt"
     assert run("--clean", tmp_path / "to").returncode == 0
     assert list((tmp_path / "disk").iterdir()) == []
+
+
+def relinks(link: Path, to: Path, lock: Callable[..., DestinationLock]) -> Callable[..., DestinationLock]:
+    """``lock``, and as soon as it is taken ``link`` leads elsewhere."""
+
+    def taken(*words: Any) -> DestinationLock:
+        held = lock(*words)
+        link.unlink()
+        link.symlink_to(to)
+        return held
+
+    return taken
+
+
+def test_a_destination_that_leads_elsewhere_once_it_is_locked_is_one_place(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disks = [tmp_path / "disk", tmp_path / "other"]
+    for disk in disks:
+        disk.mkdir()
+    link = tmp_path / "to"
+    link.symlink_to(disks[0])
+    options = StageOptions(source, str(link))
+    with monkeypatch.context() as patch:
+        patch.setattr("staging.stage.lock_destination", relinks(link, disks[1], lock_destination))
+        stage(options, Alone(), quiet=True)
+    assert list(disks[1].iterdir()) == []
+    assert Journal(disks[0]).is_done()
+    assert set(load_records(disks[0]).position) == set(contents(disks[0])) == set(contents(source))
+    stage(options, Alone(), quiet=True)
+    monkeypatch.setattr("staging.ledger.clean.lock", relinks(link, disks[0], lock))
+    assert clean(link).files == len(contents(source))
+    assert list(disks[1].iterdir()) == []
+    assert contents(disks[0]) == contents(source)
 
 
 @pytest.mark.slow

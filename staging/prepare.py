@@ -51,6 +51,8 @@ class Prepared:
     """What of the plan is there already."""
     bad: list[tuple[str, BadFile]]
     """What a repair found not to be what landed, on all nodes; their names stand before."""
+    unchecked: int
+    """Files that a repair compared by size alone, on all nodes: they landed without a checksum."""
     make_sink: SinkMaker
     piece_bytes: int
     turns: NDArray[np.int64]
@@ -123,10 +125,10 @@ def prepare(
     destination = together(world, lambda: own_destination(options, world))
     with timer.span("list"):
         source = together(world, lambda: open_source(options, world, counters, names))
-    bad = list[tuple[str, BadFile]]()
+    bad, unchecked = list[tuple[str, BadFile]](), 0
     if options.repair:
         with timer.span("verify"):
-            bad = damaged(destination, options.threads, world, quiet=quiet)
+            bad, unchecked = damaged(destination, options.threads, world, quiet=quiet)
     here = world.place.node_name
     with timer.span("plan"):
         plan = together(world, lambda: plan_for(source.listing, places, options))
@@ -138,8 +140,8 @@ def prepare(
     turns = turns_of(source.listing, names)
     piece_bytes = max(options.piece_bytes, held_bytes(options, source.listing))
     prepared = Prepared(
-        options, world, places, destination, source, plan, present, bad, make_sink, piece_bytes, turns, timer,
-        counters,
+        options, world, places, destination, source, plan, present, bad, unchecked, make_sink, piece_bytes, turns,
+        timer, counters,
     )  # fmt: skip
     together(world, lambda: check_memory(prepared))
     return prepared

@@ -46,7 +46,7 @@ from staging.storage.destination_folder import DestinationFolder
 from staging.storage.space import filesystem_type
 from staging.storage.write_ways import WriteWay, choose_way
 from staging.timeline import Landings
-from staging.verification import bad_table, damaged
+from staging.verification import bad_table, damaged, unchecked_line
 
 KEEP_S = 3.0
 """How long a rank that failed may take to make durable and name what landed, before it tells the others."""
@@ -84,8 +84,9 @@ def carry_out(
     """The part of ``stage`` that writes, once, after ``prepare``; collective. ``on_move`` is called before it moves."""
     world = prepared.world
     if world.place.rank == 0 and not quiet:
-        for line in (prepared.source.skipped, *bad_table(prepared.bad)):
-            print_line(line)
+        for line in (prepared.source.skipped, *bad_table(prepared.bad), unchecked_line(prepared.unchecked)):
+            if line:
+                print_line(line)
     job = world.broadcast(secrets.token_hex(4))
     with together(world, lambda: lock_destination(prepared.destination, prepared.options.source, world.place, job)):
         manifest = together(world, lambda: Manifest.open(prepared.destination, identity(prepared)))
@@ -310,7 +311,9 @@ class Staging:
         Collective.
         """
         node, destination = self.world.place.node_name, self.prepared.destination
-        bad = damaged(destination, self.options.threads, self.world, quiet=True)
+        bad, unchecked = damaged(destination, self.options.threads, self.world, quiet=True)
+        if unchecked and self.world.place.rank == 0 and not self.quiet:
+            print_line(unchecked_line(unchecked))
         here = [file for name, file in bad if name == node]
 
         def judge() -> None:

@@ -71,7 +71,7 @@ class Verification:
         found = f"{len(total.bad)} of {total.files} files are bad" if total.bad else f"all {total.files} files are good"
         lines = [f"{found}; {human(total.bytes)} read again in {self.seconds:.2f} s, {rate}/s"]
         if total.unchecked:
-            lines.append(f"{total.unchecked} files landed without a checksum, and were compared by size")
+            lines.append(unchecked_line(total.unchecked))
         lines += [
             f"{node.node}: the last staging into {node.destination} did not come to its end; stage again for the rest"
             for node in self.nodes
@@ -80,6 +80,11 @@ class Verification:
         if total.bad:
             lines.append("stage again with --repair, which brings just these files")
         return lines
+
+
+def unchecked_line(files: int) -> str:
+    """That the contents of so many files were not compared; empty for none."""
+    return f"{files} files landed without a checksum, and were compared by size alone" if files else ""
 
 
 def bad_table(bad: list[tuple[str, BadFile]]) -> list[str]:
@@ -110,18 +115,21 @@ def verify(destination: Path, threads: int, world: World, *, quiet: bool = False
     return Verification(tuple(nodes), max(seconds for *_, seconds in found))
 
 
-def damaged(destination: Path, threads: int, world: World, *, quiet: bool = False) -> list[tuple[str, BadFile]]:
-    """Bad files of all nodes, with the names of these, the same on every rank; collective.
+def damaged(
+    destination: Path, threads: int, world: World, *, quiet: bool = False
+) -> tuple[list[tuple[str, BadFile]], int]:
+    """Bad files of all nodes, with the names of these, and how many have no checksum to be compared with; collective.
 
-    A node on which nothing was staged has none: all that it lacks is brought anyway.
+    The same on every rank. A node on which nothing was staged has none: all that it lacks is brought anyway.
     """
     place = world.place
 
-    def look() -> tuple[BadFile, ...]:
-        return read_share(destination, threads, place, quiet).bad if has_manifest(destination) else ()
+    def look() -> Verified:
+        return read_share(destination, threads, place, quiet) if has_manifest(destination) else Verified()
 
     found = world.all_gather((place.node_name, together(world, look)))
-    return sorted((node, file) for node, files in found for file in files)
+    bad = sorted((node, file) for node, verified in found for file in verified.bad)
+    return bad, sum(verified.unchecked for _, verified in found)
 
 
 def read_share(destination: Path, threads: int, place: Place, quiet: bool) -> Verified:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,22 @@ def test_just_the_bad_files_are_brought_again(source: Path, tmp_path: Path, path
     assert "3 were bad and are mended" in report.sentence()
     assert verify_all([2, 1], tmp_path).is_good
     assert stage_all([2, 1], options).totals.files_landed == 0
+
+
+@pytest.mark.parametrize("how", [{"repair": True}, {"verify": "reread"}])
+def test_files_that_have_no_checksum_are_told(
+    source: Path, tmp_path: Path, how: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = StageOptions(source, str(tmp_path / "{node}"), verify="none")
+    stage_all([2, 1], options)
+    flip(tmp_path / "node0/train/00001.bin")
+    said = f"{2 * FILES} files landed without a checksum, and were compared by size alone\n"
+    run_ranks([2, 1], lambda world: stage(replace(options, **how), world))
+    assert capsys.readouterr().err.count(said) == 1
+    make_tree(source, 1, first=100)  # which lands with a checksum
+    stage_all([2, 1], replace(options, verify="transfer"))
+    run_ranks([2, 1], lambda world: stage(replace(options, **how), world))
+    assert capsys.readouterr().err.count(said) == 1
 
 
 def test_a_quiet_repair_prints_nothing(source: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

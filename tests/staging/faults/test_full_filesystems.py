@@ -49,7 +49,7 @@ def test_a_filesystem_that_is_too_small_on_one_node(tmp_path: Path, small: Path,
     code, _, error = run(command)
     assert code == 2
     assert len(said(error)) == 1
-    assert f"staging: error: {tmp_path}/node1/out: node node1 has " in said(error)[0]
+    assert f"staging: error: {small}/out: node node1 has " in said(error)[0]
     assert list(small.iterdir()) == []
     assert not (tmp_path / "node0").exists()
 
@@ -81,9 +81,7 @@ def test_the_node_whose_filesystem_fills_up_is_named(source: Path, tmp_path: Pat
     code, _, error = ended(process)
     assert code == 2
     assert len(said(error)) == 1, error
-    start_of_line = (
-        rf"staging: aborted: rank 1 on node1: DataError: {tmp_path}/node1/out/\S+: cannot be written \(No space"
-    )
+    start_of_line = rf"staging: aborted: rank 1 on node1: DataError: {small}/out/\S+: cannot be written \(No space"
     assert re.match(start_of_line, said(error)[0])
     (small / "foreign").unlink()
     assert run(command, PACE_S=0)[0] == 0

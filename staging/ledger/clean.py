@@ -50,9 +50,9 @@ def clean(destination: Path) -> Cleaned:
     """Remove the staged files below ``destination``, unfinished ones, empty folders, and the bookkeeping.
 
     Where only a probe was, there is no more than the bookkeeping. Where the manifest is lost, files stay, and the
-    bookkeeping with them, so that they can be staged again. Stays below ``destination``: names that lead out of
-    it are not followed, nor are links. The manifest need not have its header. The bookkeeping goes last; killed in the
-    midst of that, the same call goes on.
+    bookkeeping with them, so that they can be staged again; its header is not needed. Stays below ``destination``:
+    names that lead out of it are not followed, nor are links. The bookkeeping goes last; killed in the midst of that,
+    the same call goes on.
     Raises ``DataError`` where there is no manifest, where a staging is going on, and where a file can't be removed.
     """
     destination = Path(os.path.realpath(destination))  # a link may be made to lead elsewhere meanwhile

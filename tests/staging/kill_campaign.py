@@ -2,8 +2,8 @@
 
 ``python -m tests.staging.kill_campaign --trials 1000 --seed 7 --srun`` draws a placement, a path, a source with its
 transform, ranks, nodes and a launcher for each trial, and some kills: of one rank, of all, of the launcher. After each
-kill all that the manifests name must be whole; at the end the same command must bring everything. Exit code 1 where a
-trial found otherwise.
+kill all that the manifests name must be whole, and the ranks that are left must end soon; at the end the same command
+must bring everything. Exit code 1 where a trial found otherwise.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from tests.staging.processes import ENVIRON, MEMORY, PACED, PLAIN, contents, jou
 
 HUNG_S = 30.0
 """A staging of which a process was killed, and that is still there after so long, hangs."""
+END_BOUND_S = 1.0
+"""From a killed rank to the end of all others it takes less than this on a machine that is not busy otherwise."""
 LAST_S = 240.0
 """How long the staging may take that nobody kills."""
 SIGNALS = (signal.SIGKILL,) * 4 + (signal.SIGTERM, signal.SIGINT)
@@ -111,7 +113,7 @@ class Outcome:
     kills: Counter[str] = field(default_factory=Counter)
     """By who was killed; ``late`` where the staging had ended before."""
     problems: list[str] = field(default_factory=list)
-    """Lost, wrong and hung, each with the trial's number."""
+    """Lost, wrong, hung and slow to end, each with the trial's number."""
     ends_s: list[float] = field(default_factory=list)
     """From the death of a rank to the end of all others."""
     ways: Counter[str] = field(default_factory=Counter)
@@ -125,6 +127,7 @@ class Outcome:
         return {
             "trials": self.trials, "kills": dict(self.kills), "ways": dict(sorted(self.ways.items())),
             "lost": self.count("lost"), "wrong": self.count("wrong"), "hung": self.count("hung"),
+            "slow": self.count("slow"),
             "end_median_s": statistics.median(self.ends_s) if self.ends_s else None,
             "end_longest_s": max(self.ends_s, default=None), "ends": len(self.ends_s), "problems": self.problems,
         }  # fmt: skip
@@ -133,8 +136,11 @@ class Outcome:
 class Campaign:
     """Trials below ``folder``, which holds the sources."""
 
-    def __init__(self, folder: Path, seed: int, environ: dict[str, str], srun: bool) -> None:
+    def __init__(
+        self, folder: Path, seed: int, environ: dict[str, str], srun: bool, end_bound_s: float = END_BOUND_S
+    ) -> None:
         self.folder, self.seed, self.environ, self.srun = folder, seed, environ, srun
+        self.end_bound_s = end_bound_s
         self.outcome, self._lock, self._slurm = Outcome(), threading.Lock(), threading.Lock()
         random_bytes = np.random.default_rng(seed)
         self.expected = {name: make(folder / "sources" / name, random_bytes) for name, make in SOURCES.items()}
@@ -162,8 +168,7 @@ class Campaign:
         source, expected = self.folder / "sources" / trial.source, self.expected[trial.source]
         for kill in trial.kills:
             process = self._start(trial, PACED, source, folder, PACE_S=trial.pace_s, PACE_FILES=3)
-            if not self._kill(trial, process, folder, kill):
-                yield f"hung: {kill.who} got {kill.signal.name}"
+            yield from self._kill(trial, process, folder, kill)
             yield from wrong_of(folder, expected)
         process = self._start(trial, PLAIN, source, folder)
         try:
@@ -195,12 +200,13 @@ class Campaign:
             env=self.environ | {key: str(value) for key, value in environ.items()}, start_new_session=True,
         )  # fmt: skip
 
-    def _kill(self, trial: Trial, process: subprocess.Popen[str], folder: Path, kill: Kill) -> bool:
-        """Send the signal when its time has come; whether all ended in time."""
+    def _kill(self, trial: Trial, process: subprocess.Popen[str], folder: Path, kill: Kill) -> list[str]:
+        """Send the signal when its time has come; the problem, if not all ended in time."""
+        hung = [f"hung: {kill.who} got {kill.signal.name}"]
         before, deadline = set(begun(folder)), time.monotonic() + LAST_S
         while kill.after_s >= 0 and len(set(begun(folder)) - before) < trial.ranks and process.poll() is None:
             if time.monotonic() > deadline:
-                return False
+                return hung
             time.sleep(0.005)
         time.sleep(abs(kill.after_s))
         ranks = sorted(set(begun(folder)) - before)
@@ -218,14 +224,17 @@ class Campaign:
         while (process.poll() is None or any(map(is_running, ranks))) and time.monotonic() < died + HUNG_S:
             time.sleep(0.005)
         ended = process.poll() is not None and not any(map(is_running, ranks))
+        is_measured = len(chosen) == 1 and chosen[0] in ranks and kill.signal == signal.SIGKILL and bool(others)
         with self._lock:
             self.outcome.kills["late" if late else kill.who if chosen != [process.pid] else "launcher"] += 1
-            if len(chosen) == 1 and chosen[0] in ranks and kill.signal == signal.SIGKILL and others:
-                self.outcome.ends_s.append(took)
+            self.outcome.ends_s += [took] if is_measured else []
         end_all(process, folder)
         if trial.launcher == "srun":
             self._free_nodes()
-        return ended
+        if not ended:
+            return hung
+        is_slow = is_measured and took >= self.end_bound_s
+        return [f"slow: the others ended {took:.2f} s after a rank was killed"] if is_slow else []
 
     def _free_nodes(self) -> None:
         """Slurm keeps the nodes for an ``srun`` that was killed, for all that it knows."""
@@ -275,10 +284,11 @@ def end_all(process: subprocess.Popen[str], folder: Path) -> None:
 
 
 def carry_out(
-    trials: int, seed: int, jobs: int, environ: dict[str, str], folder: Path, *, srun: bool, show: bool = True
-) -> Outcome:
-    """Run ``trials``, ``jobs`` at a time."""
-    campaign, started = Campaign(folder, seed, environ, srun), time.monotonic()
+    trials: int, seed: int, jobs: int, environ: dict[str, str], folder: Path, *, srun: bool,
+    end_bound_s: float = END_BOUND_S, show: bool = True,
+) -> Outcome:  # fmt: skip
+    """Run ``trials``, ``jobs`` at a time; slow is what takes ``end_bound_s`` or more to end after a rank was killed."""
+    campaign, started = Campaign(folder, seed, environ, srun, end_bound_s), time.monotonic()
     with ThreadPoolExecutor(jobs) as pool:
         for done, _ in enumerate(pool.map(campaign.run, range(trials)), 1):
             if show and done % 20 == 0:
@@ -310,6 +320,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30), metavar="S", help="default: drawn")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="trials at a time")
     parser.add_argument("--srun", action="store_true", help="some of them on two nodes of a real Slurm; needs root")
+    parser.add_argument(
+        "--end-bound-s", type=float, default=END_BOUND_S, metavar="S",
+        help="count it as slow where ranks take so long to end after one was killed; raise it where other work keeps "
+        "the cores busy (default: %(default)g)",
+    )  # fmt: skip
     parser.add_argument("--report", type=Path, metavar="FILE", help="write what was found as JSON")
     args = parser.parse_args()
     print(f"seed {args.seed}", flush=True)
@@ -319,7 +334,9 @@ def main() -> int:
         tempfile.TemporaryDirectory() as scratch,
         environment(args.srun, Path(scratch)) as environ,
     ):
-        outcome = carry_out(args.trials, args.seed, args.jobs, environ, Path(folder), srun=args.srun)
+        outcome = carry_out(
+            args.trials, args.seed, args.jobs, environ, Path(folder), srun=args.srun, end_bound_s=args.end_bound_s
+        )
     found = {"seed": args.seed, **outcome.as_dict()}
     if args.report is not None:
         args.report.write_text(json.dumps(found, indent=1))

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.staging.made_sources import MAKERS, TRANSFORMS, Files, write
+from tests.staging.made_sources import EXCLUSIONS, MAKERS, TRANSFORMS, Files, write
 from tests.staging.processes import ENVIRON, MEMORY, PACED, PLAIN, contents, journal, named, unfinished
 
 HUNG_S = 30.0
@@ -98,6 +98,7 @@ class Trial:
         more = ["--simulated-nodes", str(self.nodes)] if self.launcher == "mpiexec" else []
         transform = TRANSFORMS.get(self.source, "")
         more += ["--transform", transform] if transform else []
+        more += [word for pattern in EXCLUSIONS.get(self.source, ()) for word in ("--plain", pattern)]
         pieces = 1 << 20 if self.source == "large" else 10_000
         return [
             *before[self.launcher], *words, str(source), str(out / "{node}"), "--placement", self.placement,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import struct
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,56 @@ def tfrecords(root: Path, random: np.random.Generator) -> Files:
     return made
 
 
+def indexed(root: Path, random: np.random.Generator, compressed: bool = False) -> Files:
+    """TFRecords of several records each, and the index that DALI wants of each."""
+    made: Files = {}
+    root.mkdir(parents=True)
+    for number in range(6):
+        path = root / f"sample_{number}.tfrecord"
+        writer = TFRecordWriter(str(path))
+        for _ in range(1 + number % 3):
+            writer.write({"x": (random.bytes(int(random.integers(1, 9000))), "byte")})
+        writer.close()
+        made[path.name] = data = path.read_bytes()
+        made[f"{path.name}.idx"] = index_of(data)
+        if compressed:
+            (root / f"{path.name}.gz").write_bytes(gzip.compress(data))
+            path.unlink()
+    return made
+
+
+def index_of(data: bytes) -> bytes:
+    """Offset and size of each record; each has a length of 8 bytes, and two checksums of 4."""
+    lines, offset = [], 0
+    while offset < len(data):
+        size = 16 + struct.unpack_from("<Q", data, offset)[0]
+        lines.append(f"{offset} {size}\n")
+        offset += size
+    return "".join(lines).encode()
+
+
+def chained(root: Path, random: np.random.Generator) -> Files:
+    """Compressed TFRecords, which are decompressed and then indexed."""
+    return indexed(root, random, compressed=True)
+
+
+def arrays(root: Path, random: np.random.Generator) -> Files:
+    """Arrays of which a part of the rows lands, in pieces that end within rows; the labels land as they are."""
+    made: Files = {}
+    (root / "train").mkdir(parents=True)
+    for number in range(5):
+        data, label = random.normal(size=(16, 50, 7)), random.integers(0, 9, 12)
+        write(root, {f"train/data-{number}.npy": npy(data), f"train/label-{number}.npy": npy(label)})
+        made |= {f"train/data-{number}.npy": npy(data[3:11]), f"train/label-{number}.npy": npy(label)}
+    return made
+
+
+def left_plain(root: Path, random: np.random.Generator) -> Files:
+    """Compressed files, one of which stays so by its name, and files that are none."""
+    made = gzipped(root, random)
+    return made | write(root, {"simulated.json": b"{}", "extra/kept.gz": gzip.compress(random.bytes(20_000))})
+
+
 def hdf5(root: Path, random: np.random.Generator) -> Files:
     """Samples of DeepCAM, and the statistics that they share."""
     made: Files = {}
@@ -106,9 +157,13 @@ def write(root: Path, files: Files) -> Files:
 
 MAKERS = {
     "none": plain, "gunzip": gzipped, "tfrecord": tfrecords, "hdf5": hdf5, "untar": archives, "rows.h5": rows,
+    "npy-rows": arrays, "tfrecord-index": indexed, "chain": chained, "plain": left_plain,
 }  # fmt: skip
 TRANSFORMS = {
     "none": "", "gunzip": "gunzip", "tfrecord": "tfrecord-to-npy", "hdf5": "hdf5-to-npy", "untar": "untar",
-    "rows.h5": "",
+    "rows.h5": "", "npy-rows": "npy-rows:first=3,stop=11,of=16,names=*data-*.npy", "tfrecord-index": "tfrecord-index",
+    "chain": "gunzip+tfrecord-index", "plain": "gunzip",
 }  # fmt: skip
 """The transform for each source."""
+EXCLUSIONS = {"plain": ("auto", "extra/*")}
+"""Which files of a source the transform leaves as they are."""

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from staging.landing.transforms import BUILT_IN
 from tests.staging import kill_campaign
 from tests.staging.kill_campaign import Campaign, Kill, Outcome, Trial, carry_out
+from tests.staging.made_sources import TRANSFORMS
 from tests.staging.processes import ENVIRON, memory_folder
 
 SEED = int(os.environ["HPCBENCH_SEED"])
@@ -52,6 +54,15 @@ def first(launcher: str, source: str) -> int:
     """The number of the first trial of its kind."""
     trials = (Trial(1, number, srun=False) for number in range(1000))
     return next(trial.number for trial in trials if (trial.launcher, trial.source) == (launcher, source))
+
+
+def test_every_transform_of_staging_is_in_a_trial() -> None:
+    steps = {step.partition(":")[0] for transform in TRANSFORMS.values() for step in transform.split("+")}
+    assert set(BUILT_IN) <= steps
+    assert any("+" in transform for transform in TRANSFORMS.values())
+    trial = next(trial for trial in (Trial(1, number, srun=False) for number in range(1000)) if trial.source == "plain")
+    words = trial.command(["stage"], Path("from"), Path("to"))
+    assert [words[at + 1] for at, word in enumerate(words) if word == "--plain"] == ["auto", "extra/*"]
 
 
 def test_a_trial_is_the_same_by_its_number() -> None:

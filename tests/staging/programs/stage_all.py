@@ -18,7 +18,7 @@ from staging.ranks.collective_errors import watch
 from staging.ranks.mpi_world import mpi_world, simulated
 from staging.stage import Staging
 from staging.timeline import Landings
-from tests.staging.made_sources import TRANSFORMS
+from tests.staging.made_sources import EXCLUSIONS, TRANSFORMS
 
 PIECE = 10_000
 
@@ -55,8 +55,9 @@ def main(sources: Path, out: Path, numbers: list[int]) -> None:
             for name, placement, path in product(TRANSFORMS, ("replicate", "shard"), ("direct", "exchange")):
                 folder = out / f"{nodes}-{name}-{placement}-{path}"
                 options = StageOptions(
-                    sources / name, f"{folder}/{{node}}", placement, path, TRANSFORMS[name], piece_bytes=PIECE
-                )  # type: ignore[arg-type]
+                    sources / name, f"{folder}/{{node}}", placement, path, TRANSFORMS[name],
+                    plain=EXCLUSIONS.get(name, ()), piece_bytes=PIECE,
+                )  # type: ignore[arg-type]  # fmt: skip
                 report = staging.stage.stage(options, world, quiet=True)
                 asked = {"nodes": nodes, "source": name, "placement": placement, "path": path, "folder": str(folder)}
                 counted = world.all_gather(CountingStaging.bytes_counted)

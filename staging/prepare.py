@@ -27,10 +27,10 @@ from staging.planning.slices import CUT_BYTES
 from staging.present import Present, look
 from staging.ranks.collective_errors import together
 from staging.ranks.world import Place, World
-from staging.source.listing import Listing
+from staging.source.listing import Listing, Names
 from staging.source.sources import Source
 from staging.storage.destination import expand
-from staging.storage.space import available_memory, bytes_in_blocks, check_space
+from staging.storage.space import available_memory, block_bytes, bytes_in_blocks, check_space
 from staging.units import human
 from staging.verification import damaged
 
@@ -251,25 +251,28 @@ def check_room(
     """Raise ``DataError`` on all ranks unless all nodes have room; the bytes that the fullest one needs. Collective."""
     entries = np.flatnonzero(wanted)
 
-    def bytes_needed() -> int:
-        if world.place.local_rank != 0:
-            return 0
-        if not transform:
-            return bytes_in_blocks(listing.sizes[entries], destination)
-        sizes = listing.sizes
-        return sum(make_sink.space(listing.names[int(entry)], int(sizes[entry])) for entry in entries)
-
-    content_bytes = together(world, bytes_needed)
-
-    def beside() -> tuple[int, int]:
+    def needed() -> tuple[int, int]:
         if world.place.local_rank != 0:
             return 0, 0
-        return overhead(listing.take(entries).names, content_bytes, destination)
+        names, sizes = listing.take(entries).names, listing.sizes[entries]
+        if not transform:
+            content_bytes = bytes_in_blocks(sizes, destination)
+        else:
+            names, content_bytes = outputs_of(names, sizes, make_sink, block_bytes(destination))
+        books_bytes, books_files = overhead(names, content_bytes, destination)
+        return content_bytes + books_bytes, len(names) + books_files
 
-    books_bytes, books_files = together(world, beside)
-    need = content_bytes + books_bytes
-    together(world, lambda: check_space(destination, need, len(entries) + books_files, world))
-    return max(world.all_gather(need))
+    need_bytes, need_files = together(world, needed)
+    together(world, lambda: check_space(destination, need_bytes, need_files, world))
+    return max(world.all_gather(need_bytes))
+
+
+def outputs_of(names: Names, sizes: NDArray[np.int64], make_sink: SinkMaker, block: int) -> tuple[Names, int]:
+    """The files that entries become, and their bytes in blocks of ``block``, as far as names and sizes tell."""
+    outputs = [
+        file for name, size in zip(names, sizes.tolist(), strict=True) for file in make_sink.estimate(name, size)
+    ]
+    return Names.of(name for name, _ in outputs), sum(-(-size // block) for _, size in outputs) * block
 
 
 def identity(prepared: Prepared) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from staging.storage.holes import HOLE_BYTES
 from staging.storage.write_ways import WriteWay, write_at
 
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-BLOCK = 4096
 SHORT = 256  # characters of nearly all names, too few for too many folders
 NAME_KEPT = 55  # characters: a temporary name stays under the 255 bytes of a file name, at four bytes a character
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -124,9 +123,9 @@ class FileSinkMaker:
         """The name of a file until it is complete, beside its own."""
         return f".{base[:NAME_KEPT]}.{self._token}{next(self._numbers):06x}{TEMPORARY_SUFFIX}"
 
-    def space(self, name: str, size: int) -> int:
-        """The size in whole blocks of 4 KiB, as most filesystems take it."""
-        return -(-size // BLOCK) * BLOCK
+    def estimate(self, name: str, size: int) -> list[tuple[str, int]]:
+        """The file itself."""
+        return [(name, size)]
 
 
 def refuse_outside(name: str, source: object = "") -> None:

@@ -59,5 +59,8 @@ class SinkMaker(Protocol):
     def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int) -> Sink:
         """A sink for the entry ``name`` of ``size`` bytes."""
 
-    def space(self, name: str, size: int) -> int:
-        """Bytes that the entry will take at the destination, or a careful estimate of it."""
+    def estimate(self, name: str, size: int) -> list[tuple[str, int]]:
+        """Names and bytes of the files that the entry becomes, or a careful estimate of them.
+
+        Where only the content tells the names (an archive) it is one file of all bytes.
+        """

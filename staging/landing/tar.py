@@ -70,9 +70,9 @@ class TarSinkMaker:
         sink = TarSink(self, destination, name, mtime_ns)
         return DecompressSink(kind, name, sink) if kind else sink
 
-    def space(self, name: str, size: int) -> int:
-        """What ``inner`` needs for the size, times the expansion for a compressed archive."""
-        return self.inner.space(name, size * self._expansion if archive_kind(name) else size)
+    def estimate(self, name: str, size: int) -> list[tuple[str, int]]:
+        """What ``inner`` makes of a file of the size, times the expansion for a compressed archive."""
+        return self.inner.estimate(name, size * self._expansion if archive_kind(name) else size)
 
     def own(self, destination: DestinationFolder, name: str, archive: str) -> None:
         """Note that ``archive`` holds ``name``; ``DataError`` where another archive of this process does, too."""

@@ -27,9 +27,9 @@ class WithExclusions:
         """A sink for the entry ``name``."""
         return self._of(name)(destination, name, size, mtime_ns)
 
-    def space(self, name: str, size: int) -> int:
-        """Bytes that the entry will take."""
-        return self._of(name).space(name, size)
+    def estimate(self, name: str, size: int) -> list[tuple[str, int]]:
+        """What the entry becomes."""
+        return self._of(name).estimate(name, size)
 
     def _of(self, name: str) -> SinkMaker:
         return self._plain if self._match(name) else self._transforming

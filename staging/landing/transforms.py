@@ -37,7 +37,7 @@ class Transform(Protocol):
         """The files that the entry ``name`` becomes; empty where only its content tells (an archive)."""
 
     def sinks(self, inner: SinkMaker) -> SinkMaker:
-        """A maker of sinks that transform and write on to sinks of ``inner``; its ``space`` counts the outputs."""
+        """A maker of sinks that transform and write on to sinks of ``inner``; its ``estimate`` counts the outputs."""
 
 
 def find_transform(text: str) -> Transform:

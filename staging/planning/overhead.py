@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from staging.checksums import BLOCK_BYTES
 from staging.source.listing import Names
-from staging.storage.space import existing_parent
+from staging.storage.space import block_bytes
 
 LINE = 200
 """Bytes of a file's line in the manifest and of its entry in a folder, without its name, at most."""
@@ -26,7 +25,7 @@ def overhead(names: Names, content_bytes: int, folder: Path) -> tuple[int, int]:
     """
     if not len(names):
         return 0, 0
-    block = os.statvfs(existing_parent(folder)).f_frsize
+    block = block_bytes(folder)
     direct = names.folders()
     folders = direct | {above for name in direct for above in parents(name)}
     lines = 3 * len(names.blob) + LINE * len(names) + BLOCK_LINE * (content_bytes // BLOCK_BYTES)

@@ -40,8 +40,13 @@ def free_files(folder: Path) -> int:
 
 def bytes_in_blocks(sizes: NDArray[np.int64], folder: Path) -> int:
     """Bytes that files of ``sizes`` take below ``folder``, each in whole blocks of its filesystem."""
-    block = os.statvfs(existing_parent(folder)).f_frsize
+    block = block_bytes(folder)
     return int((-(-sizes // block)).sum()) * block
+
+
+def block_bytes(folder: Path) -> int:
+    """Bytes of a block of the filesystem of ``folder``, which need not exist yet."""
+    return os.statvfs(existing_parent(folder)).f_frsize
 
 
 def check_space(destination: Path, need_bytes: int, need_files: int, world: World) -> None:

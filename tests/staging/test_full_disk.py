@@ -8,9 +8,14 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tests.staging.transforming import cosmoflow
+
 PAGE = 4096
+COUNTS = np.arange(8 * 8 * 8 * 4, dtype=np.int16).reshape(8, 8, 8, 4)
+"""A sample of CosmoFlow of one page, with which its header takes two."""
 
 
 @pytest.fixture
@@ -33,15 +38,16 @@ def disk(tmp_path: Path) -> Iterator[Callable[[int, int], Path]]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
-def stage(source: Path, destination: Path) -> subprocess.CompletedProcess[str]:
+def stage(source: Path, destination: Path, transform: str) -> subprocess.CompletedProcess[str]:
     """``python -m staging``."""
-    command = [sys.executable, "-m", "staging", str(source), str(destination)]
+    command = [sys.executable, "-m", "staging", str(source), str(destination), "--transform", transform]
+    command = command if transform else command[:-2]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
-def all_or_nothing(source: Path, disk: Path) -> bool:
+def all_or_nothing(source: Path, disk: Path, transform: str) -> bool:
     """Stage, which must end well or leave nothing; whether it ended well."""
-    done = stage(source, disk / "to")
+    done = stage(source, disk / "to", transform)
     assert done.returncode in (0, 2), done.stderr
     if done.returncode == 2:
         assert "free some, or choose a larger place" in done.stderr
@@ -49,27 +55,39 @@ def all_or_nothing(source: Path, disk: Path) -> bool:
     return done.returncode == 0
 
 
+@pytest.fixture(params=["", "tfrecord-to-npy"])
+def transform(request: pytest.FixtureRequest) -> str:
+    """What is done to the files."""
+    return str(request.param)
+
+
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
-    """Forty files of a page each in four folders."""
+def source(tmp_path: Path, transform: str) -> Path:
+    """Forty files in four folders, which become forty of a page, or eighty: forty of two pages and forty of one."""
     for number in range(40):
         path = tmp_path / f"source/part{number % 4}/{number:04d}"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(os.urandom(PAGE))
+        path.write_bytes(cosmoflow(tmp_path, COUNTS) if transform else os.urandom(PAGE))
     return tmp_path / "source"
 
 
 @pytest.mark.slow
-def test_a_disk_with_few_pages_more_than_the_data(source: Path, disk: Callable[[int, int], Path]) -> None:
-    found = [all_or_nothing(source, disk(40 + more, 1000)) for more in range(0, 49, 6)]
+def test_a_disk_with_few_pages_more_than_the_data(
+    source: Path, transform: str, disk: Callable[[int, int], Path]
+) -> None:
+    pages = 120 if transform else 40
+    found = [all_or_nothing(source, disk(pages + more, 1000), transform) for more in range(0, 49, 6)]
     assert found[0] is False
     assert found[-1] is True
     assert found == sorted(found), "from some size on it fits"
 
 
 @pytest.mark.slow
-def test_a_disk_with_few_files_more_than_the_data(source: Path, disk: Callable[[int, int], Path]) -> None:
-    found = [all_or_nothing(source, disk(1000, 40 + more)) for more in range(1, 32, 6)]
+def test_a_disk_with_few_files_more_than_the_data(
+    source: Path, transform: str, disk: Callable[[int, int], Path]
+) -> None:
+    files = 80 if transform else 40
+    found = [all_or_nothing(source, disk(1000, files + more), transform) for more in range(1, 32, 6)]
     assert found[0] is False
     assert found[-1] is True
     assert found == sorted(found)

@@ -58,8 +58,8 @@ class Maker:
     def __call__(self, destination: Path, name: str, size: int, mtime_ns: int) -> MemorySink:
         return MemorySink(destination, name, size, mtime_ns)
 
-    def space(self, name: str, size: int) -> int:
-        return size
+    def estimate(self, name: str, size: int) -> list[tuple[str, int]]:
+        return [(name, size)]
 
 
 @dataclass

@@ -239,6 +239,5 @@ def test_names_that_only_look_like_these(name: str) -> None:
     refuse_outside(name)
 
 
-@pytest.mark.parametrize(("size", "space"), [(0, 0), (1, 4096), (4096, 4096), (4097, 8192)])
-def test_space_is_in_blocks(size: int, space: int) -> None:
-    assert FileSinkMaker().space("a", size) == space
+def test_a_file_takes_its_size() -> None:
+    assert FileSinkMaker().estimate("a/b", 4097) == [("a/b", 4097)]

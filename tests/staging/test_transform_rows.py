@@ -74,9 +74,8 @@ def test_what_does_not_fit_is_told_and_leaves_nothing(tmp_path: Path) -> None:
 def test_the_space_of_rows() -> None:
     """A third of the array, and room for a header; what stays whole needs what it has."""
     maker = find_transform("npy-rows:first=0,stop=2,of=6,names=data-*").sinks(FileSinkMaker())
-    plain = FileSinkMaker()
-    assert maker.space("data-1.npy", 600_000) == plain.space("data-1.npy", 200_000 + 65_536)
-    assert maker.space("label-1.npy", 600_000) == plain.space("label-1.npy", 600_000)
+    assert maker.estimate("data-1.npy", 600_000) == [("data-1.npy", 200_000 + 65_536)]
+    assert maker.estimate("label-1.npy", 600_000) == [("label-1.npy", 600_000)]
 
 
 @pytest.mark.parametrize(

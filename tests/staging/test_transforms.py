@@ -85,22 +85,23 @@ def test_what_stays_plain_keeps_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("transform", "name", "size", "space"),
+    ("transform", "name", "size", "files"),
     [
-        ("gunzip", "a.gz", 4096, 6 * 4096),
-        ("gunzip:expansion=2", "a.gz", 4096, 2 * 4096),
-        ("untar", "a.tar", 4096, 4096),
-        ("untar", "a.tar.xz", 4096, 6 * 4096),
-        ("untar+gunzip:expansion=3", "a.tgz", 4096, 18 * 4096),
-        ("tfrecord-index", "a", 4096 * 10, 11 * 4096),
-        ("tfrecord-to-npy", "a", 2 * 4 * 128**3 + 200, 2 * 4 * 128**3 + 4096),
-        ("tfrecord-to-npy", "a", 4096 * 1000, 6 * 4096 * 1000),
-        ("hdf5-to-npy", "a", 4096, 4096),
-        ("os.path:join", "a", 4096, 4096),
+        ("gunzip", "a.gz", 4096, {"a": 6 * 4096}),
+        ("gunzip:expansion=2", "a.gz", 4096, {"a": 2 * 4096}),
+        ("untar", "a.tar", 4096, {"a.tar": 4096}),
+        ("untar", "a.tar.xz", 4096, {"a.tar.xz": 6 * 4096}),
+        ("untar+gunzip:expansion=3", "a.tgz", 4096, {"a.tgz": 18 * 4096}),
+        ("tfrecord-index", "a", 4096 * 10, {"a": 10 * 4096, "a.idx": 11 * 24}),
+        ("gunzip+tfrecord-index", "a.gz", 4096, {"a": 6 * 4096, "a.idx": 7 * 24}),
+        ("tfrecord-to-npy", "a", 2 * 4 * 128**3 + 200, {"a_data.npy": 2 * 4 * 128**3 + 456, "a_label.npy": 1}),
+        ("tfrecord-to-npy", "a", 4096 * 1000, {"a_data.npy": 6 * 4096 * 1000 + 256, "a_label.npy": 1}),
+        ("hdf5-to-npy", "data-1.h5", 4096, {"data-1.npy": 4096, "label-1.npy": 1}),
+        ("os.path:join", "a", 4096, {"a": 4096}),
     ],
 )
-def test_the_estimate_of_space(transform: str, name: str, size: int, space: int) -> None:
-    assert sink_maker(transform).space(name, size) == space
+def test_the_estimate_of_outputs(transform: str, name: str, size: int, files: dict[str, int]) -> None:
+    assert sink_maker(transform).estimate(name, size) == list(files.items())
 
 
 @pytest.fixture
@@ -126,7 +127,7 @@ def test_a_function_of_an_application(tmp_path: Path, application: Callable[[str
     assert find_transform(called).names("a") == []
     function.names, function.expansion = lambda name: [name + ".n"], 2.5
     assert find_transform(called).names("a") == ["a.n"]
-    assert sink_maker(called).space("a", 4096) == 3 * 4096
+    assert sink_maker(called).estimate("a", 4096) == [("a.n", 10_240)]
 
 
 @pytest.mark.parametrize(

@@ -121,9 +121,9 @@ class _IndexSinkMaker:
     def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int) -> Sink:
         return _IndexSink(self._inner, destination, name, size, mtime_ns)
 
-    def space(self, name: str, size: int) -> int:
+    def estimate(self, name: str, size: int) -> list[tuple[str, int]]:
         index = LINE_BYTES * (1 + size // LEAST_RECORD)
-        return self._inner.space(name, size) + self._inner.space(name + SUFFIX, index)
+        return self._inner.estimate(name, size) + self._inner.estimate(name + SUFFIX, index)
 
 
 class _IndexSink:

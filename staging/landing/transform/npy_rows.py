@@ -66,10 +66,10 @@ class _RowsSinkMaker:
             return self.inner(destination, name, size, mtime_ns)
         return _RowsSink(self.transform, self.inner, destination, name, mtime_ns)
 
-    def space(self, name: str, size: int) -> int:
+    def estimate(self, name: str, size: int) -> list[tuple[str, int]]:
         rows = self.transform
         kept = size * (rows.stop - rows.first) // rows.of + MOST_HEADER_BYTES if rows.takes(name) else size
-        return self.inner.space(name, size if size == UNKNOWN else kept)
+        return self.inner.estimate(name, size if size == UNKNOWN else kept)
 
 
 class _RowsSink:

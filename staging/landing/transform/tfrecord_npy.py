@@ -21,6 +21,7 @@ from staging.landing.transform.whole import Output, WholeTransform
 
 CHECK = "check that it is a CosmoFlow TFRecord"
 FRAME_BYTES = 1024  # what framing, feature names and the label take at most, for the estimate of space
+NPY_HEADERS = 2 * 128
 
 
 class TFRecordToNpy(WholeTransform):
@@ -47,10 +48,13 @@ class TFRecordToNpy(WholeTransform):
         return [f"{stem}_data.npy", f"{stem}_label.npy"]
 
     def output_bytes(self, name: str, size: int) -> int:
-        """The size where it is that of a plain sample, else that of a gzip one times the expected expansion."""
+        """The size where it is that of a plain sample, else that of a gzip one times the expected expansion.
+
+        Headers of the arrays come to it.
+        """
         side = int((max(size, 0) / (2 * self.channels)) ** (1 / 3) + 1e-6)
         plain = 0 < size - 2 * self.channels * side**3 <= FRAME_BYTES
-        return size if plain else size * EXPANSION
+        return (size if plain else size * EXPANSION) + NPY_HEADERS
 
     def convert(self, name: str, data: memoryview) -> list[Output]:
         """Both arrays; the counts are a view of the record. Raises ``DataError`` where the record is anything else."""

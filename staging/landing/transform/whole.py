@@ -55,10 +55,14 @@ class WholeSinkMaker:
             raise _too_large(name, size)
         return WholeSink(self, destination, name, size, mtime_ns)
 
-    def space(self, name: str, size: int) -> int:
-        """What ``inner`` needs for the outputs."""
-        names = self.transform.names(name) or [name]
-        return self.inner.space(names[0], self.transform.output_bytes(name, size))
+    def estimate(self, name: str, size: int) -> list[tuple[str, int]]:
+        """What ``inner`` makes of the outputs.
+
+        How the bytes are divided is not known. One output with all but a byte of each other takes the most blocks.
+        """
+        first, *others = self.transform.names(name) or [name]
+        found = self.inner.estimate(first, self.transform.output_bytes(name, size))
+        return found + [file for other in others for file in self.inner.estimate(other, 1)]
 
 
 class WholeSink:

@@ -39,9 +39,9 @@ class CountingMaker:
         """One of them."""
         return Counting(name, size)
 
-    def space(self, name: str, size: int) -> int:
+    def estimate(self, name: str, size: int) -> list[tuple[str, int]]:
         """The size."""
-        return size
+        return [(name, size)]
 
 
 def transform(data: bytes, name: str, called: str, folder: Path, dice: random.Random, *, lands: bool = False) -> None:

@@ -28,6 +28,10 @@ class Counters:
     bytes_received: int = 0
     bytes_landed: int = 0
     """On the destination, after any transform."""
+    sparse_source_bytes: int = 0
+    """On the disk of the source: what files with holes take that landed as they are."""
+    sparse_landed_bytes: int = 0
+    """On the disk of the destination: what the same files take there."""
     metadata_operations: int = 0
     """Calls to list, look at, open, close, rename or time-stamp a file."""
     retries: int = 0

@@ -16,6 +16,8 @@ SHOWN_NODES = 12
 """More nodes than this are shown by the slowest and the median one."""
 SETTINGS = ("source", "destination", "placement", "path", "transform", "verify", "flushed")
 COLUMNS = 100
+GROWTH_SHOWN = 4 << 20
+"""Bytes from which on the growth of files with holes is said."""
 BEYOND = 1.1
 """A share from which on the probe can't have seen what the part can do."""
 NO_PROBE = (
@@ -92,6 +94,12 @@ class StagingReport:
             total.add(rank.counters)
         return total
 
+    @property
+    def growth_bytes(self) -> int:
+        """What files with holes take at the destinations more than at the source."""
+        total = self.totals
+        return total.sparse_landed_bytes - total.sparse_source_bytes
+
     def nodes(self) -> list[NodeReport]:
         """Figures per node, in the order of the nodes."""
         grouped: dict[str, list[RankReport]] = {}
@@ -126,6 +134,7 @@ class StagingReport:
             "skipped": total.files_present,
             "bytes_read": total.bytes_read,
             "bytes_landed": total.bytes_landed,
+            "growth_bytes": self.growth_bytes,
             "bytes_per_s": total.bytes_landed / max(self.seconds, 1e-9),
             "bound_by": bound.part,
             "bound_share": bound.share,
@@ -149,8 +158,8 @@ class StagingReport:
             shown = list(self.slowest_and_median())
         columns = f"{'read':>10} {'sent':>10} {'received':>10} {'landed':>10}"
         head = f"{'node':18} {'files':>9} {columns} {'time':>8} {'landed rate':>11}"
-        sentences = [self.sentence(), self.bound_sentence(), self.fine_print()]
-        return "\n".join([head, *(row(node) for node in shown), *(wrapped(text) for text in sentences)])
+        sentences = [self.sentence(), self.growth_sentence(), self.bound_sentence(), self.fine_print()]
+        return "\n".join([head, *(row(node) for node in shown), *(wrapped(text) for text in sentences if text)])
 
     def sentence(self) -> str:
         """What was brought, and where the time went."""
@@ -168,6 +177,16 @@ class StagingReport:
         return (
             f"{total.files_landed} files in {self.seconds:.2f} s ({phases}){there}; slowest node {slowest.name} "
             f"{slowest.seconds:.2f} s, median node {median.name} {median.seconds:.2f} s"
+        )
+
+    def growth_sentence(self) -> str:
+        """How much files with holes have grown; empty where it is not worth a line."""
+        total = self.totals
+        if self.growth_bytes < GROWTH_SHOWN:
+            return ""
+        return (
+            f"files with holes take {human(total.sparse_landed_bytes)} here and {human(total.sparse_source_bytes)} in "
+            "the source: holes below 1 MiB or --piece-bytes become zeros, and compression of its filesystem is lost"
         )
 
     def bound_sentence(self) -> str:

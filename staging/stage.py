@@ -16,6 +16,7 @@ import numpy as np
 from staging.bookkeeping import BOOKKEEPING
 from staging.counters import Counters
 from staging.errors import DataError
+from staging.growth import count_growth
 from staging.landing.shared_files import SharedFiles
 from staging.landing.sinks import Landed
 from staging.ledger.clean import remove_unfinished
@@ -185,6 +186,7 @@ class Staging:
             self.counters.sync_s += self.batch.sync_seconds
         with self.timer.span("wait"):
             self.world.barrier()
+        count_growth(self.prepared)
         together(self.world, self.remove_strays)
         if self.options.update:
             together(self.world, self.follow)

@@ -46,6 +46,7 @@ class HDF5Source:
     def __init__(self, path: Path, datasets: Sequence[str] | None = None, *, retries: int = 3) -> None:
         self.path = path
         self.skipped = ""
+        self.sparse: dict[int, int] = {}  # rows have no blocks of their own
         self.retries = retries
         try:
             status = path.stat()

@@ -12,6 +12,11 @@ from staging.errors import DataError
 from staging.source.listing import Listing
 from staging.source.retry import retrying
 
+STAT_BLOCK = 512
+"""Bytes of a block of ``st_blocks``, whatever the filesystem has (stat(2))."""
+SMALLEST_HOLES = 4096
+"""Bytes; some filesystems keep less than that of a file beside its metadata, and count no block for it."""
+
 
 class Reader(Protocol):
     """Reads entries one after another, each from its start to its end. Used by one thread."""
@@ -40,6 +45,8 @@ class Source(Protocol):
     listing: Listing
     skipped: str
     """What of it is not in the listing though nobody has excluded it, in words; empty for nothing."""
+    sparse: dict[int, int]
+    """Entries, of those that this process has read, that take fewer bytes on disk than they have, and these bytes."""
 
     def reader(self) -> Reader:
         """A reader for one thread."""
@@ -56,6 +63,7 @@ class TreeSource:
         self.listing = listing
         self.cold = cold
         self.retries = retries
+        self.sparse: dict[int, int] = {}
 
     def reader(self) -> Reader:
         """A reader for one thread."""
@@ -119,6 +127,9 @@ class FileReader:
             raise self._changed(f"has {status.st_size} bytes where {size} were listed")
         if status.st_mtime_ns != time_ns:
             raise self._changed("was written to since it was listed")
+        taken = status.st_blocks * STAT_BLOCK
+        if size - taken > SMALLEST_HOLES and (taken or is_one_hole(self._descriptor)):
+            self._source.sparse[entry] = taken
         self.counters.files_read += is_last
         self.counters.metadata_operations += 1
         self.close()
@@ -140,3 +151,12 @@ class FileReader:
         return DataError(
             self._path, f"cannot be read ({error.strerror})", "check the file, its permissions and its disk"
         )
+
+
+def is_one_hole(descriptor: int) -> bool:
+    """Whether a file holds no data at all; some network filesystems count no blocks for any."""
+    try:
+        os.lseek(descriptor, 0, os.SEEK_DATA)
+    except OSError as error:
+        return error.errno == errno.ENXIO
+    return False

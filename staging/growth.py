@@ -1,0 +1,30 @@
+"""What files with holes take at the destination, beside what they take at the source."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from staging.landing.transform_exclusions import matcher
+from staging.prepare import Prepared
+from staging.source.sources import STAT_BLOCK
+
+
+def count_growth(prepared: Prepared) -> None:
+    """Add both to the counters, for files that landed on this node as they are; each rank looks at a part. Collective.
+
+    It is looked at behind the flush: until then some filesystems have given a file no blocks.
+    """
+    options, place, names = prepared.options, prepared.world.place, prepared.listing.names
+    taken: dict[int, int] = {}
+    for found in prepared.world.all_gather(prepared.source.sparse):
+        taken |= found
+    entries = sorted(entry for entry in taken if prepared.wanted[entry])
+    if options.transform and entries:
+        is_plain = matcher(options.plain, options.transform) if options.plain else lambda name: None
+        entries = [entry for entry in entries if is_plain(names[entry])]
+    for entry in entries[place.local_rank :: place.local_size]:
+        with suppress(OSError):  # whoever removed it has made room
+            landed = os.lstat(prepared.destination / names[entry])
+            prepared.counters.sparse_landed_bytes += landed.st_blocks * STAT_BLOCK
+            prepared.counters.sparse_source_bytes += taken[entry]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from staging.ranks.world import World
 from staging.source.listing import Listing, Selection
 from staging.source.page_cache import drop_cache
 from staging.source.sources import Source, TreeSource
+from staging.storage.destination import expand
 
 HDF5 = (".h5", ".hdf5")
 
@@ -32,16 +34,25 @@ def open_source(options: StageOptions, world: World, counters: Counters, names: 
             raise InputError(f"index ({options.index}) says which files there are: leave out --follow-links, --hidden")
         listing = indexed(options.index, selection, names, world)
     else:
+        from staging.source.linked_folders import LinkRules
         from staging.source.walk import Kinds, list_names, list_tree
 
         if names is None:
-            kinds = Kinds(options.follow_links, options.hidden)
+            links = LinkRules(destinations(options, world) if options.follow_links else ())
+            kinds = Kinds(options.follow_links, options.hidden, links)
             walked = list_tree(root, world, options.include, options.exclude, options.first, kinds)
         else:
             walked = list_names(root, world, names)
         counters.metadata_operations += walked.metadata_operations
         listing, skipped = walked.listing, walked.skipped
     return TreeSource(root, listing, cold=options.cold, retries=options.retries, skipped=skipped)
+
+
+def destinations(options: StageOptions, world: World) -> set[Path]:
+    """Where the ranks stage to; collective."""
+    place = world.place
+    own = together(world, lambda: expand(options.destination, place.node_name, place.rank, os.environ))
+    return set(world.all_gather(own))
 
 
 def refuse_absent(root: Path) -> None:

@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from staging.bookkeeping import BOOKKEEPING
 from staging.errors import DataError
 from staging.ranks.collective_errors import together
 from staging.ranks.world import World
+from staging.source.linked_folders import LinkRules
 from staging.source.listing import INDEX_NAME, UNKNOWN, Listing, Names, Selection
 from staging.source.retry import retrying
 from staging.threads.adaptive_pool import map_in_threads
@@ -61,6 +62,8 @@ class Kinds:
     """Links to folders are folders."""
     hidden: bool = False
     """Names that begin with a dot, but for staging's own bookkeeping and unfinished files."""
+    links: LinkRules = field(default_factory=LinkRules)
+    """Which links to folders are refused."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +101,8 @@ def list_tree(
     Links to files are followed; links to folders, and names that begin with a dot, as ``kinds`` says, else they are
     counted. Unfinished files and the index in the root are left out. Patterns are those of ``Selection``.
 
-    Raises ``DataError`` on all ranks for a folder or a file that can't be read, a dangling link, a special file, and
-    a tree without any file that is wanted.
+    Raises ``DataError`` on all ranks for a folder or a file that can't be read, a dangling link, a link that is not to
+    be followed, a special file, and a tree without any file that is wanted.
     """
     selection = Selection(tuple(include), tuple(exclude), first)
     own = _find(root, world, selection, kinds)
@@ -168,7 +171,7 @@ def _open(root: Path, folder: bytes, selection: Selection, kinds: Kinds) -> _Fol
 def _scan(root: Path, folder: bytes, kinds: Kinds) -> tuple[list[bytes], list[bytes], list[bytes], int]:
     """Folders, files and links in one folder, and how many hidden names; what a link to a file leads to is not asked.
 
-    Raises ``DataError`` for a link that leads to a folder around it.
+    Raises ``DataError`` for a link to a folder that is not to be followed.
     """
     folders: list[bytes] = []
     files: list[bytes] = []
@@ -187,21 +190,10 @@ def _scan(root: Path, folder: bytes, kinds: Kinds) -> tuple[list[bytes], list[by
                 continue
             kind = folders if entry.is_dir(follow_symlinks=False) else links if entry.is_symlink() else files
             if kind is links and kinds.follow_links and entry.is_dir():
-                _refuse_loop(root, prefix + name)
+                kinds.links.check(root, prefix + name)
                 kind = folders
             kind.append(prefix + name)
     return folders, files, links, hidden
-
-
-def _refuse_loop(root: Path, name: bytes) -> None:
-    """Raise ``DataError`` for a link to a folder that it lies in, which has no end."""
-    path = root / os.fsdecode(name)
-    around = Path(os.path.realpath(path.parent))
-    target = Path(os.path.realpath(path))
-    if around.is_relative_to(target):
-        raise DataError(
-            path, f"is a link to {target}, a folder that it lies in", "remove the link, or leave out --follow-links"
-        )
 
 
 def _no_folder(root: Path, folder: bytes, error: OSError) -> DataError:

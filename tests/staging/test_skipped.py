@@ -78,6 +78,57 @@ def test_links_that_have_no_end_are_refused(target: str, tmp_path: Path) -> None
     assert "a folder that it lies in; remove the link, or leave out --follow-links" in done.stderr
 
 
+@pytest.mark.parametrize("folders", [2, 5])
+def test_links_of_folders_to_one_another_end_quickly(folders: int, tmp_path: Path) -> None:
+    """Each has two links to each other one: 2^40 paths before the system counts too many links."""
+    names = [f"folder{number}" for number in range(folders)]
+    for name in names:
+        (tmp_path / "source" / name).mkdir(parents=True)
+        (tmp_path / "source" / name / "file").write_text("f")
+        for other in names:
+            for twice in "ab" if other != name else "":
+                (tmp_path / "source" / name / f"{other}{twice}").symlink_to(f"../{other}")
+    done = run(tmp_path / "source", tmp_path / "to", "--follow-links", "--plan-only")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "which has a link that leads back here; remove one of the links, or leave out --follow-links" in done.stderr
+
+
+def test_a_link_back_from_elsewhere_is_refused_and_two_links_to_one_folder_are_not(tmp_path: Path) -> None:
+    source, elsewhere = tmp_path / "source", tmp_path / "elsewhere/deep"
+    (source / "a").mkdir(parents=True)
+    elsewhere.mkdir(parents=True)
+    (elsewhere / "file").write_text("f")
+    for name in ("one", "a/two"):
+        (source / name).symlink_to(elsewhere.parent)
+    assert run(source, tmp_path / "to", "--follow-links").returncode == 0
+    assert files(tmp_path / "to") == ["a/two/deep/file", "one/deep/file"]
+    (elsewhere / "back").symlink_to(source)
+    done = run(source, tmp_path / "again", "--follow-links", "--plan-only")
+    assert done.returncode == 2
+    assert "deep/back: is a link to " in done.stderr
+    assert "which has a link that leads back here" in done.stderr
+
+
+@pytest.mark.parametrize(("target", "how"), [("place/to", "is"), ("place/to/d", "lies within"), ("place", "holds")])
+@pytest.mark.parametrize("by_link", [False, True])
+def test_links_to_the_destination_are_refused(target: str, how: str, by_link: bool, tmp_path: Path) -> None:
+    """Each staging would bring what the last one brought, a folder deeper."""
+    (tmp_path / "source/d").mkdir(parents=True)
+    (tmp_path / "source/d/f").write_text("f")
+    destination = tmp_path / "place/to"
+    assert run(tmp_path / "source", destination).returncode == 0
+    (tmp_path / "source/d/l").symlink_to(tmp_path / target)
+    if by_link:
+        (tmp_path / "way").symlink_to(tmp_path / "place")
+        destination = tmp_path / "way/to"
+    done = run(tmp_path / "source", destination, "--follow-links")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert f"d/l: is a link to {tmp_path / target}, which {how} the destination {destination}; remove" in done.stderr
+    assert files(tmp_path / "place/to") == ["d/f"]
+
+
 def test_an_index_says_itself_which_files_there_are(source: Path, tmp_path: Path) -> None:
     done = run(source, tmp_path / "to", "--index", tmp_path / "index", "--hidden")
     assert done.returncode == 2

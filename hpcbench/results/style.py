@@ -18,6 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 
 from hpcbench.phase_names import TABLE
+from staging.atomic import replacing
 
 INK, MUTED, FAINT, GRID = "#1b2733", "#5d6b7a", "#9aa6b2", "#e4e8ed"
 BLUE, VERMILLION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
@@ -128,12 +129,10 @@ def svg(figure: Canvas, name: str) -> str:
 @styled
 def save(figure: Canvas, path: Path) -> Path:
     """Write the figure to ``path`` (``.svg``, ``.png`` at 200 dots per inch) by temporary name and rename."""
-    partial = path.with_name(f".{path.name}.part")
+    metadata = {"Date": None} if path.suffix == ".svg" else None
     lay_out(figure)
-    figure.savefig(
-        partial, format=path.suffix.lstrip("."), dpi=200, metadata={"Date": None} if path.suffix == ".svg" else None
-    )
-    partial.replace(path)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format=path.suffix.lstrip("."), dpi=200, metadata=metadata)
     return path
 
 

@@ -149,3 +149,40 @@ def test_runs_are_named_by_what_tells_them_apart(build_run: Any, tmp_path: Path)
     assert compare.run_names(runs) == ["x/one", "y/one"]
     assert compare.run_names(runs[:1]) == ["one"]
     assert len(set(compare.run_names([runs[0], runs[0]]))) == 2
+
+
+def empty_plot() -> style.Canvas:
+    """A figure with axes and nothing in them."""
+    figure = style.canvas(2)
+    figure.subplots()
+    return figure
+
+
+def test_two_that_write_a_picture_at_once_both_leave_a_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as two commands that draw the page of one run."""
+    path, figure = tmp_path / "quality.svg", empty_plot()
+    while_writing = figure.savefig
+
+    def interrupted(file: Path, **settings: Any) -> None:
+        while_writing(file, **settings)
+        style.save(empty_plot(), path)
+
+    monkeypatch.setattr(figure, "savefig", interrupted)
+    style.save(figure, path)
+    assert path.read_text().rstrip().endswith("</svg>")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_picture_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = empty_plot()
+
+    def fail(file: Path, **_: Any) -> None:
+        file.write_text("<svg")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(figure, "savefig", fail)
+    with pytest.raises(OSError, match="No space left"):
+        style.save(figure, tmp_path / "quality.svg")
+    assert list(tmp_path.iterdir()) == []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import os
 import signal
+import stat
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -119,6 +121,24 @@ def test_shards_are_balanced_and_seeded(source: Path, tmp_path: Path) -> None:
     sizes = {name: len(data) for name, data in contents(source).items()}
     loads = [sum(sizes[name] for name in part) for part in first]
     assert abs(loads[0] - loads[1]) <= max(sizes.values())
+
+
+def test_times_are_copied_and_owners_permissions_and_attributes_are_not(source: Path, tmp_path: Path) -> None:
+    path, copy = source / "train" / "04.bin", tmp_path / "out/train/04.bin"
+    path.chmod(0o751)
+    if os.geteuid() == 0:
+        os.chown(path, 4321, 1234)
+    with suppress(OSError):  # some filesystems have none
+        os.setxattr(path, "user.origin", b"here")
+    os.utime(path, ns=(1, 1_234_567_890))
+    stage(StageOptions(source, str(tmp_path / "out")), Alone(), quiet=True)
+    mask = os.umask(0)
+    os.umask(mask)
+    status = copy.stat()
+    assert status.st_mtime_ns == 1_234_567_890
+    assert stat.S_IMODE(status.st_mode) == 0o666 & ~mask
+    assert (status.st_uid, status.st_gid) == (os.geteuid(), os.getegid())
+    assert "user.origin" not in os.listxattr(copy)
 
 
 def test_a_second_run_brings_only_what_is_missing(source: Path, tmp_path: Path) -> None:

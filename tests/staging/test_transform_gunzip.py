@@ -115,7 +115,7 @@ def test_a_gzip_of_a_large_content_is_not_held(tmp_path: Path, monkeypatch: pyte
         return Counting()
 
     monkeypatch.setattr(gunzip_module, "PLAIN_BYTES", 1 << 20)
-    counting.space = real.space  # type: ignore[attr-defined]
+    counting.estimate = real.estimate  # type: ignore[attr-defined]
     data = gzip.compress(bytes(50 << 20))
     sink = find_transform("gunzip").sinks(counting)(opened(tmp_path), "a.gz", len(data), TIME)  # type: ignore[arg-type]
     sink.write(memoryview(data))

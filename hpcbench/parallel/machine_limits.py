@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from hpcbench.config.schema import RunConfig
+from hpcbench.parallel.threads import first_openmp_number
+from staging.bounds import shown
 from staging.errors import InputError
 from staging.storage.cgroup import memory_left
 
@@ -29,10 +32,26 @@ def check_machine(config: RunConfig, *, starts_ranks: bool) -> None:
     for key, value in (("parallel.threads", parallel.threads), ("data.workers", config.data.workers)):
         if value is not None and value > most:
             raise InputError(f"{key} ({value}) must be at most {most} on this machine of {has}; lower it, or unset it")
+    check_openmp(os.environ, most, has)
     if parallel.devices is None or not starts_ranks:
         return
     allowed = len(os.sched_getaffinity(0))
     check_ranks(parallel.devices, allowed, free_memory())
+
+
+def check_openmp(environ: Mapping[str, str], most: int, machine: str) -> None:
+    """Raise ``InputError`` where ``OMP_NUM_THREADS`` is no number of threads, or more than ``most``.
+
+    OpenMP ignores the one and crashes with the other, also beside ``parallel.threads``. Empty, it asks for nothing.
+    """
+    text = environ.get("OMP_NUM_THREADS", "")
+    first = first_openmp_number(environ)
+    if not text.strip() or (first is not None and first <= most):
+        return
+    raise InputError(
+        f"OMP_NUM_THREADS ({shown(text)}) must be a whole number from 1 to {most} on this machine of {machine}; "
+        f"{'correct' if first is None else 'lower'} it, or unset it"
+    )
 
 
 def check_ranks(ranks: int, cores: int, free: int) -> None:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:  # it imports torch
     from hpcbench.parallel.group import Group
 
 CGROUP = Path("/sys/fs/cgroup")
+DIGITS = 18
+"""So many digits of a number of threads are read, since ``int`` refuses thousands of them; fewer are too many, too."""
 
 
 def threads_per_rank(group: Group, requested: int | None = None) -> int:
@@ -37,10 +39,17 @@ def openmp_threads(environ: Mapping[str, str]) -> int | None:
 
     torchrun sets it to 1 where nobody has, so that its 1 asks for nothing.
     """
+    first = first_openmp_number(environ)
+    return None if first == 1 and "TORCHELASTIC_RUN_ID" in environ else first
+
+
+def first_openmp_number(environ: Mapping[str, str]) -> int | None:
+    """The number, or first of a list, in ``OMP_NUM_THREADS``; ``None`` where that is no number above 0."""
     first = environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    if not (first.isascii() and first.isdigit()) or int(first) == 0:
+    if not (first.isascii() and first.isdigit()):
         return None
-    return None if first == "1" and "TORCHELASTIC_RUN_ID" in environ else int(first)
+    digits = first.lstrip("0")[:DIGITS]
+    return int(digits) if digits else None
 
 
 def core_share(mine: set[int], neighbours: list[set[int]]) -> float:

@@ -166,6 +166,30 @@ def test_threads_and_readers_are_bounded_by_the_machine(monkeypatch: pytest.Monk
     check_machine(config, starts_ranks=True)
 
 
+@pytest.mark.parametrize(
+    ("value", "change"),
+    [("100000", "lower it"), ("65,2", "lower it"), ("9" * 5000, "lower it"), ("0", "correct it"), ("abc", "correct it"),
+     ("-1", "correct it"), ("1.5", "correct it")],
+)  # fmt: skip
+def test_threads_of_openmp_are_bounded_by_the_machine(
+    value: str, change: str, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine_limits.os, "cpu_count", lambda: 2)
+    monkeypatch.setenv("OMP_NUM_THREADS", value)
+    shown = value if len(value) <= 60 else "9" * 60 + "..."
+    assert refused("train", "cosmoflow", "--parallel.threads", "1") == (
+        f"OMP_NUM_THREADS ({shown}) must be a whole number from 1 to 64 on this machine of 2 cores; {change}, or unset "
+        "it"
+    )
+
+
+@pytest.mark.parametrize("value", ["", " ", "64", " 8 ", "4,2", "0001"])
+def test_threads_of_openmp_that_a_machine_has(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_limits.os, "cpu_count", lambda: 2)
+    monkeypatch.setenv("OMP_NUM_THREADS", value)
+    check_machine(RunConfig(), starts_ranks=True)
+
+
 def test_a_started_rank_does_not_count_its_neighbours_again(monkeypatch: pytest.MonkeyPatch) -> None:
     config = RunConfig()
     config.parallel.devices = 200

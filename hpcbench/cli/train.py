@@ -15,6 +15,7 @@ from hpcbench.cli.arguments import add_run_options, resolve_arguments
 from hpcbench.cli.recipe_from import add_recipe_option, borrow, settings_of
 from hpcbench.exits import DONE, TARGET_NOT_REACHED
 from hpcbench.frame_lookups import cheap_frame_lookups
+from staging.bounds import shown
 from staging.cli import said_once
 from staging.errors import InputError
 from staging.ranks.mpi import start_early
@@ -63,6 +64,7 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     asked = said_once(lambda: asked_for(args.check_job))
     start_early(os.environ)
     try:
+        check_run_dir(args.run_dir)
         check_hold(args)
         if args.resume_or_start:
             args.resume = has_checkpoint(args.run_dir)
@@ -126,6 +128,19 @@ def asked_for(text: str | None) -> Asked | None:
     asked = parse_asked("--check-job", text)
     check_ranks(asked, detect(os.environ))
     return asked
+
+
+def check_run_dir(run_dir: Path | None) -> None:
+    """Raise ``InputError`` for a run folder whose files the system cannot name, or does not let us look at."""
+    if run_dir is None:
+        return
+    try:
+        (run_dir / "holds").stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # new, or a file that is refused later
+    except OSError as error:
+        problem = f"run folder {shown(run_dir)} cannot be looked at ({error.strerror})"
+        raise InputError(f"{problem}; give another --run-dir") from None
 
 
 def check_hold(args: argparse.Namespace) -> None:

@@ -91,6 +91,13 @@ def test_an_unknown_key_does_not_print_all_others(refused: Refused) -> None:
     assert "optim" not in line
 
 
+@pytest.mark.parametrize("how", [[], ["--resume"], ["--resume-or-start"], ["--resume", "--list"]])
+def test_a_run_folder_with_a_name_that_is_too_long(how: list[str], refused: Refused) -> None:
+    assert refused("train", "cosmoflow", "--run-dir", "x" * 300, *how) == (
+        f"run folder {'x' * 60}... cannot be looked at (File name too long); give another --run-dir"
+    )
+
+
 @pytest.mark.parametrize("command", ["demo", "train"])
 def test_a_seed_is_refused_before_anything_is_made(command: str, refused: Refused) -> None:
     app = ["--app", "cosmoflow", "--preset", "smoke"] if command == "demo" else ["cosmoflow"]

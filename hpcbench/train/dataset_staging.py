@@ -21,13 +21,15 @@ from hpcbench.train.slab_staging import own_rows, read_slabs, transform_of_rows
 from staging.counters import Counters
 from staging.errors import InputError
 from staging.landing.transforms import find_transform
+from staging.ledger.destination_lock import refuse_unmakeable
 from staging.options import StageOptions
 from staging.phase_timer import PhaseTimer
-from staging.prepare import Prepared, prepare, settled
+from staging.prepare import Prepared, own_destination, prepare, settled
 from staging.ranks.collective_errors import together
 from staging.ranks.mpi_world import one_node_per_rank
 from staging.ranks.world import World
 from staging.report import StagingReport
+from staging.source.index import check_index
 from staging.source.page_cache import drop_cache
 from staging.stage import carry_out
 
@@ -155,6 +157,20 @@ def read_staged(run: RunContext, data: DataPath, folder: Path) -> None:
         read_slabs(data, folder)
     else:
         data.read_staged_copy(folder)
+
+
+def check_places(config: RunConfig, group: Group) -> None:
+    """Raise ``InputError`` on all ranks for a destination or an index that no staging can use; collective.
+
+    Nothing is written. What takes a listing of the dataset, such as the space on each node, ``prepare`` checks.
+    """
+    staging = config.staging
+    if not staging.destination:
+        return
+    world = world_of(group, staging.destination)
+    options = StageOptions(Path(config.data.root).absolute(), staging.destination, path=staging.path)
+    together(world, lambda: refuse_unmakeable(own_destination(options, world)))
+    together(world, lambda: check_index(Path(staging.index)) if staging.index and world.place.rank == 0 else None)
 
 
 def check_transform(application: Application, config: RunConfig) -> None:

@@ -38,7 +38,7 @@ from hpcbench.train.checkpointing import Checkpoints
 from hpcbench.train.console import Console
 from hpcbench.train.context import RunContext
 from hpcbench.train.data_path import DataPath
-from hpcbench.train.dataset_staging import check_transform
+from hpcbench.train.dataset_staging import check_places, check_transform
 from hpcbench.train.distribute import distribute
 from hpcbench.train.hang_watch import HangWatch
 from hpcbench.train.loop import Trainer
@@ -128,6 +128,7 @@ def check_input(
     """The mesh and its data-parallel ranks. Raises ``InputError`` on all ranks for what cannot be trained so."""
     launch = ranks.launch
     ranks.together(lambda: check_transform(application, config))
+    check_places(config, ranks.group)
     ranks.together(lambda: check_tensorboard(config.measure.tensorboard))
     ranks.together(lambda: check_measurements(config))
     nodes = ranks.group.all_gather_object(launch.node_rank)

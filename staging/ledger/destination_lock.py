@@ -16,6 +16,7 @@ from staging.errors import DataError
 from staging.one_line import one_line
 from staging.ranks.world import Place
 from staging.storage.destination_folder import open_book
+from staging.storage.space import existing_parent
 
 NAME = "lock"
 SHOWN = 100
@@ -85,8 +86,12 @@ def refuse_strangers(destination: Path) -> None:
     """Raise ``DataError`` unless ``destination`` is new, empty, or has been staged to before."""
     bookkeeping = destination / BOOKKEEPING
     try:
-        if not os.path.lexists(destination):
-            return
+        destination.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise _unseen(destination, error) from None
+    try:
         if not destination.is_dir():
             raise DataError(destination, "is not a folder", "choose another destination")
         # In this order, as another node may be making the bookkeeping now; it does so before anything else.
@@ -96,7 +101,27 @@ def refuse_strangers(destination: Path) -> None:
                 destination, "is not empty and was not made by staging", "empty it, or choose another destination"
             )
     except OSError as error:
-        raise DataError(destination, f"cannot be looked at ({error.strerror})", "choose another destination") from None
+        raise _unseen(destination, error) from None
+
+
+def refuse_unmakeable(destination: Path) -> None:
+    """Raise ``DataError`` where ``destination`` does not exist and nobody, or not we, can make it. Nothing is made."""
+    existing = existing_parent(destination)
+    if existing == destination:
+        return
+    if not existing.is_dir():
+        problem = "is not a folder"
+    elif not os.statvfs(existing).f_blocks:  # such as /proc
+        problem = "takes no files"
+    elif not os.access(existing, os.W_OK | os.X_OK):
+        problem = "is not writable"
+    else:
+        return
+    raise DataError(destination, f"cannot be made, since {existing} {problem}", "choose another destination")
+
+
+def _unseen(destination: Path, error: OSError) -> DataError:
+    return DataError(destination, f"cannot be looked at ({error.strerror})", "choose another destination")
 
 
 def lock(destination: Path, node: str, job: str) -> DestinationLock:

@@ -12,8 +12,11 @@ A checksum that is not known is eight dashes. Names are taken as the filesystem 
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from operator import lt
 from pathlib import Path
@@ -25,7 +28,7 @@ from numpy.typing import NDArray
 from staging.atomic import replacing
 from staging.checksums import crc32c
 from staging.errors import DataError
-from staging.formats.regular import read_bytes
+from staging.formats.regular import open_regular, read_bytes
 from staging.source.listing import UNKNOWN, Listing, Names
 
 VERSION = 1
@@ -76,12 +79,8 @@ def write_index(path: Path, listing: Listing) -> None:
 
 def read_index(path: Path) -> Listing:
     """The listing in ``path``; ``DataError`` for a file that ``write_index`` would not have made."""
-    try:
+    with _told(path):
         data = read_bytes(path)
-    except FileNotFoundError:
-        raise DataError(path, "no such index", "make one with `hpcbench data index`") from None
-    except OSError as error:
-        raise DataError(path, f"cannot be read ({error.strerror})", "check the file and its permissions") from None
     count, body_end = _verify(path, data)
     columns: list[tuple[NDArray[np.int64], ...]] = []
     blobs: list[bytes] = []
@@ -101,6 +100,27 @@ def read_index(path: Path) -> Listing:
     return Listing(Names(b"".join(blobs), np.cumsum(lengths)), sizes, times, checksums)
 
 
+def check_index(path: Path) -> None:
+    """Raise ``DataError`` where the first line of ``path`` is not that of an index; the rest is not read."""
+    with _told(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with open_regular(path) as file:
+            head = file.read(len(HEADER))
+    _check_version(path, head)
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Inside it, an index that cannot be read is a ``DataError``."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise DataError(path, "no such index", "make one with `hpcbench data index`") from None
+    except OSError as error:
+        raise DataError(path, f"cannot be read ({error.strerror})", "check the file and its permissions") from None
+
+
 def _refuse_bytes(path: Path, sizes: NDArray[np.int64]) -> None:
     if sizes.sum(dtype=np.float64) > MOST_BYTES:
         raise DataError(path, f"lists files of more than {MOST_BYTES} bytes together", "check the sizes of the files")
@@ -108,11 +128,7 @@ def _refuse_bytes(path: Path, sizes: NDArray[np.int64]) -> None:
 
 def _verify(path: Path, data: bytes) -> tuple[int, int]:
     """The number of files that the end says, and where the end begins; ``DataError`` for an index that is damaged."""
-    magic = MAGIC.match(data)
-    if magic is None:
-        raise DataError(path, "is not a dataset index", "name a file that `hpcbench data index` made")
-    if int(magic[1]) != VERSION:
-        raise DataError(path, f"has version {int(magic[1])}, this program reads {VERSION}", AGAIN)
+    _check_version(path, data)
     start = data.rfind(b"\n", 0, -1) + 1
     end = END.fullmatch(data, start)
     if end is None or not data.startswith(HEADER):
@@ -123,6 +139,14 @@ def _verify(path: Path, data: bytes) -> tuple[int, int]:
     if start <= len(HEADER):
         raise DataError(path, "lists no file", AGAIN)
     return int(end[1]), start
+
+
+def _check_version(path: Path, data: bytes) -> None:
+    magic = MAGIC.match(data)
+    if magic is None:
+        raise DataError(path, "is not a dataset index", "name a file that `hpcbench data index` made")
+    if int(magic[1]) != VERSION:
+        raise DataError(path, f"has version {int(magic[1])}, this program reads {VERSION}", AGAIN)
 
 
 def _parse(

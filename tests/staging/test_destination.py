@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from staging.errors import DataError, InputError
-from staging.ledger.destination_lock import lock, lock_destination, refuse_strangers
+from staging.ledger.destination_lock import lock, lock_destination, refuse_strangers, refuse_unmakeable
 from staging.ranks.world import Place
 from staging.storage.destination import Storage, expand, storage
 
@@ -278,6 +278,21 @@ def test_a_destination_that_may_not_be_looked_at(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("staging.ledger.destination_lock.Path.iterdir", refuse)
     with pytest.raises(DataError, match=r"cannot be looked at \(Permission denied\); choose another destination"):
         refuse_strangers(tmp_path)
+
+
+def test_a_destination_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    refuse_unmakeable(tmp_path)
+    refuse_unmakeable(tmp_path / "new" / "deep")
+    with pytest.raises(DataError, match=r"below: cannot be made, since .*/file is not a folder; choose another"):
+        refuse_unmakeable(tmp_path / "file" / "below")
+    with pytest.raises(DataError, match="/proc/nope/x: cannot be made, since /proc takes no files; choose another"):
+        refuse_unmakeable(Path("/proc/nope/x"))
+    monkeypatch.setattr("staging.ledger.destination_lock.os.access", lambda path, mode: False)
+    with pytest.raises(DataError, match=rf"deep: cannot be made, since {tmp_path} is not writable; choose another"):
+        refuse_unmakeable(tmp_path / "new" / "deep")
+    refuse_unmakeable(tmp_path)
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
 
 
 def test_new_and_empty_and_own_folders_are_taken(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Runs that stage their data: the same numbers as without, whatever the form."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pandas as pd
 import pytest
 
 from hpcbench.results.run_folder import RunFolder
+from tests.hpcbench.train.forked import Forked
 from tests.staging.spoiled import spoil
 
 Train = Callable[..., int]
@@ -40,6 +42,48 @@ def test_a_transform_that_leads_nowhere_is_refused_first(
     assert words in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
     assert not (tmp_path / "local").exists()
+
+
+@pytest.mark.parametrize(
+    ("destination", "index", "problem"),
+    [
+        ("pipe", "", "pipe: is not a folder; choose another destination"),
+        ("x" * 300, "", "cannot be looked at (File name too long); choose another destination"),
+        ("/proc/nope", "", "/proc/nope: cannot be made, since /proc takes no files; choose another destination"),
+        ("plain/below", "", "plain is not a folder; choose another destination"),
+        ("source", "", "is the source itself; choose a destination outside the source"),
+        ("{name}", "", "holds '{name}'; the fields are {node} and {rank}"),
+        ("local", "pipe", "pipe: is a pipe, not a file; remove it"),
+        ("local", "gone", "gone: no such index; make one with `hpcbench data index`"),
+        ("local", ".", "cannot be read (Is a directory); check the file and its permissions"),
+        ("local", "plain", "plain: is not a dataset index; name a file that `hpcbench data index` made"),
+    ],
+)
+def test_places_that_no_staging_can_use_are_refused_first(
+    destination: str, index: str, problem: str, cosmos: Path, train: Train, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "plain").touch()
+    (tmp_path / "source").symlink_to(cosmos)
+    staged = ("--staging.destination", str(tmp_path / destination))
+    staged += ("--staging.index", str(tmp_path / index)) if index else ()
+    before = sorted(tmp_path.iterdir())
+    assert train(tmp_path / "run", *staged) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.count("\n") == 1
+    assert err.endswith(f"{problem}\n")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_place_that_two_ranks_cannot_use_is_one_line(start: Callable[..., Forked], tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    ranks = start(tmp_path / "run", "--parallel.devices", "2", "--staging.destination", str(tmp_path / "plain"))
+    said, _ = ranks.communicate()
+    assert ranks.returncode == 2
+    assert said == f"hpcbench: error: {tmp_path}/plain: is not a folder; choose another destination\n"
+    assert not (tmp_path / "run").exists()
 
 
 def test_staged_data_train_the_same(train: Train, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import csv
 import errno
 import io
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from hpcbench.results.checkpoint_files import complete
 from hpcbench.results.summary import Summary, finite
 from staging.atomic import make_folder, replacing, sync_file, sync_folder
 from staging.errors import DataError, InputError
-from staging.formats.regular import read_bytes, read_text
+from staging.formats.regular import read_bytes, read_text, refuse_special
 
 if TYPE_CHECKING:
     import pandas
@@ -184,8 +185,14 @@ class RunFolder:
         return self._table(self.steps)
 
     def reserve(self) -> None:
-        """Keep a little space, so that a run that fills the disk can still write why it ended."""
-        (self.path / RESERVE).write_bytes(b"\0" * RESERVE_BYTES)
+        """Keep a little space, so that a run that fills the disk can still write why it ended.
+
+        Raises ``DataError`` where a pipe, which would be waited for, or anything else but a file is in its place.
+        """
+        path = self.path / RESERVE
+        if os.path.lexists(path):
+            refuse_special(path)
+        path.write_bytes(b"\0" * RESERVE_BYTES)
 
     def release(self) -> None:
         """Give the reserved space back, at the end of a run."""

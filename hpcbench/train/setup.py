@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -158,12 +159,22 @@ def assemble(
         earlier = ranks.together(lambda: Attempts.read(run.folder.path))
         checkpoints.times.learn(each.checkpoint for each in earlier.attempts)
         state = ranks.together(lambda: checkpoints.restore(found))
-        if run.is_first:
-            run.folder.reserve()
-            for table in (*step.observers.tables, "epochs.csv"):
-                run.folder.truncate_rows(table, state.step)
+        ranks.together(lambda: continue_folder(run, (*step.observers.tables, "epochs.csv"), state.step))
     recorder = AttemptRecorder(run, rank_metrics, checkpoints.times, earlier, state.step)
     return Trainer(run, data, step, rank_metrics, checkpoints, recorder, state)
+
+
+def continue_folder(run: RunContext, tables: Sequence[str], step: int) -> None:
+    """Take up the folder of a run at optimizer step ``step``. Raises ``InputError`` where it cannot be written."""
+    if not run.is_first:
+        return
+    try:
+        run.folder.reserve()
+        for table in tables:
+            run.folder.truncate_rows(table, step)
+    except OSError as error:
+        problem = f"run folder {run.folder.path} cannot be written ({error.strerror})"
+        raise InputError(f"{problem}; free some space there, or check its permissions") from error
 
 
 def has_simulated_nodes(config: RunConfig) -> bool:

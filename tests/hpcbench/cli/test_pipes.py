@@ -11,7 +11,9 @@ from typing import Any, NoReturn
 import pytest
 
 from hpcbench.cli.main import main
+from hpcbench.results.run_folder import RunFolder
 from hpcbench.study.run_status import read_run_status
+from staging.errors import DataError
 
 LIMIT_S = 60.0
 RUN_FILES = [
@@ -99,3 +101,9 @@ def test_resuming_a_run_with_a_pipe(build_run: Any, capsys: pytest.CaptureFixtur
     pipe(folder / "config.yaml")
     assert main(["train", "cosmoflow", "--run-dir", str(folder), "--resume"]) == 2
     assert "not a regular file" in capsys.readouterr().err
+
+
+def test_a_pipe_in_place_of_the_reserve_of_a_run(tmp_path: Path) -> None:
+    pipe(tmp_path / ".reserve")
+    with pytest.raises(DataError, match=r"/\.reserve: is a pipe, not a file; remove it"):
+        RunFolder(tmp_path).reserve()

@@ -1,5 +1,6 @@
 """Runs that go wrong: one line that says why, the right exit code, and nothing lost that was there before."""
 
+import errno
 import json
 import os
 import shutil
@@ -134,6 +135,30 @@ def test_checkpoints_that_must_be_refused(train: Train, tmp_path: Path, capsys: 
     newest.with_suffix(".json").unlink()
     assert train(run, "--resume", "--train.max_epochs", "3") == 3
     assert RunFolder.open(run).read_summary().epochs == 3
+
+
+def test_a_folder_that_cannot_be_written_again(
+    train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    assert train(run, "--train.max_epochs", "1", "--train.target", "1e-9") == 3
+    capsys.readouterr()
+    (run / ".reserve").mkdir()
+    assert train(run, "--resume", "--train.max_epochs", "2") == 2
+    assert message(capsys) == f"hpcbench: error: {run}/.reserve: is a folder, not a file; remove it"
+    (run / ".reserve").rmdir()
+
+    def full(folder: RunFolder) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(RunFolder, "reserve", full)
+    assert train(run, "--resume", "--train.max_epochs", "2") == 2
+    assert message(capsys) == (
+        f"hpcbench: error: run folder {run} cannot be written (No space left on device); free some space there, or "
+        "check its permissions"
+    )
+    monkeypatch.undo()
+    assert train(run, "--resume", "--train.max_epochs", "2") == 3
 
 
 def test_nothing_to_resume(train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -10,11 +11,15 @@ from typing import Any
 
 from hpcbench.results.run_folder import write_atomic
 from hpcbench.results.summary import finite
+from staging.bounds import shown
 from staging.errors import DataError
 from staging.formats.regular import read_text
 
 FILE = "attempts.json"
 SCHEMA = 1
+
+TIMES = ("started", "ended", "wall_s")
+"""Fields of an attempt that enter the sums over all attempts."""
 
 Row = dict[str, Any]
 """What one rank measured, as in ``ranks.csv``."""
@@ -109,7 +114,10 @@ class Attempts:
 
     @classmethod
     def read(cls, folder: Path) -> Attempts:
-        """What earlier attempts left; none where there is no file. Raises ``DataError`` for a damaged one."""
+        """What earlier attempts left; none where there is no file.
+
+        Raises ``DataError`` for a damaged one, also where a number is not finite, since sums would not be.
+        """
         path = folder / FILE
         try:
             text = read_text(path)
@@ -118,15 +126,25 @@ class Attempts:
         except OSError as error:
             raise DataError(path, f"cannot be read ({error.strerror})", "remove it to resume without") from error
         try:
-            values = json.loads(text)
+            values = json.loads(text, parse_float=_finite_number, parse_constant=_finite_number)
             if values["schema"] != SCHEMA:
                 raise ValueError(f"schema {values['schema']}")
             known = {each.name for each in fields(Attempt)}
             attempts = [Attempt(**{k: v for k, v in each.items() if k in known}) for each in values["attempts"]]
+            for name, value in ((name, getattr(each, name)) for each in attempts for name in TIMES):
+                if not isinstance(value, int | float):
+                    raise ValueError(f"{name} {shown(value)} is not a number")
             return cls(attempts, [dict(row) for row in values["ranks"]])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             problem = f"is damaged ({' '.join(str(error).split())[:80]})"
             raise DataError(path, problem, "remove it to resume without the figures of earlier attempts") from error
+
+
+def _finite_number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is not a finite number")
+    return value
 
 
 def _added(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:

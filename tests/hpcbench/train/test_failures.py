@@ -161,6 +161,26 @@ def test_a_folder_that_cannot_be_written_again(
     assert train(run, "--resume", "--train.max_epochs", "2") == 3
 
 
+def test_attempts_that_took_no_finite_time(train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    assert train(run, "--train.max_epochs", "1", "--train.target", "1e-9") == 3
+    capsys.readouterr()
+    path = run / "attempts.json"
+    (known,) = json.loads(text := path.read_text())["attempts"]
+    for value, problem in (
+        ("NaN", "NaN is not a finite number"), ("-Infinity", "-Infinity is not a finite number"),
+        ("1e999", "1e999 is not a finite number"), ("null", "wall_s null is not a number"),
+    ):  # fmt: skip
+        path.write_text(text.replace(f'"wall_s": {known["wall_s"]!r}', f'"wall_s": {value}', 1))
+        assert train(run, "--resume", "--train.max_epochs", "2") == 2
+        assert message(capsys) == (
+            f"hpcbench: error: {path}: is damaged ({problem}); remove it to resume without the figures of earlier "
+            "attempts"
+        )
+    path.write_text(text)
+    assert train(run, "--resume", "--train.max_epochs", "2") == 3
+
+
 def test_nothing_to_resume(train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(tmp_path / "gone", "--resume") == 2
     assert "does not exist" in message(capsys)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from hpcbench.cli.main import main
 from hpcbench.measure.mllog import RunLog
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.train import run as run_module
+from hpcbench.train import warm_up as warm_up_module
 from hpcbench.train.checkpoint_io import load_newest
 from tests.hpcbench.train.conftest import arguments
 from tests.hpcbench.train.interrupted import attempts, same_run
@@ -51,6 +55,39 @@ def test_a_run_is_the_same_to_the_bit_with_and_without(
     assert took[0] is not None
     assert took[0] > 0
     same(tmp_path / "without", tmp_path / "with")
+
+
+def test_random_numbers_are_as_before(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs would not show it, since every epoch seeds anew."""
+    states: list[tuple[Tensor, object, str]] = []
+    drawn: list[bool] = []
+    real, real_pass = run_module.warm_up, warm_up_module.training_pass
+
+    def watched(*parts: Any) -> float | None:
+        states.append(random_states())
+        took = real(*parts)
+        states.append(random_states())
+        return took
+
+    def drawing(*parts: Any) -> None:
+        before = torch.get_rng_state()
+        real_pass(*parts)
+        drawn.append(not torch.equal(before, torch.get_rng_state()))
+
+    monkeypatch.setattr(run_module, "is_due", lambda run: True)
+    monkeypatch.setattr(run_module, "warm_up", watched)
+    monkeypatch.setattr(warm_up_module, "training_pass", drawing)
+    assert train(tmp_path / "run", "--train.max_steps", "1") == 0
+    before, after = states
+    assert drawn
+    assert all(drawn)
+    assert torch.equal(before[0], after[0])
+    assert before[1:] == after[1:]
+
+
+def random_states() -> tuple[Tensor, object, str]:
+    """Of the generators that everybody shares: torch's, Python's and NumPy's."""
+    return torch.get_rng_state(), random.getstate(), str(np.random.get_state(legacy=False))
 
 
 @pytest.mark.slow

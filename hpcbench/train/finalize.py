@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import statistics
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -56,9 +56,8 @@ class Finalizer:
     Only the first call counts: an error elsewhere may end the run from another thread.
     """
 
-    def __init__(self, trainer: Trainer, stop_watching: Callable[[], None]) -> None:
-        """``stop_watching`` is called when no rank waits for another any more."""
-        self.trainer, self.stop_watching = trainer, stop_watching
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
         self._called = threading.Lock()
         self._done = threading.Event()
 
@@ -78,12 +77,12 @@ class Finalizer:
         self.trainer.stop_clock(status, ending.cause, ending.reason)
         self.trainer.run.console.stop_epoch()
         if status != "aborted":
-            finalize_complete(self.trainer, status, ending, self.stop_watching)
+            finalize_complete(self.trainer, status, ending)
         else:
             finalize_aborted(self.trainer, ending)
 
 
-def finalize_complete(trainer: Trainer, status: Status, ending: Ending, stop_watching: Callable[[], None]) -> None:
+def finalize_complete(trainer: Trainer, status: Status, ending: Ending) -> None:
     """Write arrays, summary and page of a run that came to its end; collective."""
     run, data, step = trainer.run, trainer.data, trainer.step
     with run.phases.timer.span("finalize"):
@@ -95,12 +94,12 @@ def finalize_complete(trainer: Trainer, status: Status, ending: Ending, stop_wat
         examples = keep_examples(run, data, step) if together else {}
         if not len(trainer.scores) and not trainer.state.epoch_losses:  # of a run that had ended before it was resumed
             trainer.scores, _ = evaluate(run, data, step)
-        stop_watching()
         if not run.is_first:
             return
         save_arrays(run, trainer.scores, examples)
         run.folder.sync()
         flops = model_flops(data, step)
+        run.progress.alone = True
         summary = replace(summarize(trainer, status, ending, flops), complete=False)
         run.folder.write_summary(summary)
         if run.config.train.baselines and run.application.has("baselines"):
@@ -111,7 +110,8 @@ def finalize_complete(trainer: Trainer, status: Status, ending: Ending, stop_wat
         run.folder.release()
         drawn = draw(run)
         sizes = stored_bytes(run)
-    # What follows is not in the figures that it writes.
+    # What follows is not in the figures that it writes; it may stand still for as long.
+    run.progress.enter("finalize")
     summary = replace(summarize(trainer, status, ending, flops), baselines=summary.baselines, **sizes)
     run.folder.write_summary(summary)
     write_page(run, drawn)

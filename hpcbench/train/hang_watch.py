@@ -4,7 +4,8 @@ A thread on each rank counts how long its main thread has stood still. When one 
 it do too. So a rank that stands still for half its bound tells rank 0, which asks all of them. One that does not answer
 is the cause, else one that stands in something other than waiting (``hang_report.culprits``). Where rank 0 itself does
 not answer, a deputy asks instead, on another node where there is one. While all is well nothing is sent but a line now
-and then, from which rank 0 knows the last phase of a node that is lost.
+and then, from which rank 0 knows the last phase of a node that is lost. The others are done before rank 0 and wait
+until it is.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class HangWatch:
 
     Making one is collective. ``progress`` is for the loop to tell what it does. ``on_hang`` writes the report and
     returns where; it is called on one rank, rank 0 unless that does not answer, in a thread beside the main one. Then
-    all ranks end by way of ``watcher``, whose ``on_abort`` is called as ever. ``node`` names this rank's node.
+    all ranks end by way of ``watcher``, whose ``on_abort`` is called as ever. ``node`` names this rank's node. The
+    block ends on all ranks when it has on rank 0; an error leaves it at once.
     """
 
     def __init__(
@@ -62,6 +64,8 @@ class HangWatch:
         self._rank = group.rank
         self._stop = threading.Event()
         self._entered = False
+        self._leaving = False
+        self._first_left = threading.Event()
         self._clock = StandstillClock(self.progress, bounds)
         if bounds.hang_s <= 0:
             return
@@ -100,7 +104,15 @@ class HangWatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is None and self._entered and self._rank != 0:
+            self._wait_for_first()
         self.stop()
+
+    def _wait_for_first(self) -> None:
+        """This rank is done. Where another one ends the run, the thread of the watcher ends this process here."""
+        self._leaving = True
+        self.progress.enter("finalize")
+        self._first_left.wait()
 
     def stop(self) -> None:
         """Watch no more: what this rank still has to do, the others do not wait for. May be called again."""
@@ -122,7 +134,7 @@ class HangWatch:
         clock, progress = self._clock, self.progress
         return RankState(
             self._rank, self._own.node, progress.phase, progress.step, clock.standing_s, clock.bound_s,
-            waits_for_others(),
+            self._leaving or waits_for_others(),
         )  # fmt: skip
 
     def _run(self) -> None:
@@ -198,6 +210,7 @@ class HangWatch:
             self._watcher.end_at_once(message["reason"], cause="hang", aloud=False)
         elif message["kind"] == "hang-closed" and star.center == 0:
             self._stop.set()
+            self._first_left.set()
 
     def _declare(self, star: Star, states: list[RankState]) -> None:
         """Write the report and end all ranks, unless one that was silent answers after all."""

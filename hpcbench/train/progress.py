@@ -12,8 +12,8 @@ from types import TracebackType
 
 from hpcbench.phase_names import LONG_PHASES
 
-READING_PHASES = frozenset({"init", "staging"})
-"""Phases in which bytes that move are a sign of life: a large checkpoint or a staged file may take long."""
+READING_PHASES = frozenset({"init", "staging", "finalize"})
+"""Phases in which bytes that move are a sign of life: a large checkpoint, a staged file or baselines may take long."""
 
 WARM_STEPS = 5
 """Steps from the start of the process that may take long: kernels are compiled and chosen in them."""
@@ -23,6 +23,9 @@ LOOK_S = 1.0
 
 ALIVE_BYTES = 2**20
 """A rank that reads or writes so much between two looks in such a phase has not stood still."""
+
+ALIVE_CPU_S = 0.25
+"""Nor has one that works alone and computes for so long between two looks."""
 
 NAME_BYTES = 32
 HEADER_BYTES = 4096
@@ -35,7 +38,9 @@ class Progress:
     the node can read (``read_progress``), so that the phase of a process that is stopped is known to the moment.
     """
 
-    __slots__ = ("_handles", "_name", "_names", "_step", "changes", "descriptor", "phase", "step", "steps_done")
+    __slots__ = (
+        "_handles", "_name", "_names", "_step", "alone", "changes", "descriptor", "phase", "step", "steps_done",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.phase = "init"
@@ -44,6 +49,9 @@ class Progress:
         """Calls of ``tick``."""
         self.changes = 0
         """Grows with every sign of life."""
+        self.alone = False
+        """Whether this rank waits for no other and no accelerator any more. Then its computing is a sign of life, which
+        else may be the spinning of a communication that hangs."""
         self.descriptor = os.memfd_create("hpcbench-progress")
         os.truncate(self.descriptor, HEADER_BYTES)
         # Behind the header comes what is written to the descriptor: stacks, on demand.
@@ -152,12 +160,13 @@ class StandstillClock:
 
     def __init__(
         self, progress: Progress, bounds: Bounds, clock: Callable[[], float] = time.monotonic,
-        moved: Callable[[], int] = bytes_moved,
+        moved: Callable[[], int] = bytes_moved, computed: Callable[[], float] = time.process_time,
     ) -> None:  # fmt: skip
         self._progress = progress
         self._bounds = bounds
         self._clock = clock
         self._moved, self._bytes = moved, 0
+        self._computed, self._cpu_s = computed, 0.0
         self._looked = clock()
         self.now = 0.0
         """Seconds that this process has run since the clock was made."""
@@ -176,6 +185,10 @@ class StandstillClock:
         if progress.phase in READING_PHASES:
             before, self._bytes = self._bytes, self._moved()
             if self._bytes - before >= ALIVE_BYTES:
+                progress.touch()
+        if progress.alone:
+            cpu_s, self._cpu_s = self._cpu_s, self._computed()
+            if self._cpu_s - cpu_s >= ALIVE_CPU_S:
                 progress.touch()
         if progress.changes != self._changes:
             self._changes, self._changed_at = progress.changes, self.now

@@ -65,7 +65,7 @@ def run_training(
             trainer = set_up(
                 application, config, ranks, timer, interrupts, run_dir, resume=resume, again=again, watch=watch
             )
-        end = Finalizer(trainer, watch.stop)
+        end = Finalizer(trainer)
         ranks.watcher.on_abort = lambda reason: end(
             "aborted", ended_elsewhere(ranks.watcher, reason, stands_in=watch.stands_in)
         )
@@ -80,7 +80,6 @@ def run_training(
                 end("aborted", if_preempted(ending_of(ended), trainer.run))
             raise ended from (None if ended is not error else error.__cause__)
         finally:
-            watch.stop()
             trainer.data.close()
 
 

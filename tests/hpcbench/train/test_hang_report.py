@@ -129,6 +129,28 @@ def test_bounds_follow_the_steps_of_the_rank() -> None:
     assert standstill.bound_s == 100  # nor is a hang
 
 
+def test_who_reads_or_computes_while_the_others_wait_for_the_end_has_not_stood_still() -> None:
+    clock, progress, moved, cpu_s = Clock(), Progress(), 0, 0.0
+    standstill = StandstillClock(progress, Bounds(60.0), clock, lambda: moved, lambda: cpu_s)
+    progress.enter("finalize")
+    assert standstill.bound_s == 600
+
+    def stands(bytes_per_look: int, cpu_per_look: float) -> float:
+        nonlocal moved, cpu_s
+        progress.touch()
+        for _ in range(30):
+            moved, cpu_s = moved + bytes_per_look, cpu_s + cpu_per_look
+            looked(clock, standstill, 1)
+        return standstill.standing_s
+
+    assert stands(0, 0.0) == 29
+    assert stands(2**20, 0.0) == 0
+    assert stands(0, 1.0) == 29, "it may spin in a communication"
+    progress.alone = True
+    assert stands(0, 0.5) == 0, "the baselines"
+    assert stands(0, 0.05) == 29, "the threads that watch"
+
+
 def test_phases_are_nested_and_seen_from_outside() -> None:
     import os
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -90,6 +91,42 @@ def test_a_hang_in_the_initialisation_ends_the_run(world_size: int, cosmos: Path
     assert "build_model" in found["said"], "its stack, since there is no run folder yet"
     assert "above; start again" in found["said"]
     assert found["seconds"] < 60
+
+
+BASELINES = ("--parallel.hang_s", "1", "--train.max_epochs", "1", "--train.baselines", "true")
+
+
+def is_completed(run: Path, cosmos: Path) -> bool:
+    """Whether a run that hung in its baselines had its result, says that rank 0 hung, and is completed when resumed."""
+    summary = RunFolder.open(run).read_summary()
+    assert (summary.status, summary.cause, summary.complete) == ("success", "epochs", False)
+    assert re.search(r"rank 0 on \S+ stood still for .* in finalize", (run / "hang.txt").read_text())
+    words = arguments(cosmos, run, "--resume", "--train.baselines", "true")
+    (found,) = attempts({"words": words, "world_size": 2})
+    assert found["codes"] == [0, 0], found
+    after = RunFolder.open(run).read_summary()
+    return after.complete and "predict the mean" in after.baselines
+
+
+def test_rank_0_stopped_in_the_baselines_ends_the_run(cosmos: Path, mpiexec: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    stop = {"where": "baselines", "signal": "SIGSTOP", "ranks": [0]}
+    code, said = launched([mpiexec, "-n", "2"], stop, arguments(cosmos, run, *BASELINES))
+    assert code not in (0, 2, 3), said
+    assert "aborted: rank 0 on " in said
+    assert " in finalize" in said
+    assert "its process stopped" in said
+    assert is_completed(run, cosmos)
+
+
+def test_rank_0_that_sleeps_in_the_baselines_ends_the_run(cosmos: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    sleep = {"where": "baselines", "hang_s": 600, "ranks": [0]}
+    (found,) = attempts({"words": arguments(cosmos, run, *BASELINES), "plan": sleep, "world_size": 2})
+    assert found["codes"] == [1, 1], found
+    assert "aborted: rank 0 on " in found["said"]
+    assert "time.sleep" in (run / "hang.txt").read_text(), "its stack"
+    assert is_completed(run, cosmos)
 
 
 PHASES = ("init", "input_wait", "compute", "optimizer", "evaluation", "checkpoint", "finalize", "staging")

@@ -51,7 +51,7 @@ class Attempt:
     checkpoint: dict[str, float] = field(default_factory=dict)
     """What its checkpoints took: seconds and bytes by the names of ``summary.json``."""
     saves: list[dict[str, float]] = field(default_factory=list)
-    """Each checkpoint: ``epoch``, ``step``, ``stall_s``, ``copy_s``, ``write_bytes`` and ``write_s``."""
+    """Each checkpoint: ``epoch``, ``step``, ``stall_s``, ``copy_s``, ``write_bytes`` (0: it was lost), ``write_s``."""
 
 
 @dataclass
@@ -84,9 +84,14 @@ class Attempts:
         return _added([each.checkpoint for each in self.attempts])
 
     @property
+    def written(self) -> list[dict[str, float]]:
+        """The checkpoints of all attempts that are written; the process may have ended before another was."""
+        return [save for each in self.attempts for save in each.saves if save["write_bytes"]]
+
+    @property
     def longest_stall_s(self) -> float:
         """The longest that one checkpoint held the training."""
-        return max((save["stall_s"] for each in self.attempts for save in each.saves), default=0.0)
+        return max((save["stall_s"] for save in self.written), default=0.0)
 
     @property
     def peak_memory_bytes(self) -> int:

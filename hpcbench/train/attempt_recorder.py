@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from dataclasses import asdict
 
@@ -12,6 +14,7 @@ from hpcbench.results.attempts import Attempt, Attempts, summed
 from hpcbench.train.checkpoint_times import CheckpointTimes
 from hpcbench.train.context import RunContext
 from hpcbench.train.rank_metrics import NodesEnergy, RankMetrics, gather_rank_metrics
+from staging.errors import DataError
 
 
 class AttemptRecorder:
@@ -31,6 +34,8 @@ class AttemptRecorder:
         self._collected = NodesEnergy(None, "", "not measured: the run was aborted before its first checkpoint")
         self._peak = 0
         self._on_the_clock = True
+        self._lock = threading.Lock()
+        """Held by who changes and writes ``attempt``: the loop, or the thread that writes a checkpoint."""
 
     def take_no_energy(self) -> None:
         """This attempt begins after the clock has stopped, so that no energy of it counts."""
@@ -46,26 +51,53 @@ class AttemptRecorder:
         self._ranks = summed(self.earlier.ranks, rows)
         self._peak = int(self.run.group.max(float(peak_memory_bytes(self.run.device))))
 
-    def record(self, step: int, cause: str | None = None) -> Attempts:
-        """All attempts up to now, as written down: with what ``collect`` last gathered, and the phases of rank 0."""
+    def record(self, step: int, cause: str | None = None, *, stands_in: bool = False) -> Attempts:
+        """All attempts up to now, as written down: with what ``collect`` last gathered, and the phases of rank 0.
+
+        A rank that ``stands_in`` for rank 0 writes nothing down, and takes from there which checkpoints that one wrote.
+        """
+        with self._lock:
+            self._update(step, cause)
+            if stands_in:
+                self._take_saves_of_first()
+            found = Attempts([*self.earlier.attempts, self.attempt], self._ranks)
+            if self.run.is_first:
+                found.write(self.run.folder.path)
+                if self._ranks:
+                    self.run.folder.write_ranks(self._ranks)
+        return found
+
+    def record_written(self) -> None:
+        """The disk has a checkpoint, which ``record`` may have found under way; called in the thread that wrote it."""
+        with self._lock:
+            if len(self.attempt.saves) == len(self.checkpoints.saves):
+                self._update_saves()
+                Attempts([*self.earlier.attempts, self.attempt], self._ranks).write(self.run.folder.path)
+
+    def _update(self, step: int, cause: str | None) -> None:
+        """What this attempt has taken up to now."""
         spans = self.run.phases.timer.summary()
         now = self.attempt
         now.wall_s = spans.pop("wall")
         now.phases_s = {name: spans.get(name, 0.0) for name in PHASES}
         now.ended = now.started + now.wall_s
         now.last_step, now.cause = step, cause
-        now.checkpoint = self.checkpoints.summary()
-        now.saves = [asdict(each) for each in self.checkpoints.saves]
+        self._update_saves()
         now.energy_j, now.energy_source, now.energy_note = (
             self._collected.joules, self._collected.source, self._collected.note,
         )  # fmt: skip
         now.peak_memory_bytes = self._peak or peak_memory_bytes(self.run.device)
-        found = Attempts([*self.earlier.attempts, now], self._ranks)
-        if self.run.is_first:
-            found.write(self.run.folder.path)
-            if self._ranks:
-                self.run.folder.write_ranks(self._ranks)
-        return found
+
+    def _update_saves(self) -> None:
+        self.attempt.checkpoint = self.checkpoints.summary()
+        self.attempt.saves = [asdict(each) for each in self.checkpoints.saves]
+
+    def _take_saves_of_first(self) -> None:
+        """The checkpoints of this attempt as rank 0 wrote them down."""
+        with contextlib.suppress(OSError, DataError):
+            written = Attempts.read(self.run.folder.path).attempts[len(self.earlier.attempts) :]
+            for each in written:
+                self.attempt.checkpoint, self.attempt.saves = each.checkpoint, each.saves
 
 
 def started_at(attempts: Attempts) -> str:

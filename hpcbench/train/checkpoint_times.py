@@ -55,11 +55,12 @@ class CheckpointTimes:
         return min(rates, default=self.earlier_write)
 
     def summary(self) -> dict[str, Any]:
-        """Totals by the names of ``summary.json``, in seconds and bytes."""
+        """Totals by the names of ``summary.json``, in seconds and bytes, of checkpoints that are written."""
+        written = [each for each in self.saves if each.write_bytes]
         return {
-            "checkpoint_stall_s": sum(each.stall_s for each in self.saves),
-            "checkpoint_write_bytes": sum(each.write_bytes for each in self.saves),
-            "checkpoint_write_s": sum(each.write_s for each in self.saves),
+            "checkpoint_stall_s": sum(each.stall_s for each in written),
+            "checkpoint_write_bytes": sum(each.write_bytes for each in written),
+            "checkpoint_write_s": sum(each.write_s for each in written),
             "checkpoint_read_bytes": self.read_bytes,
             "checkpoint_read_s": self.read_s,
         }

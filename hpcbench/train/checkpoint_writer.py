@@ -42,6 +42,8 @@ class CheckpointWriter:
         self.folder, self.keep, self.asynchronous = folder, keep, asynchronous
         self.times = CheckpointTimes() if times is None else times
         self.sync_records = sync_records
+        self.on_written: Callable[[], object] = lambda: None
+        """Called where a checkpoint was written, when it is complete and its times are known; in the thread."""
         self.rank = group.rank
         self.takes_part = group.is_main or sharded
         """Whether this rank has anything to do in ``save``."""
@@ -146,6 +148,7 @@ class CheckpointWriter:
                 path = checkpoint_io.save(whole, self.folder, self.keep, self.sync_records)
                 step.write_s = time.perf_counter() - started
                 step.write_bytes = path.stat().st_size
+                self.on_written()
         except BaseException as error:
             self._error = error
 

@@ -48,7 +48,6 @@ class Checkpoints:
 
     def save(self, state: State, *, wait: bool = False) -> None:
         """Write one of where the run stands; with ``wait`` it is on the disk when this returns."""
-        state.checkpoints += 1
         state.observers = self.step.observers.state_dict()
         statistics = self.statistics(state)
         if self.writer.takes_part:

@@ -140,7 +140,7 @@ def summarize(trainer: Trainer, status: Status, ending: Ending, flops: FlopCount
     """The run in numbers, over all attempts up to now."""
     run, data, step, state = trainer.run, trainer.data, trainer.step, trainer.state
     config = run.config
-    attempts = trainer.recorder.record(state.step, ending.cause)
+    attempts = trainer.recorder.record(state.step, ending.cause, stands_in=ending.stands_in)
     joules, source, note = attempts.energy
     phases = attempts.phases_s
     stall = {"checkpoint_longest_stall_s": attempts.longest_stall_s}
@@ -161,7 +161,7 @@ def summarize(trainer: Trainer, status: Status, ending: Ending, flops: FlopCount
         epochs=state.evaluated,
         steps=state.step,
         samples=state.samples,
-        checkpoints=state.checkpoints,
+        checkpoints=len(attempts.written),
         evaluations=state.evaluations,
         epochs_to_target=epochs_to_target(config, run.task, state),
         time_to_solution_s=run.log.elapsed_s(),

@@ -161,6 +161,7 @@ def assemble(
         state = ranks.together(lambda: checkpoints.restore(found))
         ranks.together(lambda: continue_folder(run, (*step.observers.tables, "epochs.csv"), state.step))
     recorder = AttemptRecorder(run, rank_metrics, checkpoints.times, earlier, state.step)
+    checkpoints.writer.on_written = recorder.record_written
     return Trainer(run, data, step, rank_metrics, checkpoints, recorder, state)
 
 

@@ -24,8 +24,6 @@ class State:
     """Best validation metric so far."""
     evaluations: int = 0
     """Over all attempts, with those whose steps were lost."""
-    checkpoints: int = 0
-    """Written so far, over all attempts."""
     history: list[dict[str, float]] = field(default_factory=list)
     """One row per evaluation, as in ``epochs.csv``."""
     part_s: float = 0.0

@@ -138,8 +138,10 @@ def checkpoints(t: Tables) -> Claims:
     count = len(t.epochs) + any(each["cause"] == "signal" for each in t.attempts)
     if not count:
         return {}
-    stalls = [save["stall_s"] for each in t.attempts for save in each["saves"]]
+    written = [save for each in t.attempts for save in each["saves"] if save["write_bytes"]]
+    stalls = [save["stall_s"] for save in written]
     assert len(stalls) == count
+    assert sum(save["write_bytes"] for save in written) == t.checkpoint("write_bytes")
     assert sum(stalls) == pytest.approx(t.checkpoint("stall_s"))
     held = f"held the training for {units.duration(sum(stalls) / count)}"
     one, several = f"it {held}", f"each {held} in the mean, at most {units.duration(max(stalls))}"

@@ -21,20 +21,26 @@ SETTINGS = [
 ]  # fmt: skip
 PROBE = ["--measure.probe", "true"]
 ENDING = """
-import os, signal, sys, threading
+import os, signal, sys, threading, time
 from hpcbench.cli.main import main
+from hpcbench.train import checkpoint_io
 from hpcbench.train.loop import Trainer
-step, number = int(sys.argv[1]), getattr(signal, sys.argv[2])
+step, number, written = int(sys.argv[1]), getattr(signal, sys.argv[2]), sys.argv[3] == "written"
+def write_marker(*words, write=checkpoint_io.write_marker):
+    time.sleep(0.2 if written else 600)  # the loop goes on meanwhile
+    write(*words)
+checkpoint_io.write_marker = write_marker
 def finish_step(self, samples, finish=Trainer.finish_step):
     finish(self, samples)
     if self.state.step == step:
         for writer in threading.enumerate():
-            writer.name != "checkpoint" or writer.join()
+            writer.name != "checkpoint" or not written or writer.join()
         os.kill(os.getpid(), number)
 Trainer.finish_step = finish_step
-sys.exit(main(sys.argv[3:]))
+sys.exit(main(sys.argv[4:]))
 """
-"""A training that gets a signal after an optimizer step, when the checkpoint before it is on the disk."""
+"""A training that gets a signal after an optimizer step: when the checkpoint before it is on the disk ("written"), or
+while it is being written."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ class RealRuns:
     def __getitem__(self, name: str) -> RealRun:
         if name not in self.made:
             folder, began = self.root / name, time.time()
-            if name == "resumed":  # by the signal within an epoch, then killed within the next, then to its end
+            if name in ("resumed", "killed_writing"):  # by the signal within an epoch, then killed within the next
                 before = self["signal"]
                 shutil.copytree(before.folder, folder)
                 began = before.began
@@ -71,10 +77,18 @@ class RealRuns:
         self.train(folder, *self.settings, *PROBE)
 
     def signal(self, folder: Path) -> None:
-        self.train(folder, *self.settings, before=["-c", ENDING, "3", "SIGTERM"], code=128 + signal.SIGTERM)
+        self.train(folder, *self.settings, before=["-c", ENDING, "3", "SIGTERM", "written"], code=128 + signal.SIGTERM)
 
     def resumed(self, folder: Path) -> None:
-        self.train(folder, "--resume", "--preset", "smoke", before=["-c", ENDING, "8", "SIGKILL"], code=-signal.SIGKILL)
+        self.killed(folder, "written")
+
+    def killed_writing(self, folder: Path) -> None:
+        self.killed(folder, "under way")
+
+    def killed(self, folder: Path, checkpoint: str) -> None:
+        """Resumed, killed, and resumed to its end."""
+        kill = ["-c", ENDING, "8", "SIGKILL", checkpoint]
+        self.train(folder, "--resume", "--preset", "smoke", before=kill, code=-signal.SIGKILL)
         self.train(folder, "--resume", "--preset", "smoke")
 
     def diverged(self, folder: Path) -> None:
@@ -102,7 +116,7 @@ class RealRuns:
         self.train(folder, *self.settings, *PROBE, "--parallel.spatial", "2", ranks=4)
 
     def resumed_ranks(self, folder: Path) -> None:
-        stop = ["-c", ENDING, "5", "SIGTERM"]
+        stop = ["-c", ENDING, "5", "SIGTERM", "written"]
         self.train(
             folder, *self.settings, "--train.local_batch_size", "2", before=stop, ranks=2, code=128 + signal.SIGTERM
         )

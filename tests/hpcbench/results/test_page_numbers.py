@@ -24,6 +24,7 @@ NAMES = (
     "fresh",
     "signal",
     "resumed",
+    "killed_writing",
     "diverged",
     "spatial",
     "sharded",

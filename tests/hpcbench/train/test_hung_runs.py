@@ -49,7 +49,7 @@ def test_a_stopped_rank_ends_the_training_which_can_be_resumed(
     endless = ("--train.max_epochs", "5000", "--parallel.hang_s", "4", "--train.local_batch_size", "4")
     process = start(run, *endless, before=(mpiexec, "-n", "2"))
     deadline = time.monotonic() + LIMIT_S
-    while not complete(run / "checkpoints"):
+    while len(complete(run / "checkpoints")) < 2:
         assert time.monotonic() < deadline
         assert process.poll() is None  # type: ignore[attr-defined]
         time.sleep(0.1)
@@ -69,6 +69,8 @@ def test_a_stopped_rank_ends_the_training_which_can_be_resumed(
     assert summary.reason in output
     assert summary.steps >= len(RunFolder.open(run).read_steps()) > 0
     assert summary.epochs >= 1
+    assert summary.checkpoints >= 1
+    assert summary.checkpoint_write_bytes > 0
     time.sleep(1)
     assert not [pid for pid in ranks.values() if is_alive(pid)], "no process is left"
     epochs = int(complete(run / "checkpoints")[-1].name.split("-")[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -15,8 +16,9 @@ import pytest
 from hpcbench.measure.step_times import StepTimes
 from hpcbench.results import units
 from hpcbench.results.attempts import Attempt, Attempts
+from hpcbench.results.checkpoint_files import complete
 from hpcbench.results.run_folder import RunFolder
-from hpcbench.train import checkpoint_writer, setup
+from hpcbench.train import checkpoint_io, checkpoint_writer, setup
 from hpcbench.train.checkpoint_io import load_newest
 from hpcbench.train.checkpoint_writer import CheckpointWriter
 from hpcbench.train.loop import Trainer
@@ -129,6 +131,36 @@ def test_warm_steps_are_summed_and_memory_is_the_largest(interrupted: tuple[Path
     assert summary.peak_memory_bytes == max(one.peak_memory_bytes for one in each) > 2**26
     assert rank["run_init_s"] == pytest.approx(summary.phases_s["init"], rel=1e-6)
     assert summary.baselines.keys() == {"predict the mean", "ridge regression on power spectra"}
+
+
+def test_a_checkpoint_is_written_down_when_the_disk_has_it(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the first epoch: it is under way when the loop writes down what the run has taken."""
+    folder, gate, saves = tmp_path / "run", threading.Event(), list[dict[str, float]]()
+    save, finish_step = checkpoint_io.save, Trainer.finish_step
+
+    def held(*words: Any) -> Path:
+        assert gate.wait(60)
+        return save(*words)
+
+    def watched(trainer: Trainer, samples: int) -> None:
+        finish_step(trainer, samples)
+        if trainer.state.step == 13:
+            saves.extend(written(folder)[0].saves)
+            gate.set()
+            for thread in threading.enumerate():
+                if thread.name == "checkpoint":
+                    thread.join()
+            saves.extend(written(folder)[0].saves)
+
+    monkeypatch.setattr(checkpoint_io, "save", held)
+    monkeypatch.setattr(Trainer, "finish_step", watched)
+    assert train(folder, *TWO, "--train.max_epochs", "2") == 3
+    under_way, done = saves
+    assert (under_way["step"], under_way["write_bytes"]) == (12, 0)
+    assert (done["step"], done["write_bytes"]) == (12, complete(folder / "checkpoints")[0].stat().st_size)
+    assert RunFolder.open(folder).read_summary().checkpoints == 2
 
 
 def test_processor_time_is_summed_over_attempts(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

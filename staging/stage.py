@@ -334,25 +334,14 @@ class Staging:
         phases = self.timer.summary()
         seconds = phases.pop("wall")
         own = RankReport(
-            node=place.node_name,
-            rank=place.rank,
-            counters=self.counters,
-            phases_s=phases,
-            seconds=seconds,
+            node=place.node_name, rank=place.rank, counters=self.counters, phases_s=phases, seconds=seconds,
             cache=cache_state(before, after, self.counters.bytes_read, filesystem_type(options.source)),
-            tier=storage(self.prepared.destination).tier,
-            threads=options.threads,
-            way=self.way,
+            tier=storage(self.prepared.destination).tier, threads=options.threads, way=self.way,
             timeline=landings.timeline,
-        )
+        )  # fmt: skip
         return StagingReport(
-            source=str(options.source),
-            destination=options.destination,
-            placement=options.placement,
-            path=options.path,
-            transform=options.transform,
-            verify=options.verify,
-            flushed=True,
+            source=str(options.source), destination=options.destination, placement=options.placement,
+            path=options.path, transform=options.transform, verify=options.verify, flushed=True,
             repaired=[{"node": node, **asdict(file)} for node, file in self.prepared.bad],
             ranks=self.world.all_gather(own),
-        )
+        )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from argparse import Namespace
@@ -72,6 +73,23 @@ def run_command(tokens: list[str]) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 141
+    except (OSError, RuntimeError) as error:
+        if not (problem := problem_of_name(error)):
+            raise
+        print_line(f"hpcbench: error: {problem}; give another path")
+        return BAD_INPUT
+
+
+def problem_of_name(error: OSError | RuntimeError) -> str:
+    """What is wrong with a path that no file can have, or whose links go in a circle; empty for any other error.
+
+    Each command looks at the paths that it is given in many places, and the system refuses such a one at the first.
+    """
+    if isinstance(error, OSError):
+        of_name = error.errno in (errno.ENAMETOOLONG, errno.ELOOP)
+        return f"{shown(str(error.filename))}: {(error.strerror or '').lower()}" if of_name else ""
+    loop = str(error).removeprefix("Symlink loop from ")  # of `Path.resolve` before Python 3.13
+    return f"{shown(loop.strip(chr(39)))}: too many levels of symbolic links" if loop != str(error) else ""
 
 
 def dispatch(tokens: list[str]) -> int:

@@ -45,9 +45,15 @@ def test_all_that_installs_or_needs_it_calls_it_by_its_name() -> None:
         (path, name) for path, text in texts() for pattern in (INSTALLED, NEEDED) for name in pattern.findall(text)
     }
     assert {path for path, name in found if name != DISTRIBUTION} == set()
-    pages = {"docs/running-on-a-supercomputer.md", "docs/your-own-model.md", "docs/optimizers.md"}
+    pages = {"docs/your-own-model.md", "docs/optimizers.md"}
     messages = {"hpcbench/measure/diagnose.py", "hpcbench/measure/energy_sources.py"}
     assert pages | messages | {"hpcbench/skeleton/templates/pyproject.toml.tmpl"} <= {path for path, _ in found}
+
+
+def test_no_page_takes_it_from_an_index() -> None:
+    """It is installed from a clone or a bundle; its extras are named as they are added to what is there."""
+    bare = re.compile(r"pip install (?:-[\w-]+ )*[\"']?hpcbench[\w-]*(?![\w\[-])")
+    assert [path for path, text in texts() if path.endswith(".md") and bare.search(text)] == []
 
 
 def test_every_extra_that_is_named_exists() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from staging.__main__ import main
 from staging.cli import LOST
+from staging.present import is_gone
 
 HEADER = {"schema": 1, "what": "hpcbench staging manifest", "identity": {}}
 FILE = {"name": "a", "size": 3, "crc32c": 467447939, "source": "a", "mtime_ns": 0}
@@ -165,3 +166,8 @@ def test_pieces_beyond_the_memory_are_refused(path: str, source: Path, tmp_path:
     assert done.returncode == 2
     assert "of memory are left; lower --piece-bytes or --threads" in done.stderr
     assert not (tmp_path / "to").exists()
+
+
+@pytest.mark.parametrize("name", ["a\ud800", "a\0b"])
+def test_an_entry_of_a_name_that_no_filesystem_has_is_gone(tmp_path: Path, name: str) -> None:
+    assert is_gone(tmp_path, name)

@@ -14,16 +14,15 @@ from typing import Any
 import pytest
 
 from staging.errors import InputError
-from staging.ledger.journal import Journal
 from staging.ledger.manifest import load_records
 from staging.options import StageOptions
-from staging.present import drop, is_gone
+from staging.present import drop
 from staging.ranks.world import Alone
 from staging.report import StagingReport
 from staging.stage import Staging, stage
 from staging.timeline import Landings
 from staging.verification import Verification, verify
-from tests.staging.processes import contents, journal, make_tree, unfinished
+from tests.staging.processes import contents, journal, make_tree
 from tests.staging.spoiled import flip, read_of, spoil
 from tests.staging.thread_world import run_ranks
 
@@ -342,21 +341,3 @@ def test_what_comes_again_is_doubted_before(
     assert trusted == [set(contents(source)) - {name, changed}]
     assert set(load_records(tmp_path / "out").position) == set(contents(source))
     assert verify(tmp_path / "out", 1, Alone()).is_good
-
-
-def test_unfinished_files_are_gone_for_good_where_nothing_is_to_be_moved(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = StageOptions(source, str(tmp_path / "out"))
-    stage(options, Alone(), quiet=True)
-    Journal(tmp_path / "out").start("killed", Alone().place, "")
-    (tmp_path / "out" / ".file.0123.part").touch()
-    at_sync: list[list[str]] = []
-    monkeypatch.setattr("staging.stage.sync_filesystem", lambda folder: at_sync.append(unfinished(folder)))
-    assert stage(options, Alone(), quiet=True).totals.files_landed == 0
-    assert at_sync == [[]]
-
-
-@pytest.mark.parametrize("name", ["a\ud800", "a\0b"])
-def test_an_entry_of_a_name_that_no_filesystem_has_is_gone(tmp_path: Path, name: str) -> None:
-    assert is_gone(tmp_path, name)

@@ -223,21 +223,6 @@ def test_a_forgotten_job_is_not_one_of_a_scheduler_that_is_down(name: str) -> No
         SCHEDULERS[name].query([JOB_IDS[name]], lambda command: Reply(None, "", "no answer within 60 s"))
 
 
-def test_a_pbs_without_history_is_asked_for_what_it_has() -> None:
-    def ask(command: Any) -> Reply:
-        if "-x" in command:
-            return Reply(1, "", "qstat: PBS is not configured to maintain job history 0.server")
-        running = '{"Jobs": {"17.server": {"job_state": "R", "resources_used": {"walltime": "00:01:05"}}}}'
-        return Reply(153, running, "qstat: Unknown Job Id 18.server") if "18.server" in command else Reply(0, running)
-
-    pbs = SCHEDULERS["pbs"]
-    assert {name: found.state for name, found in pbs.query(["17.server", "18.server"], ask).items()} == {
-        "17.server": "running"
-    }
-    assert pbs.elapsed_s("17.server", ask) == [(None, 65.0)]
-    assert pbs.find("a mark", ask) == []
-
-
 def test_an_accounting_that_is_down_is_not_one_that_there_is_none_of() -> None:
     def ask(command: Any) -> Reply:
         down = "sacct: error: Sending PersistInit msg: Connection refused"

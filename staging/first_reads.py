@@ -130,8 +130,10 @@ class FirstReads:
 
     def _differs(self, path: Path, problem: str) -> DataError:
         assert self._destination is not None
-        words = shlex.join(["hpcbench", "stage", *words_again(self._destination), "--repair"])
-        change = f"bring it again with `{words}`, or train with --staging.repair true"
+        again = words_again(self._destination)
+        words = shlex.join(["hpcbench", "stage", *again, "--repair"])
+        where = ", started on all nodes that share it" if "shard" in again else ""
+        change = f"bring it again with `{words}`{where}, or train with --staging.repair true"
         return DataError(path, f"{problem}, so it was damaged since", change)
 
 

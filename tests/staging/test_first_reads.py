@@ -259,3 +259,7 @@ def test_the_command_that_brings_it_again(tmp_path: Path) -> None:
         str(tmp_path / "source"), str(tmp_path / "o u t"), "--placement", "shard", "--seed", "5", "--transform",
         "gunzip", "--plain", "auto", "--replicate-also", "small*",
     ]  # fmt: skip
+    flip_at(tmp_path / "o u t/small.npy", 130)
+    problem = r"--repair`, started on all nodes that share it, or train with --staging\.repair true"
+    with pytest.raises(DataError, match=problem), FirstReads(tmp_path / "o u t").checking():
+        READERS["train/whole.npy"](tmp_path / "o u t/small.npy")

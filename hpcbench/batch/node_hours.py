@@ -121,9 +121,23 @@ def total_words(folders: Iterable[Path], running: Iterable[Path] = (), what: str
     told = f" ({units.counted(unknown, what)} unknown)" if unknown else ""
     attempts = sum(len(each.attempts) for each in begun)
     total = words(sum(known) if known else None, any(each.at_least for each in begun))
-    return (
-        f"node-hours used: {total}{told}, in {units.counted(attempts, 'attempt')} of {units.counted(len(begun), what)}"
-    )
+    used_in = f"in {units.counted(attempts, 'attempt')} of {units.counted(len(begun), what)}"
+    return f"node-hours used: {total}{told}, {used_in}{by_attempt(begun)}"
+
+
+def by_attempt(runs: Iterable[NodeHours]) -> str:
+    """What first attempts used, second ones, and so on, behind a total; empty where there are first ones alone."""
+    numbered: dict[int, list[Used]] = {}
+    for each in (attempt for run in runs for attempt in run.attempts):
+        numbered.setdefault(each.number, []).append(each)
+    if len(numbered) < 2:
+        return ""
+    parts = []
+    for number, found in sorted(numbered.items()):
+        known = [each.node_hours for each in found if each.node_hours is not None]
+        at_least = len(known) < len(found) or any(each.at_least for each in found)
+        parts.append(f"attempt {number} {words(sum(known) if known else None, bool(known) and at_least)}")
+    return f" ({', '.join(parts)})"
 
 
 def attempts_table(hours: NodeHours) -> str:

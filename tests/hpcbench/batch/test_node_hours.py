@@ -66,6 +66,16 @@ def test_unknown_is_said_and_no_zero(accounts: list[Reply], tmp_path: Path) -> N
     assert total_words(folders[2:]) == ""
 
 
+def test_the_total_of_several_runs_by_attempts(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        begun(folder, 1, 0, 1.0)
+    begun(folders[0], 2, 2.0, 2.5)
+    assert total_words(folders) == ("node-hours used: 5.00, in 3 attempts of 2 runs (attempt 1 4.00, attempt 2 1.00)")
+    begun(folders[0], 3, 3.0, None)
+    assert total_words(folders).endswith("(attempt 1 4.00, attempt 2 1.00, attempt 3 unknown)")
+
+
 ELAPSED = {
     "pbs": '{"Jobs": {"17.server": {"resources_used": {"walltime": "01:02:03"}}}}',
     "lsf": "3723 second(s)\n",

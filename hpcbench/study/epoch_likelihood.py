@@ -105,7 +105,7 @@ class EpochLikelihood:
             mode += step
             if np.abs(step).max() < MODE_TOLERANCE:
                 break
-        self._last_mode = mode
+        self._last_mode = np.where(np.isfinite(mode), mode, 0)  # a trial far out must not spoil those after it
         return mode, 1 / np.sqrt(bend)
 
     def _runs(self, place: Floats, spread: float) -> tuple[Floats, Floats, Floats, Floats]:

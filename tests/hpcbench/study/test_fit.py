@@ -102,6 +102,20 @@ def test_the_likelihood_is_that_of_an_integral_over_each_batch(spread: float, sc
         assert found.scatter == pytest.approx(difference("scatter"), rel=2e-3, abs=2e-3)
 
 
+def test_the_likelihood_does_not_depend_on_where_it_was_asked_before() -> None:
+    """A search for the modes of the batches begins where the last one ended, also where that was nowhere."""
+    runs = simulate(np.random.default_rng(3), 4, 0.2, 0.15, cut=6.0)
+    fresh, used = EpochLikelihood(runs), EpochLikelihood(runs)
+    log_mean = np.log(2.1 * (1 + fresh.sizes / 55))
+    for elsewhere in (log_mean + 3, log_mean - 3, np.full(len(log_mean), math.nan)):
+        with np.errstate(invalid="ignore"):
+            used(elsewhere, math.log(0.05), 0.3)
+        here, there = fresh(log_mean, math.log(0.2), 0.1), used(log_mean, math.log(0.2), 0.1)
+        assert there.value == pytest.approx(here.value, abs=1e-9)
+        assert there.log_mean == pytest.approx(here.log_mean, abs=1e-7)
+        fresh = EpochLikelihood(runs)
+
+
 def test_the_fit_maximises_the_likelihood_and_its_intervals_are_of_the_profile() -> None:
     """By another optimizer, over E_min and B_crit themselves."""
     runs = simulate(np.random.default_rng(5), 3, 0.15, 0.1, cut=6.0)

@@ -20,9 +20,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from hpcbench.batch.failure_reason import last_attempt, own_reason, read_job_log
 from hpcbench.batch.holds import continuation, newest_hold, write_continuation
 from hpcbench.batch.job import Job
-from hpcbench.batch.last_words import last_attempt, own_reason, read_job_log
 from hpcbench.batch.scheduler import ENDED, JobStatus, Known, Reply, Scheduler, UnreachableError
 from hpcbench.batch.schedulers import find_scheduler
 from hpcbench.batch.script import job_script

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from hpcbench.batch.last_words import reason_in
+from hpcbench.batch.failure_reason import failure_reason
 from hpcbench.exits import BAD_INPUT
 from hpcbench.parallel.spawn import FOREIGN
 from hpcbench.study.folder import StudyFolder
@@ -210,7 +210,7 @@ def crash_reason(code: int, log: Path) -> str:
     """Why a run ended that left no summary: how, and what it said of it."""
     how = f"killed by signal {code - 128}" if code > 128 else f"exit code {code}"
     try:
-        said = reason_in(log.read_text(encoding="utf-8", errors="replace").splitlines())
+        said = failure_reason(log.read_text(encoding="utf-8", errors="replace").splitlines())
     except OSError:
         said = ""
     return f"{how}: {said}" if said else how

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from hpcbench.batch.last_words import read_job_log, reason_in
+from hpcbench.batch.failure_reason import failure_reason, read_job_log
 from hpcbench.batch.scheduler import JobStatus
 from hpcbench.batch.submission import JobHandle, is_unused, job_statuses
 from hpcbench.results.run_folder import CRASH, write_atomic
@@ -137,7 +137,7 @@ def why(path: Path, answer: JobStatus) -> str:
     """Why a job ended before its run had: in the scheduler's words, or by the end of its log."""
     if answer.source and answer.state not in ("lost", "done", "failed"):
         return f"{answer.state}: {answer.reason}" if answer.reason else answer.state
-    return reason_in(read_job_log(path)) or answer.reason or "it ended without a summary"
+    return failure_reason(read_job_log(path)) or answer.reason or "it ended without a summary"
 
 
 def counted_by_status(states: Sequence[RunStatus]) -> dict[str, int]:

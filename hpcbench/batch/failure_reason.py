@@ -21,7 +21,7 @@ LAUNCHER = re.compile(r"^(?:srun|slurmstepd|mpiexec|mpirun|prterun|jsrun|flux|\[
 LONGEST = 300
 
 
-def reason_in(lines: Sequence[str]) -> str:
+def failure_reason(lines: Sequence[str]) -> str:
     """Why the last attempt in ``lines`` ended: its own first word on it, else the most telling line; may be empty."""
     said = [line.strip() for line in last_attempt(lines) if line.strip()]
     if own := own_reason(said):

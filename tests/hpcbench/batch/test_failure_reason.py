@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.batch.last_words import read_job_log, reason_in
+from hpcbench.batch.failure_reason import failure_reason, read_job_log
 
 WHY = "/data/x: no such folder"
 ENDINGS = {
@@ -32,13 +32,13 @@ ENDINGS = {
 @pytest.mark.parametrize("before", ["", "3: ", "[1,3]<stderr>: "])
 def test_the_first_word_of_the_suite_is_the_reason(ending: str, before: str) -> None:
     lines = ["hpcbench: job 17, attempt 1, Wed", "starting", f"{before}hpcbench: error: {WHY}", *ENDINGS[ending]]
-    assert reason_in(lines) == WHY
+    assert failure_reason(lines) == WHY
 
 
 def test_it_is_that_of_the_last_attempt() -> None:
     first = ["hpcbench: job 17, attempt 1, Wed", "hpcbench: aborted: preempted"]
-    assert reason_in([*first, "hpcbench: job 17, attempt 2, Wed", f"hpcbench: error: {WHY}"]) == WHY
-    assert reason_in([*first, "hpcbench: job 17, attempt 2, Wed", "Killed"]) == "Killed"
+    assert failure_reason([*first, "hpcbench: job 17, attempt 2, Wed", f"hpcbench: error: {WHY}"]) == WHY
+    assert failure_reason([*first, "hpcbench: job 17, attempt 2, Wed", "Killed"]) == "Killed"
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_it_is_that_of_the_last_attempt() -> None:
     ],
 )  # fmt: skip
 def test_without_a_word_of_the_suite_it_is_the_most_telling_line(lines: list[str], reason: str) -> None:
-    assert reason_in(lines) == reason
+    assert failure_reason(lines) == reason
 
 
 def test_the_newest_log_of_a_job_is_read(tmp_path: Path) -> None:
@@ -82,4 +82,4 @@ def test_of_real_ranks_that_mpiexec_ends(mpiexec: str) -> None:
     )  # fmt: skip
     assert done.returncode != 0
     assert len(done.stdout.splitlines()) > 1, "MPICH says something, too"
-    assert reason_in(done.stdout.splitlines()) == WHY
+    assert failure_reason(done.stdout.splitlines()) == WHY

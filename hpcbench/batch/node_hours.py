@@ -7,6 +7,7 @@ is unknown, and not zero.
 
 from __future__ import annotations
 
+import textwrap
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from hpcbench.batch.schedulers import find_scheduler
 from hpcbench.batch.submission import ask
 from hpcbench.results import units
 from hpcbench.results.attempts import Attempts
+from hpcbench.results.tables import WIDTH, table
 
 UNKNOWN = "unknown"
 NEAR_S = 120.0
@@ -110,7 +112,7 @@ def accounted_s(hold: Hold) -> float | None:
 
 
 def total_words(folders: Iterable[Path], running: Iterable[Path] = (), what: str = "run") -> str:
-    """Node-hours used by several runs, or jobs, in a line, without asking schedulers; empty where no job has begun."""
+    """Node-hours used by several runs, or jobs, without asking schedulers; empty where no job has begun."""
     at_work = set(running)
     runs = [used(each, running=each in at_work, ask_scheduler=False) for each in folders]
     begun = [each for each in runs if each.attempts]
@@ -122,7 +124,8 @@ def total_words(folders: Iterable[Path], running: Iterable[Path] = (), what: str
     attempts = sum(len(each.attempts) for each in begun)
     total = words(sum(known) if known else None, any(each.at_least for each in begun))
     used_in = f"in {units.counted(attempts, 'attempt')} of {units.counted(len(begun), what)}"
-    return f"node-hours used: {total}{told}, {used_in}{by_attempt(begun)}"
+    line = f"node-hours used: {total}{told}, {used_in}{by_attempt(begun)}"
+    return textwrap.fill(line, WIDTH, subsequent_indent="  ")
 
 
 def by_attempt(runs: Iterable[NodeHours]) -> str:
@@ -142,8 +145,6 @@ def by_attempt(runs: Iterable[NodeHours]) -> str:
 
 def attempts_table(hours: NodeHours) -> str:
     """The attempts of a run as a table."""
-    from hpcbench.results.tables import table
-
     rows = [
         [
             str(each.number), each.job_id, datetime.fromtimestamp(each.began, UTC).strftime("%Y-%m-%d %H:%M:%S"),

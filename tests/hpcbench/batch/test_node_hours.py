@@ -73,7 +73,10 @@ def test_the_total_of_several_runs_by_attempts(tmp_path: Path) -> None:
     begun(folders[0], 2, 2.0, 2.5)
     assert total_words(folders) == ("node-hours used: 5.00, in 3 attempts of 2 runs (attempt 1 4.00, attempt 2 1.00)")
     begun(folders[0], 3, 3.0, None)
-    assert total_words(folders).endswith("(attempt 1 4.00, attempt 2 1.00, attempt 3 unknown)")
+    assert " ".join(total_words(folders).split()).endswith("(attempt 1 4.00, attempt 2 1.00, attempt 3 unknown)")
+    for number in range(4, 11):
+        begun(folders[1], number, number, number + 0.25)
+    assert all(len(line) <= 100 for line in total_words(folders).splitlines())
 
 
 ELAPSED = {

@@ -82,6 +82,12 @@ def test_an_interrupted_job_is_queued_again_when_the_scheduler_is_back(
     assert ("the job cannot be queued again" in machine.log(run)) is gives_up
     assert machine.ended(run).state == ("failed" if gives_up else "done"), machine.log(run)
     assert [hold.attempt for hold in read_holds(run)] == ([1] if gives_up else [1, 2])
+    if gives_up:  # as the page says
+        submit = {"slurm": ["sbatch"], "pbs": ["qsub"]}[machine.kind]
+        subprocess.run([*submit, "job.sh"], cwd=run, check=True, capture_output=True)
+        machine.wait_for(run / "holds" / "2.end", run)
+        assert "the run was stopped" not in machine.log(run).rpartition("attempt 1,")[2]
+        assert machine.wait(run, "done").state == "done"
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from hpcbench.parallel.exposed import UNRECORDED, Recorder
 from hpcbench.parallel.group import Group
+from hpcbench.train.measurement import Measurement
 from hpcbench.train.observers import Row, StepInfo, StepObserver
 
 
@@ -52,3 +53,8 @@ class LossBuffer(StepObserver):
             if not math.isfinite(row["loss"]):
                 raise LossNotFiniteError(row["step"], row["loss"])
         return rows
+
+
+MEASUREMENT = Measurement(
+    LossBuffer, lambda _: True, lambda parts: LossBuffer(parts.run.group, parts.run.communication)
+)

@@ -5,98 +5,23 @@ Other packages register theirs in the group ``hpcbench.measurements``; ``measure
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 from hpcbench import plugins
 from hpcbench.config.schema import RunConfig
-from hpcbench.measure.step_times import StepTimes
-from hpcbench.train import profiler, tensorboard
-from hpcbench.train.context import RunContext
-from hpcbench.train.loss_buffer import LossBuffer
-from hpcbench.train.noise_scale import NoiseScale
-from hpcbench.train.observers import Observers, StepInfo, StepObserver
-from hpcbench.train.profiler import StepProfiler
-from hpcbench.train.tensorboard import TensorBoard
-from hpcbench.train.training_step import TrainingStep
-from hpcbench.train.trust_ratios import TrustRatios
+from hpcbench.train import loss_buffer, noise_scale, profiler, tensorboard, trust_ratios, warm_steps
+from hpcbench.train.measurement import Measurement, ObserverInputs
+from hpcbench.train.observers import Observers, StepObserver
 from staging.errors import InputError
 
-
-class WarmSteps(StepObserver):
-    """What the steps after the warm-up take."""
-
-    def __init__(self, times: StepTimes) -> None:
-        self.times = times
-
-    def begin(self) -> None:
-        """As of ``StepTimes``."""
-        self.times.begin()
-
-    def after_step(self, info: StepInfo) -> None:
-        """Count the step."""
-        self.times.step(info.step_samples)
-
-    def end(self) -> None:
-        """As of ``StepTimes``."""
-        self.times.end()
-
-
-@dataclass(frozen=True)
-class ObserverInputs:
-    """What observers are made of."""
-
-    run: RunContext
-    step: TrainingStep
-    times: StepTimes
-    resumed_step: int
-    """The last step of the checkpoint that the run continues from, else 0."""
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """A kind of observer: when the configuration asks for it, and how it is made."""
-
-    kind: type[StepObserver]
-    wanted: Callable[[RunConfig], object]
-    make: Callable[[ObserverInputs], StepObserver]
-    only_first: bool = False
-    """Whether only rank 0 has it."""
-
-
-def noise_scale(parts: ObserverInputs) -> StepObserver:
-    """Of all parameters."""
-    run, step = parts.run, parts.step
-    every = run.config.train.noise_scale_every
-    return NoiseScale(step.model.parameters(), run.group, every, run.precision.scaler, run.mesh, run.communication)
-
-
-def trust_ratios(parts: ObserverInputs) -> StepObserver:
-    """Of the layers of the model."""
-    step = parts.step
-    return TrustRatios(step.optimizer.optimizer, step.model, parts.run.config.train.trust_ratios_every)
-
-
-def step_profiler(parts: ObserverInputs) -> StepObserver:
-    """Into a file of its own for each attempt that traces."""
-    run, measure = parts.run, parts.run.config.measure
-    path = profiler.unused_path(run.folder.path)
-    return StepProfiler(path, run.device, measure.warmup_steps, measure.profile_steps)
-
-
 MEASUREMENTS = (
-    Measurement(NoiseScale, lambda config: config.train.noise_scale_every, noise_scale),
-    Measurement(TrustRatios, lambda config: config.train.trust_ratios_every, trust_ratios),
-    Measurement(LossBuffer, lambda _: True, lambda parts: LossBuffer(parts.run.group, parts.run.communication)),
-    Measurement(StepProfiler, lambda config: config.measure.profile_steps, step_profiler, only_first=True),
-    Measurement(
-        TensorBoard,
-        lambda config: config.measure.tensorboard,
-        lambda parts: TensorBoard(parts.run.folder.path / tensorboard.FOLDER, parts.resumed_step),
-        only_first=True,
-    ),
-    Measurement(WarmSteps, lambda _: True, lambda parts: WarmSteps(parts.times)),
+    noise_scale.MEASUREMENT,
+    trust_ratios.MEASUREMENT,
+    loss_buffer.MEASUREMENT,
+    profiler.MEASUREMENT,
+    tensorboard.MEASUREMENT,
+    warm_steps.MEASUREMENT,
 )
 """In the order in which their observers are called."""
 OTHER_TABLES = ("epochs.csv", "ranks.csv")

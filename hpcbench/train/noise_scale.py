@@ -34,6 +34,7 @@ from hpcbench.parallel.exposed import UNRECORDED, Recorder, recorded
 from hpcbench.parallel.group import Group
 from hpcbench.parallel.mesh import Mesh
 from hpcbench.parallel.peers import Peers
+from hpcbench.train.measurement import Measurement, ObserverInputs
 from hpcbench.train.observers import Row, StepInfo, StepObserver
 from staging.errors import InputError
 
@@ -222,3 +223,13 @@ def _summed(gradients: list[Tensor], axes: Sequence[Peers]) -> Tensor:
 def _square(gradients: list[Tensor]) -> Tensor:
     """The squared norm of all gradients together, in float64."""
     return get_total_norm(gradients).to(torch.float64).square()
+
+
+def of_run(parts: ObserverInputs) -> NoiseScale:
+    """Of all parameters."""
+    run, parameters = parts.run, parts.step.model.parameters()
+    every = run.config.train.noise_scale_every
+    return NoiseScale(parameters, run.group, every, run.precision.scaler, run.mesh, run.communication)
+
+
+MEASUREMENT = Measurement(NoiseScale, lambda config: config.train.noise_scale_every, of_run)

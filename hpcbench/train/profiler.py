@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from hpcbench.train.measurement import Measurement, ObserverInputs
 from hpcbench.train.observers import StepInfo, StepObserver
 
 FILE = "trace.json.gz"
@@ -52,3 +53,12 @@ class StepProfiler(StepObserver):
         if profile is not None:
             profile.stop()
             profile.export_chrome_trace(str(self.path))
+
+
+def of_run(parts: ObserverInputs) -> StepProfiler:
+    """Into a file of its own for each attempt that traces."""
+    run, measure = parts.run, parts.run.config.measure
+    return StepProfiler(unused_path(run.folder.path), run.device, measure.warmup_steps, measure.profile_steps)
+
+
+MEASUREMENT = Measurement(StepProfiler, lambda config: config.measure.profile_steps, of_run, only_first=True)

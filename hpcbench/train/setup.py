@@ -43,7 +43,8 @@ from hpcbench.train.dataset_staging import check_places, check_transform
 from hpcbench.train.distribute import distribute
 from hpcbench.train.hang_watch import HangWatch
 from hpcbench.train.loop import Trainer
-from hpcbench.train.measurements import ObserverInputs, check_measurements, looks_at_gradients, make_observers
+from hpcbench.train.measurement import ObserverInputs
+from hpcbench.train.measurements import check_measurements, looks_at_gradients, make_observers
 from hpcbench.train.memory_limits import check_memory
 from hpcbench.train.noise_scale import check_noise_scale
 from hpcbench.train.progress import Progress

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from hpcbench.train.measurement import Measurement, ObserverInputs
 from hpcbench.train.observers import Row, StepObserver
 from staging.errors import InputError
 
@@ -50,3 +51,11 @@ class TensorBoard(StepObserver):
     def close(self) -> None:
         """Close the files."""
         self.writer.close()
+
+
+def of_run(parts: ObserverInputs) -> TensorBoard:
+    """Into a folder of the run."""
+    return TensorBoard(parts.run.folder.path / FOLDER, parts.resumed_step)
+
+
+MEASUREMENT = Measurement(TensorBoard, lambda config: config.measure.tensorboard, of_run, only_first=True)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hpcbench.optim.tensors import buckets, local, squared_norms, summed_over_shards
+from hpcbench.train.measurement import Measurement, ObserverInputs
 from hpcbench.train.observers import Row, StepInfo, StepObserver
 
 COLUMNS = ("epoch", "step", "layer", "lr", "trust_ratio", "weight_norm", "update_norm")
@@ -72,3 +73,12 @@ class TrustRatios(StepObserver):
 def squares_of(tensors: list[Tensor], parameters: list[Tensor]) -> Tensor:
     """Squared norms of whole tensors, of which ``tensors`` are the parts of this rank, cut as ``parameters`` are."""
     return summed_over_shards(squared_norms(tensors), parameters[0])
+
+
+def of_run(parts: ObserverInputs) -> TrustRatios:
+    """Of the layers of the model."""
+    step = parts.step
+    return TrustRatios(step.optimizer.optimizer, step.model, parts.run.config.train.trust_ratios_every)
+
+
+MEASUREMENT = Measurement(TrustRatios, lambda config: config.train.trust_ratios_every, of_run)

@@ -22,6 +22,7 @@ from hpcbench.results.run_folder import RunFolder
 from hpcbench.train import measurements
 from hpcbench.train.checkpoint_io import load_newest
 from hpcbench.train.cuda_graph import WARMUP_STEPS
+from hpcbench.train.measurement import Measurement, ObserverInputs
 from hpcbench.train.observers import StepInfo, StepObserver
 from hpcbench.train.training_step import TrainingStep
 from hpcbench.train.whole_step import WholeStep
@@ -189,11 +190,11 @@ def test_a_measurement_of_gradients_keeps_the_optimizer_out_of_the_graph(
 ) -> None:
     made: list[Gradients] = []
 
-    def make(parts: measurements.Parts) -> Gradients:
+    def make(parts: ObserverInputs) -> Gradients:
         made.append(Gradients(parts.step))
         return made[0]
 
-    entry = measurements.Measurement(Gradients, lambda _: True, make)
+    entry = Measurement(Gradients, lambda _: True, make)
     monkeypatch.setattr(measurements, "MEASUREMENTS", (*measurements.MEASUREMENTS, entry))
     assert train(tmp_path / "run", *WHOLE, "--train.cuda_graph", "true") == 0
     assert made[0].found == [True] * len(losses(tmp_path / "run"))

@@ -106,6 +106,8 @@ def set_up(
         lambda: build_optimizer(config, task, model, ranks.device, ranks.precision, capturable=captured)
     )
     reset_peak_memory(ranks.device)
+    asked = as_tree(config)  # before the rate is scaled, which a resumed run does anew
+    scale_to_batch(config, config.train.local_batch_size * config.train.accumulation * shared.total)
     run = RunContext(
         application=application, config=config, launch=launch, group=group, watcher=ranks.watcher, mesh=mesh,
         data_ranks=shared, device=ranks.device, precision=ranks.precision, threads=ranks.threads,
@@ -117,8 +119,7 @@ def set_up(
     step = TrainingStep(run, model, whole, optimizer, reducer, whole=captured)
     trainer = assemble(run, data, step, found, times, ranks)
     if run.is_first:
-        folder.write_config(as_tree(config))
-    scale_to_batch(config, run.global_batch_size)
+        folder.write_config(asked)
     write_description(run, data)
     run.console.say(headline(run))
     return trainer

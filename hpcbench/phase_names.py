@@ -23,13 +23,15 @@ class PhaseName:
     """Whether an accelerator works on it while the host continues."""
     long: bool = False
     """Whether it may take many times as long as a step."""
+    reads: bool = False
+    """Whether bytes that move in it are a sign of life: a checkpoint that is read, or baselines, may take long."""
     hatch: str = ""
     """What tells it from the other parts of a step in grey, as matplotlib has it."""
 
 
 TABLE = (
-    PhaseName("init", "init", "processes, model and logs, before the clock starts", "faint", long=True),
-    PhaseName("staging", "staging", "copying the dataset to node-local storage", "yellow", long=True),
+    PhaseName("init", "init", "processes, model and logs, before the clock starts", "faint", long=True, reads=True),
+    PhaseName("staging", "staging", "copying the dataset to node-local storage", "yellow", long=True, reads=True),
     PhaseName("input_wait", "input wait", "waiting for the next batch", "orange", in_step=True, hatch="...."),
     PhaseName("compute", "compute", "forward and backward passes", "blue", in_step=True, on_device=True),
     PhaseName(
@@ -49,7 +51,7 @@ TABLE = (
     PhaseName("checkpoint", "checkpoint", "writing checkpoints", "purple", long=True),
     PhaseName(
         "finalize", "finalize", "after the clock: figures of the ranks, baselines, plots and this page", "muted",
-        long=True,
+        long=True, reads=True,
     ),
     PhaseName("other", "other", "everything between the phases above", "pale"),
 )  # fmt: skip
@@ -63,6 +65,8 @@ STEP_PARTS = (*STEP_PHASES, "other")
 """Everything that an optimizer step consists of."""
 LONG_PHASES = frozenset(phase.name for phase in TABLE if phase.long)
 """Phases in which a rank may stand still for longer before that is a hang."""
+READING_PHASES = frozenset(phase.name for phase in TABLE if phase.reads)
+"""Phases in which bytes that move are a sign of life."""
 ON_DEVICE = tuple(phase.name for phase in TABLE if phase.on_device)
 """Phases that an accelerator works on while the host continues."""
 

@@ -10,10 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from hpcbench.phase_names import LONG_PHASES
-
-READING_PHASES = frozenset({"init", "staging", "finalize"})
-"""Phases in which bytes that move are a sign of life: a large checkpoint, a staged file or baselines may take long."""
+from hpcbench.phase_names import LONG_PHASES, READING_PHASES
 
 WARM_STEPS = 5
 """Steps from the start of the process that may take long: kernels are compiled and chosen in them."""
@@ -22,7 +19,7 @@ LOOK_S = 1.0
 """Seconds between two looks at the progress of a rank."""
 
 ALIVE_BYTES = 2**20
-"""A rank that reads or writes so much between two looks in such a phase has not stood still."""
+"""A rank that reads or writes so much between two looks in one of ``READING_PHASES`` has not stood still."""
 
 ALIVE_CPU_S = 0.25
 """Nor has one that works alone and computes for so long between two looks."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import hpcbench
 from hpcbench.measure.phases import Phases
+from hpcbench.phase_names import PHASES
 from staging.phase_timer import PhaseTimer
 
 LAUNCH_S = 0.001
@@ -156,3 +160,11 @@ def test_the_processor_needs_no_events(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
     phases.settle()
     assert phases.timer.summary()["compute"] == 1.0
+
+
+def test_time_is_charged_to_every_phase_of_the_table_and_to_no_other_name() -> None:
+    """A misspelt name would be time that no table and no plot shows; ``other`` is what the rest leaves."""
+    charges = re.compile(r'\.(?:phase|span|during|enter|move)\("(\w+)"(?:, "(\w+)")?')
+    texts = [path.read_text(encoding="utf-8") for path in Path(hpcbench.__path__[0]).rglob("*.py")]
+    named = {name for text in texts for names in charges.findall(text) for name in names} - {""}
+    assert named | {"other"} == set(PHASES)

@@ -7,7 +7,9 @@ import socket
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from hpcbench.measure.device_use import DeviceUse, find_utilization
 from hpcbench.measure.energy import Absent, Energy, EnergyMeter, find_energy_counters
@@ -15,13 +17,9 @@ from hpcbench.measure.memory import reset_peak_memory
 from hpcbench.measure.node_probe import ProbeResult, probe
 from hpcbench.measure.power_log import PowerLog
 from hpcbench.measure.step_times import StepTimes
+from hpcbench.parallel.group import Group
 from hpcbench.phase_names import MESSAGE_KINDS, PHASES, STEP_PHASES
-
-if TYPE_CHECKING:
-    import torch
-
-    from hpcbench.parallel.group import Group
-    from staging.ranks.launch import Launch
+from staging.ranks.launch import Launch
 
 NOT_READ = Absent("not read by this rank")
 """Of ranks that leave the counters of their node to another."""

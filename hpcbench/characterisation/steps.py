@@ -134,7 +134,7 @@ def measure_steps(
     exposed = {kind: (seconds - before[kind]) / made for kind, seconds in communication.transfer_s.items()}
     peak = max(group.all_gather_object(peak_memory_bytes(ranks.device)))
     say("profile")
-    profile = profiled(step, ranks) if group.rank == 0 else silent_steps(step)
+    profile = profiled(step, ranks.device) if group.rank == 0 else silent_steps(step)
     return Measured(
         tuple(times), {kind: group.max(seconds) for kind, seconds in exposed.items()},
         group.broadcast_object(profile), group.max(optimizer_seconds(step)), peak,
@@ -166,7 +166,7 @@ def full_step(
     broadcast_state(model, ranks.group)
     shared = data_ranks(ranks.launch.rank // shape.spatial_size, shape.data, None, config.train.batchnorm_group_size)
     mesh = make_mesh(ranks.group, shape, shared.processes, config.parallel.timeout_s, communication)
-    _, reducer = distribute(application, config, model, ranks, mesh, shared, communication)
+    _, reducer = distribute(application, config, model, ranks.group, mesh, shared, communication)
     return assembled(application, config, ranks, model, reducer, mesh, phases)
 
 
@@ -216,9 +216,9 @@ def timed_steps(
     )  # fmt: skip
 
 
-def profiled(step: Step, ranks: Ranks) -> dict[str, float]:
+def profiled(step: Step, device: torch.device) -> dict[str, float]:
     """Seconds of a step by kind of operation, from torch's profiler; the others make as many steps meanwhile."""
-    found = kernel_times(step, synchronizer(ranks.device), PROFILED_STEPS)
+    found = kernel_times(step, synchronizer(device), PROFILED_STEPS)
     times: dict[str, float] = {}
     for kind, milliseconds in found["kernel_ms_by_kind"].items():
         name = KIND_OF_PROFILE.get(kind, kind)

@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
@@ -18,6 +18,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from hpcbench.parallel.rendezvous import interface_towards, meet
 from staging.errors import InputError
+from staging.ranks.collective_errors import run_together
 from staging.ranks.host_addresses import own_addresses
 from staging.ranks.launch import Launch
 from staging.ranks.process_exit import leave_at_exit
@@ -120,6 +121,10 @@ class Group:
         """Wait for all ranks, on the host: work queued on an accelerator is not waited for."""
         if self.world_size > 1:
             dist.all_reduce(torch.zeros(1))
+
+    def together(self, step: Callable[[], T]) -> T:
+        """Run ``step`` on all ranks; bad input on one of them stops all, and only the first of them reports it."""
+        return run_together(step, self.rank, self.all_gather_object)
 
     def agree(self, name: str, value: object) -> None:
         """Raise ``InputError`` on all ranks unless all have the same ``value`` (anything that JSON can write)."""

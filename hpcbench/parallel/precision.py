@@ -60,6 +60,10 @@ class PrecisionPolicy:
         self.scaler: Any = getattr(plugin, "scaler", None)
         """The gradient scaler of 16-mixed, else ``None``."""
 
+    def as_input(self, prepared: Tensor) -> Tensor:
+        """Fractions in the run's type; integers, such as tokens, as they are."""
+        return prepared.to(self.dtype) if prepared.is_floating_point() else prepared
+
     def autocast(self) -> AbstractContextManager[Any]:
         """Inside it, a forward pass computes in the formats of the run."""
         context: AbstractContextManager[Any] = self._fabric.autocast()

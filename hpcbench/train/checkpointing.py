@@ -13,7 +13,6 @@ from hpcbench.train.checkpoint_io import Checkpoint
 from hpcbench.train.checkpoint_times import CheckpointTimes
 from hpcbench.train.checkpoint_writer import CheckpointWriter
 from hpcbench.train.context import RunContext
-from hpcbench.train.data_path import DataPath
 from hpcbench.train.host_copy import tree_bytes
 from hpcbench.train.state import State
 from hpcbench.train.training_step import TrainingStep
@@ -25,11 +24,11 @@ class Checkpoints:
     Making it is collective.
     """
 
-    def __init__(self, run: RunContext, data: DataPath, step: TrainingStep, times: CheckpointTimes) -> None:
+    def __init__(self, run: RunContext, step: TrainingStep, training_samples: int, times: CheckpointTimes) -> None:
         """``times`` hold what reading the one took that the run continues from."""
         train, parallel = run.config.train, run.config.parallel
         self.run, self.step = run, step
-        self.setup = setup_of(run, len(data.training))
+        self.setup = setup_of(run, training_samples)
         self.writer = CheckpointWriter(
             run.folder.checkpoints, train.keep_checkpoints, run.group, sharded=parallel.shard_states,
             asynchronous=train.checkpoint_async, timeout_s=parallel.timeout_s, times=times,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
-from torch import Tensor, device
+from torch import device
 
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
@@ -23,11 +21,8 @@ from hpcbench.train.console import Console
 from hpcbench.train.progress import Progress
 from hpcbench.train.task import Task
 from staging.ranks.abort import AbortWatcher
-from staging.ranks.collective_errors import run_together
 from staging.ranks.launch import Launch
 from staging.ranks.signals import Interrupts
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -93,15 +88,3 @@ class RunContext:
             if self.device.type == "cpu"
             else accelerator()["accelerator_model_name"]
         )
-
-    def together(self, step: Callable[[], T]) -> T:
-        """Run ``step`` on all ranks; bad input on one of them stops all, and only the first of them reports it."""
-        return run_together(step, self.launch.rank, self.group.all_gather_object)
-
-    def to_device(self, tensor: Tensor) -> Tensor:
-        """Move a batch to the device without waiting for it."""
-        return tensor.to(self.device, non_blocking=True)
-
-    def as_input(self, prepared: Tensor) -> Tensor:
-        """Fractions in the run's type; integers, such as tokens, as they are."""
-        return prepared.to(self.precision.dtype) if prepared.is_floating_point() else prepared

@@ -70,6 +70,12 @@ class DataPath:
         self.training, self.validation = open_data(self.run.application, self.config)
         self.open_loaders()
 
+    def read_staged_rows(self, root: Path) -> None:
+        """Train on the rows of samples that are in ``root``; what needs whole samples reads the source."""
+        config = self.staged_config(root)
+        training, validation = open_data(self.run.application, config)
+        self.open_loaders(config, training, validation, self.slab)
+
     def staged_config(self, root: Path) -> RunConfig:
         """The run's configuration for reading what a staging leaves in ``root``."""
         config = copy.deepcopy(self.run.config)
@@ -184,7 +190,7 @@ class DataPath:
     def validation_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """This rank's share of the validation set on the device, in order: inputs and targets."""
         for inputs, targets in self.validation_loader.load(self.evaluation_shares()):
-            yield self.run.to_device(inputs), self.run.to_device(targets)
+            yield self.to_device(inputs), self.to_device(targets)
 
     def evaluation_shares(self) -> list[Indices]:
         """The samples of each batch of this rank in an evaluation, in order."""
@@ -198,8 +204,12 @@ class DataPath:
         """The first training sample as the model sees it: input (1, ...) and target (1, ...)."""
         reader = BatchLoader(self.training, 0, pin=False).reader
         inputs, targets = reader.read(np.array([some_sample(self.training)]))
-        prepared, target = self.run.task.prepare(self.run.to_device(inputs), self.run.to_device(targets), None)
-        return self.run.as_input(prepared), target
+        prepared, target = self.run.task.prepare(self.to_device(inputs), self.to_device(targets), None)
+        return self.run.precision.as_input(prepared), target
+
+    def to_device(self, tensor: Tensor) -> Tensor:
+        """Move a batch to the device without waiting for it."""
+        return tensor.to(self.run.device, non_blocking=True)
 
     def local_part(self, prepared: Tensor, loader: Loader) -> Tensor:
         """This rank's part of prepared inputs: all of them where ``loader`` reads no more, else cut out of them."""

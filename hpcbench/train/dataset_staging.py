@@ -17,7 +17,7 @@ from hpcbench.train.context import RunContext
 from hpcbench.train.data_path import DataPath
 from hpcbench.train.node_shard import NodeShard
 from hpcbench.train.shard_staging import foresee_shards, read_shards, shared_patterns
-from hpcbench.train.slab_staging import own_rows, read_slabs, transform_of_rows
+from hpcbench.train.slab_staging import own_rows, transform_of_rows
 from staging.counters import Counters
 from staging.errors import InputError
 from staging.landing.transforms import find_transform
@@ -62,7 +62,7 @@ def stage_dataset(run: RunContext, data: DataPath, epoch: int) -> None:
         run.group.barrier()
     run.log.staging_stop(run.log.elapsed_s() - before if staging.timed else report.seconds)
     write_report(run, report)
-    read_staged(run, data, prepared.destination)
+    read_staged(run.config, data, prepared.destination)
 
 
 def prepare_run(run: RunContext, data: DataPath, epoch: int, world: World) -> Prepared:
@@ -95,7 +95,7 @@ def finish_staging(run: RunContext, data: DataPath) -> None:
         run.group.barrier()
     run.log.staging_stop(report.seconds)
     write_report(run, report, exposed_s=timer.totals()["staging"])
-    read_staged(run, data, data.background.destination)
+    read_staged(run.config, data, data.background.destination)
     data.background = None
 
 
@@ -149,12 +149,12 @@ def shared_names(application: Application, config: RunConfig) -> tuple[str, ...]
     return tuple(glob.escape(path.relative_to(root).as_posix()) for path in data.shared_files(config))
 
 
-def read_staged(run: RunContext, data: DataPath, folder: Path) -> None:
+def read_staged(config: RunConfig, data: DataPath, folder: Path) -> None:
     """Read the dataset where it landed, in the form that the transform gave it."""
     if data.node_shard is not None:
-        read_shards(run.config, data)
+        read_shards(config, data)
     elif data.slab is not None:
-        read_slabs(data, folder)
+        data.read_staged_rows(folder)
     else:
         data.read_staged_copy(folder)
 

@@ -13,17 +13,17 @@ from hpcbench.parallel.activation_checkpointing import checkpoint_activations
 from hpcbench.parallel.batchnorm_group import share_batch_norm
 from hpcbench.parallel.exposed import UNRECORDED, Recorder
 from hpcbench.parallel.gradients import GradientReducer
+from hpcbench.parallel.group import Group
 from hpcbench.parallel.mesh import Mesh
 from hpcbench.parallel.sharded import ShardedGradients, shard_model
 from hpcbench.parallel.simulated_ranks import DataRanks
-from hpcbench.train.ranks import Ranks
 
 
 def distribute(
     application: Application,
     config: RunConfig,
     model: nn.Module,
-    ranks: Ranks,
+    group: Group,
     mesh: Mesh,
     shared: DataRanks,
     recorder: Recorder = UNRECORDED,
@@ -32,28 +32,28 @@ def distribute(
 
     ``recorder`` is told of the messages that a step waits for.
     """
-    parallel, group = config.parallel, ranks.group
+    parallel = config.parallel
     if not (mesh.axes or parallel.shard_states or parallel.activation_checkpointing):
         if shared.processes > 1:
             share_batch_norm(model, group, shared.processes, parallel.timeout_s, recorder)
-        return model, reducer(model, ranks, config, recorder)
+        return model, reducer(model, group, config, recorder)
     whole = copy.deepcopy(model).to("meta")
     if mesh.axes:
-        ranks.together(lambda: application.module("parallel").parallelize(model, config, mesh))
+        group.together(lambda: application.module("parallel").parallelize(model, config, mesh))
     elif shared.processes > 1:
         share_batch_norm(model, group, shared.processes, parallel.timeout_s, recorder)
     if parallel.activation_checkpointing:
         checkpoint_activations(application.module("parallel").checkpointed_blocks(model))
     if parallel.shard_states:
         return whole, shard_model(model, group, mesh.shape, recorder=recorder)
-    return whole, reducer(model, ranks, config, recorder)
+    return whole, reducer(model, group, config, recorder)
 
 
-def reducer(model: nn.Module, ranks: Ranks, config: RunConfig, recorder: Recorder) -> GradientReducer:
+def reducer(model: nn.Module, group: Group, config: RunConfig, recorder: Recorder) -> GradientReducer:
     """What adds the gradients of whole tensors, in the pieces, the order and the numbers that the run asks for."""
     parallel = config.parallel
     kept = parallel.reduce_dtype == "gradient"
     return GradientReducer(
-        model.parameters(), ranks.group, parallel.bucket_bytes, recorder, backward=parallel.bucket_order == "backward",
+        model.parameters(), group, parallel.bucket_bytes, recorder, backward=parallel.bucket_order == "backward",
         wire_dtype=None if kept else getattr(torch, parallel.reduce_dtype),
     )  # fmt: skip

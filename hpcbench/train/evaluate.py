@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from hpcbench.exits import Aborted, Cause
 from hpcbench.train.context import RunContext
 from hpcbench.train.data_path import DataPath
 from hpcbench.train.not_finite import end_for_bad_sample
+from hpcbench.train.task import Task
 from hpcbench.train.training_step import TrainingStep
 
 EXAMPLES = 6
@@ -47,7 +48,7 @@ def evaluate(
     local = torch.cat(scores) if run.mesh.spatial_rank == 0 else scores[0]
     gathered = run.group.all_gather_rows(local).cpu()
     if first_bad_score(gathered, data.validation, columns) is not None:  # on all ranks, since all have all scores
-        end_for_bad_scores(run, data, gathered, columns)
+        end_for_bad_scores(run, data.validation, gathered, columns)
     gathered = gathered[:, :-1].contiguous()
     metrics = run.task.metrics(gathered)
     value = metrics[run.task.metric]
@@ -66,17 +67,18 @@ def nan_if_not_finite(output: Tensor) -> Tensor:
     return torch.zeros_like(finite, dtype=torch.float64).masked_fill_(~finite, torch.nan)
 
 
-def end_for_bad_scores(run: RunContext, data: DataPath, scores: Tensor, columns: tuple[str, ...]) -> NoReturn:
+def end_for_bad_scores(run: RunContext, validation: Any, scores: Tensor, columns: tuple[str, ...]) -> NoReturn:
     """Raise ``Aborted`` for the ``scores`` of all samples; each rank looks at the files of its own share."""
     wrong = bad_rows(scores).tolist()
     own = set(rank_share(len(scores), run.mesh.data_rank, run.mesh.shape.data).tolist())
-    problem = first_bad_score(scores, data.validation, columns)
+    problem = first_bad_score(scores, validation, columns)
     cause: Cause = "diverged" if len(wrong) == len(scores) else "bad_data"
-    end_for_bad_sample(run, data.validation, [row for row in wrong if row in own], str(problem), cause)
+    indices = [row for row in wrong if row in own]
+    end_for_bad_sample(run.group, run.task, validation, indices, str(problem), cause)
 
 
 @torch.no_grad()
-def keep_examples(run: RunContext, data: DataPath, step: TrainingStep) -> dict[str, Tensor]:
+def keep_examples(task: Task, data: DataPath, step: TrainingStep) -> dict[str, Tensor]:
     """What the task keeps of the first validation samples, computed by the ranks that share them with the first."""
     step.model.eval()
     count = min(EXAMPLES, len(data.validation))
@@ -84,9 +86,9 @@ def keep_examples(run: RunContext, data: DataPath, step: TrainingStep) -> dict[s
     kept: dict[str, list[Tensor]] = {}
     loader = BatchLoader(data.validation, 0, pin=False)  # of whole samples, which are seen in the pictures
     for inputs, targets in loader.load(batches):
-        prepared, target = run.task.prepare(run.to_device(inputs), run.to_device(targets), None)
+        prepared, target = task.prepare(data.to_device(inputs), data.to_device(targets), None)
         output = step.forward(data.local_part(prepared, loader), target)
-        for name, value in run.task.example(prepared, output, target).items():
+        for name, value in task.example(prepared, output, target).items():
             kept.setdefault(name, []).append(value.cpu())
     step.model.train()
     return {name: torch.cat(values) for name, values in kept.items()}

@@ -17,15 +17,15 @@ from hpcbench.exits import Cause
 from hpcbench.measure.flops import FlopCount, count_flops
 from hpcbench.measure.slow_nodes import slow_nodes
 from hpcbench.phase_names import PHASES
+from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.stored_bytes import files_bytes, folder_bytes
 from hpcbench.results.summary import Status, Summary
 from hpcbench.train.attempt_recorder import started_at
+from hpcbench.train.console import Console
 from hpcbench.train.context import RunContext
-from hpcbench.train.data_path import DataPath
 from hpcbench.train.evaluate import evaluate, keep_examples
 from hpcbench.train.loop import Trainer
 from hpcbench.train.targets import epochs_to_target
-from hpcbench.train.training_step import TrainingStep
 from staging.errors import InputError
 
 if TYPE_CHECKING:  # drawing needs packages that training does not
@@ -91,14 +91,15 @@ def finalize_complete(trainer: Trainer, status: Status, ending: Ending) -> None:
         trainer.recorder.collect()
         # A pass is for all ranks that share samples, or parameters.
         together = run.mesh.data_rank == 0 or run.config.parallel.shard_states
-        examples = keep_examples(run, data, step) if together else {}
+        examples = keep_examples(run.task, data, step) if together else {}
         if not len(trainer.scores) and not trainer.state.epoch_losses:  # of a run that had ended before it was resumed
             trainer.scores, _ = evaluate(run, data, step)
         if not run.is_first:
             return
-        save_arrays(run, trainer.scores, examples)
+        save_arrays(run.folder, run.task.columns, trainer.scores, examples)
         run.folder.sync()
-        flops = model_flops(data, step)
+        inputs, _ = data.first_batch()
+        flops = count_flops(step.whole_model, inputs[:1])
         run.progress.alone = True
         summary = replace(summarize(trainer, status, ending, flops), complete=False)
         run.folder.write_summary(summary)
@@ -114,7 +115,7 @@ def finalize_complete(trainer: Trainer, status: Status, ending: Ending) -> None:
     run.progress.enter("finalize")
     summary = replace(summarize(trainer, status, ending, flops), baselines=summary.baselines, **sizes)
     run.folder.write_summary(summary)
-    write_page(run, drawn)
+    write_page(run.folder, run.console, drawn)
     run.console.say(f"{outcome(summary)}\nrun folder: {run.folder.path}")
 
 
@@ -133,7 +134,7 @@ def finalize_aborted(trainer: Trainer, ending: Ending) -> None:
             with run.phases.timer.span("finalize"):
                 drawn = draw(run)
             run.folder.write_summary(summarize(trainer, "aborted", ending, None))
-            write_page(run, drawn)
+            write_page(run.folder, run.console, drawn)
 
 
 def summarize(trainer: Trainer, status: Status, ending: Ending, flops: FlopCount | None) -> Summary:
@@ -224,12 +225,6 @@ def warm_throughput(ranks: Sequence[Mapping[str, Any]]) -> float | None:
     return float(ranks[0]["samples"] / longest) if longest else None
 
 
-def model_flops(data: DataPath, step: TrainingStep) -> FlopCount:
-    """Floating-point operations per sample."""
-    inputs, _ = data.first_batch()
-    return count_flops(step.whole_model, inputs[:1])
-
-
 def stored_bytes(run: RunContext) -> dict[str, Any]:
     """Bytes of the two splits where the dataset lies, and of the run folder; without what can't be found out."""
     found = {"folder_bytes": folder_bytes(run.folder.path)}
@@ -239,13 +234,15 @@ def stored_bytes(run: RunContext) -> dict[str, Any]:
     return found
 
 
-def save_arrays(run: RunContext, scores: Tensor, examples: dict[str, Tensor]) -> None:
-    """Scores of the last evaluation, and the examples for pictures."""
+def save_arrays(
+    folder: RunFolder, columns: Sequence[str], scores: Tensor, examples: dict[str, Tensor]
+) -> None:  # fmt: skip
+    """Scores of the last evaluation by their ``columns``, and the examples for pictures."""
     if len(scores):
-        np.savez_compressed(run.folder.scores, scores=scores.numpy(), columns=np.array(run.task.columns))
+        np.savez_compressed(folder.scores, scores=scores.numpy(), columns=np.array(columns))
     arrays: dict[str, Any] = {name: value.numpy() for name, value in examples.items()}
     if arrays:
-        np.savez_compressed(run.folder.examples, **arrays)
+        np.savez_compressed(folder.examples, **arrays)
 
 
 def draw(run: RunContext) -> Drawings | None:
@@ -263,16 +260,16 @@ def draw(run: RunContext) -> Drawings | None:
         return None
 
 
-def write_page(run: RunContext, drawn: Drawings | None) -> None:
+def write_page(folder: RunFolder, console: Console, drawn: Drawings | None) -> None:
     """The report page around the plots ``drawn``."""
     if drawn is None:
         return
     try:
         from hpcbench.results.report import write_run_page
 
-        write_run_page(run.folder.path, drawn)
+        write_run_page(folder.path, drawn)
     except Exception as error:
-        run.console.say(f"the report page could not be written: {error}")
+        console.say(f"the report page could not be written: {error}")
 
 
 def outcome(summary: Summary) -> str:

@@ -229,7 +229,7 @@ class Trainer:
     def explain_loss(self, error: LossNotFiniteError) -> NoReturn:
         """End the run for a loss that is not finite: for the sample that explains it, if one of all ranks has it."""
         indices = (int(index) for batch in self.since_flush for index in batch)
-        end_for_bad_sample(self.run, self.data.training, indices, str(error))
+        end_for_bad_sample(self.run.group, self.run.task, self.data.training, indices, str(error))
 
     def vote_on_step(self) -> None:
         """Between steps: end the run where a rank has got a signal, or flush where one can keep few more messages."""

@@ -7,18 +7,19 @@ from typing import Any, NoReturn
 
 from hpcbench.data.bad_samples import blame
 from hpcbench.exits import ABORTED, BAD_INPUT, Aborted, Cause
-from hpcbench.train.context import RunContext
+from hpcbench.parallel.group import Group
+from hpcbench.train.task import Task
 
 
 def end_for_bad_sample(
-    run: RunContext, samples: Any, indices: Iterable[int], otherwise: str, cause: Cause = "diverged"
+    group: Group, task: Task, samples: Any, indices: Iterable[int], otherwise: str, cause: Cause = "diverged"
 ) -> NoReturn:
     """Raise ``Aborted`` on all ranks together, which all call this, each with its own ``indices`` of ``samples``.
 
     The reason is the first of these samples whose stored values explain it. Where none does, it is ``otherwise`` with
     its ``cause``. Bad data has the exit code of bad input, as a file has that cannot be read.
     """
-    found = run.group.all_gather_object(blame(samples, indices, run.task))
+    found = group.all_gather_object(blame(samples, indices, task))
     reason = next((each for each in found if each is not None), None)
     if reason is not None:
         cause = "bad_data"

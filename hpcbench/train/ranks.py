@@ -23,7 +23,7 @@ from hpcbench.parallel.simulated_ranks import deal_to_nodes
 from hpcbench.parallel.threads import threads_per_rank
 from staging.errors import EveryRankError, InputError
 from staging.ranks.abort import AbortWatcher
-from staging.ranks.collective_errors import raise_first, run_together
+from staging.ranks.collective_errors import raise_first
 from staging.ranks.launch import Launch
 from staging.ranks.process_exit import leave
 from staging.ranks.signals import Interrupted
@@ -43,8 +43,8 @@ class Ranks:
     watcher: AbortWatcher
 
     def together(self, step: Callable[[], T]) -> T:
-        """Run ``step`` on all ranks; bad input on one of them stops all, and only the first of them reports it."""
-        return run_together(step, self.launch.rank, self.group.all_gather_object)
+        """As of ``group``."""
+        return self.group.together(step)
 
 
 @contextmanager

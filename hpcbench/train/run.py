@@ -27,7 +27,7 @@ from hpcbench.train.hang_watch import HangWatch
 from hpcbench.train.loop import Trainer
 from hpcbench.train.memory_limits import is_out_of_memory
 from hpcbench.train.progress import Bounds
-from hpcbench.train.rank_metrics import node_name
+from hpcbench.train.rank_metrics import RankMetrics, node_name
 from hpcbench.train.ranks import connect_ranks
 from hpcbench.train.setup import has_simulated_nodes, set_up
 from hpcbench.train.warm_up import is_due, warm_up
@@ -77,7 +77,7 @@ def run_training(
             ended = explain(error, trainer.run)
             # What breaks here may follow from what another rank has met, which is then written down as the reason.
             if is_told(ended) or ranks.watcher.reason_from_elsewhere(OTHERS_FIRST_S) is None:
-                end("aborted", if_preempted(ending_of(ended), trainer.run))
+                end("aborted", if_preempted(ending_of(ended), interrupts, first=trainer.run.is_first))
             raise ended from (None if ended is not error else error.__cause__)
         finally:
             trainer.data.close()
@@ -104,7 +104,7 @@ def execute(trainer: Trainer, end: Finalizer) -> int:
         trainer.rank_metrics.probe(run.device)
     if not timed:
         stage_dataset(run, data, epoch)
-    if is_due(run) and not run.log.is_finished:
+    if is_due(run.config, run.device) and not run.log.is_finished:
         took = warm_up(run, data, trainer.step)
         run.console.say("not warmed up" if took is None else f"compiled and warmed up in {took:.1f} s")
     timer = run.phases.timer
@@ -117,12 +117,12 @@ def execute(trainer: Trainer, end: Finalizer) -> int:
         trainer.recorder.take_no_energy()
     else:
         trainer.rank_metrics.start(run.device)
-        log_power(trainer)
+        log_power(run, trainer.rank_metrics)
     run.log.run_start()
     if timed:
         stage_dataset(run, data, epoch)
     with checked_reads(data.config):
-        run.together(lambda: run.task.load(data.config))
+        run.group.together(lambda: run.task.load(data.config))
     with run.interrupts.deferred():
         reached = trainer.train()
         with run.phases.phase("checkpoint"):
@@ -144,15 +144,14 @@ def execute(trainer: Trainer, end: Finalizer) -> int:
     return TARGET_NOT_REACHED
 
 
-def log_power(trainer: Trainer) -> None:
+def log_power(run: RunContext, rank_metrics: RankMetrics) -> None:
     """Write power logs from here on, where they are wanted and can be of the whole run."""
-    run, problem = trainer.run, ""
     if not run.config.measure.power:
         return
     if run.log.resumed:
         problem = "a resumed run has none of the time before"
     else:
-        problem = trainer.rank_metrics.log_power(run.folder.path / POWER)
+        problem = rank_metrics.log_power(run.folder.path / POWER)
     if problem:
         run.console.say(f"no power log: {problem}")
 
@@ -189,9 +188,9 @@ def ended_elsewhere(watcher: AbortWatcher, reason: str, *, stands_in: bool = Fal
     return Ending(cast("Cause", watcher.cause), reason, watcher.signal, stands_in=stands_in)
 
 
-def if_preempted(ending: Ending, run: RunContext) -> Ending:
-    """``ending``, whose cause is preemption where Slurm says so; it is asked while there is time to write the end."""
-    asked = run.is_first and ending.signal == "SIGTERM" and run.interrupts.seconds_left() > ASK_S
+def if_preempted(ending: Ending, interrupts: Interrupts, *, first: bool) -> Ending:
+    """``ending``, whose cause is preemption where Slurm says so; the first rank asks, while there is time to."""
+    asked = first and ending.signal == "SIGTERM" and interrupts.seconds_left() > ASK_S
     return replace(ending, cause="preempted") if asked and was_preempted(os.environ, ASK_S) else ending
 
 

@@ -92,13 +92,13 @@ def set_up(
     if watch is not None:
         watch.report_into(folder)
     progress.touch()
-    log = ranks.together(lambda: start_log(folder, application, config, ranks, task, found))
+    log = ranks.together(lambda: start_log(folder, application, config, launch.rank, task, found))
     broadcast_state(model, group)
     phases = Phases(timer, ranks.device)
     timer.listen(progress.enter)
     communication = Communication(phases, SharedClock(group))
     mesh = make_mesh(group, shape, shared.processes, config.parallel.timeout_s, communication)
-    whole, reducer = distribute(application, config, model, ranks, mesh, shared, communication)
+    whole, reducer = distribute(application, config, model, group, mesh, shared, communication)
     passes, observed = shared.passes * config.train.accumulation, looks_at_gradients(config)
     captured = captures_whole_step(config, launch.world_size, passes, observed=observed)
     progress.touch()
@@ -117,7 +117,7 @@ def set_up(
     )  # fmt: skip
     data = DataPath(run, training, validation)
     step = TrainingStep(run, model, whole, optimizer, reducer, whole=captured)
-    trainer = assemble(run, data, step, found, times, ranks)
+    trainer = assemble(run, data, step, found, times)
     if run.is_first:
         folder.write_config(asked)
     write_description(run, data)
@@ -147,7 +147,7 @@ def check_input(
 
 def assemble(
     run: RunContext, data: DataPath, step: TrainingStep, found: checkpoint_io.Checkpoint | None,
-    times: CheckpointTimes, ranks: Ranks,
+    times: CheckpointTimes,
 ) -> Trainer:  # fmt: skip
     """The trainer with its observers, where the checkpoint ``found`` stood. Raises ``InputError`` for another run's."""
     step_times = StepTimes(run.phases, run.config.measure.warmup_steps, run.communication)
@@ -155,28 +155,27 @@ def assemble(
     step.observers = make_observers(
         ObserverInputs(run, step, step_times, resumed_step=0 if found is None else int(found.state["step"]))
     )
-    checkpoints = Checkpoints(run, data, step, times)
+    checkpoints = Checkpoints(run, step, len(data.training), times)
     state, earlier = State(), Attempts()
     if found is not None:
-        earlier = ranks.together(lambda: Attempts.read(run.folder.path))
+        earlier = run.group.together(lambda: Attempts.read(run.folder.path))
         checkpoints.times.learn(each.checkpoint for each in earlier.attempts)
-        state = ranks.together(lambda: checkpoints.restore(found))
-        ranks.together(lambda: continue_folder(run, (*step.observers.tables, "epochs.csv"), state.step))
+        state = run.group.together(lambda: checkpoints.restore(found))
+        tables = (*step.observers.tables, "epochs.csv")
+        run.group.together(lambda: continue_folder(run.folder, tables, state.step) if run.is_first else None)
     recorder = AttemptRecorder(run, rank_metrics, checkpoints.times, earlier, state.step)
     checkpoints.writer.on_written = recorder.record_written
     return Trainer(run, data, step, rank_metrics, checkpoints, recorder, state)
 
 
-def continue_folder(run: RunContext, tables: Sequence[str], step: int) -> None:
+def continue_folder(folder: RunFolder, tables: Sequence[str], step: int) -> None:
     """Take up the folder of a run at optimizer step ``step``. Raises ``InputError`` where it cannot be written."""
-    if not run.is_first:
-        return
     try:
-        run.folder.reserve()
+        folder.reserve()
         for table in tables:
-            run.folder.truncate_rows(table, step)
+            folder.truncate_rows(table, step)
     except OSError as error:
-        problem = f"run folder {run.folder.path} cannot be written ({error.strerror})"
+        problem = f"run folder {folder.path} cannot be written ({error.strerror})"
         raise InputError(f"{problem}; free some space there, or check its permissions") from error
 
 
@@ -225,11 +224,11 @@ def open_folder(
 
 
 def start_log(
-    folder: RunFolder, application: Application, config: RunConfig, ranks: Ranks, task: Task,
+    folder: RunFolder, application: Application, config: RunConfig, rank: int, task: Task,
     found: checkpoint_io.Checkpoint | None,
 ) -> RunLog:  # fmt: skip
     """The official log up to the start of the initialisation; a resumed one continues where it was."""
-    first = ranks.launch.rank == 0
+    first = rank == 0
     if found is None:
         log = RunLog(folder.mllog, enabled=first)
     else:

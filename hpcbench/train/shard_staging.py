@@ -32,7 +32,7 @@ def foresee_shards(run: RunContext, data: DataPath, prepared: Prepared, epoch: i
     together(data.node_shard.world, lambda: check_homes(run.config, shards))
     data.shards = shards
     data.share_out_epoch()
-    log_schedule(run, data, epoch)
+    log_schedule(run, data.steps_per_epoch, epoch)
 
 
 def read_shards(config: RunConfig, data: DataPath) -> None:
@@ -65,13 +65,13 @@ def check_homes(config: RunConfig, shards: Shards) -> None:
     check_shards(config, shards)
 
 
-def log_schedule(run: RunContext, data: DataPath, epoch: int) -> None:
+def log_schedule(run: RunContext, steps_per_epoch: int, epoch: int) -> None:
     """Log what depends on the steps of an epoch: with shards their number is that of the fullest node.
 
     A resumed run whose shards are drawn anew has logged those of its first epoch.
     """
     if not (epoch and run.config.staging.reshuffle):
-        run.log.hyperparameters(run.task.log_keys(data.steps_per_epoch))
+        run.log.hyperparameters(run.task.log_keys(steps_per_epoch))
 
 
 def shared_patterns(names: Sequence[str], sharded: Sequence[str]) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ def draw_homes(run: RunContext, data: DataPath, epoch: int) -> None:
     data.shards = shards
     data.share_out_epoch()
     if first:
-        log_schedule(run, data, epoch)
+        log_schedule(run, data.steps_per_epoch, epoch)
 
 
 def drawn_homes(run: RunContext, training: Any, epoch: int, world: World, nodes: int) -> Indices:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from hpcbench.application import Application
@@ -12,8 +11,6 @@ from hpcbench.config.schema import RunConfig
 from hpcbench.data.spatial_part import input_shape
 from hpcbench.parallel.mesh_shape import MeshShape
 from hpcbench.parallel.spatial.extents import Extent, cut
-from hpcbench.train.build import open_data
-from hpcbench.train.data_path import DataPath
 from hpcbench.train.task import Task
 from staging.errors import InputError
 from staging.ranks.world import World
@@ -72,10 +69,3 @@ def transform_of_rows(application: Application, config: RunConfig, training: Any
     cut_rows = f"npy-rows:first={rows.start},stop={rows.stop},of={input_shape(training)[1]},names={names}"
     transform = config.staging.transform
     return f"{transform}+{cut_rows}" if transform else cut_rows
-
-
-def read_slabs(data: DataPath, folder: Path) -> None:
-    """Train on the rows of samples that are in ``folder``; what needs whole samples reads the source."""
-    config = data.staged_config(folder)
-    training, validation = open_data(data.run.application, config)
-    data.open_loaders(config, training, validation, data.slab)

@@ -109,7 +109,7 @@ class TrainingStep:
         Inputs are this rank's part of samples, of which the output is whole.
         """
         with self.run.precision.autocast():
-            output: Tensor = self.run.task.forward(self.callable_model, self.run.as_input(inputs), target)
+            output: Tensor = self.run.task.forward(self.callable_model, self.run.precision.as_input(inputs), target)
         return output.to(self.run.precision.dtype)
 
     def update(self, info: StepInfo) -> None:

@@ -17,6 +17,7 @@ from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
 from hpcbench.measure.memory import reset_peak_memory
 from hpcbench.optim.registry import create_optimizer, parameter_kinds
+from hpcbench.parallel.group import Group
 from hpcbench.parallel.spatial.layers import own_part
 from hpcbench.train.context import RunContext
 from hpcbench.train.cuda_graph import WARMUP_STEPS
@@ -26,10 +27,9 @@ from hpcbench.train.randomness import sample_keys
 from hpcbench.train.training_step import TrainingStep
 
 
-def is_due(run: RunContext) -> bool:
+def is_due(config: RunConfig, device: torch.device) -> bool:
     """Whether the first steps would do more than steps do: compile, capture, or try kernels."""
-    train = run.config.train
-    return train.compile or train.cuda_graph or run.device.type != "cpu"
+    return config.train.compile or config.train.cuda_graph or device.type != "cpu"
 
 
 def warm_up(run: RunContext, data: DataPath, step: TrainingStep) -> float | None:
@@ -50,13 +50,13 @@ def warm_up(run: RunContext, data: DataPath, step: TrainingStep) -> float | None
     with torch.random.fork_rng(devices=devices, device_type=run.device.type if devices else "cuda"):
         # Sharded gradients that were not sent stay where nobody drops them.
         step.reducer.enabled = run.config.parallel.shard_states
-        for size in sizes_of_all(run, data.batch_sizes(), empty=step.waits_in_pass):
+        for size in sizes_of_all(run.group, data.batch_sizes(), empty=step.waits_in_pass):
             for _ in range(WARMUP_STEPS + 1):
                 training_pass(run, step, size)
-        for size in sizes_of_all(run, data.evaluation_batch_sizes(), empty=run.config.parallel.shard_states):
+        for size in sizes_of_all(run.group, data.evaluation_batch_sizes(), empty=run.config.parallel.shard_states):
             evaluation_pass(run, step, size)
         if step.whole_step is None:
-            try_optimizer(run, step)
+            try_optimizer(run.config, step.model, run.device)
     with torch.no_grad():
         for tensor, value in zip(changed, before, strict=True):
             tensor.copy_(value)
@@ -70,12 +70,12 @@ def warm_up(run: RunContext, data: DataPath, step: TrainingStep) -> float | None
     return time.perf_counter() - started
 
 
-def sizes_of_all(run: RunContext, own: set[int], *, empty: bool) -> list[int]:
+def sizes_of_all(group: Group, own: set[int], *, empty: bool) -> list[int]:
     """Batch sizes of any rank, largest first, so that all make as many passes; 0 where they make ``empty`` ones, too.
 
     Collective: passes may wait for those of other ranks, whose last batch may have another size.
     """
-    sizes = set().union(*run.group.all_gather_object(own))
+    sizes = set().union(*group.all_gather_object(own))
     return sorted(sizes if empty else sizes - {0}, reverse=True)
 
 
@@ -125,7 +125,7 @@ def evaluation_pass(run: RunContext, step: TrainingStep, samples: int) -> None:
 def made_up(run: RunContext, samples: int) -> tuple[Tensor, Tensor]:
     """Inputs, this rank's part of them, and targets of a batch as model and loss take them: uniform or zeros."""
     inputs, goal = whole_batch(run.application, run.config, samples, run.device)
-    return own_part(run.as_input(inputs), run.mesh.axes), goal
+    return own_part(run.precision.as_input(inputs), run.mesh.axes), goal
 
 
 def whole_batch(
@@ -141,13 +141,13 @@ def whole_batch(
     return filled, torch.zeros(target.shape, dtype=target.dtype, device=device)
 
 
-def try_optimizer(run: RunContext, step: TrainingStep) -> None:
+def try_optimizer(config: RunConfig, model: nn.Module, device: torch.device) -> None:
     """A step of an optimizer like the run's, on copies of a few parameters, so that its kernels are compiled."""
-    if run.config.parallel.shard_states:
+    if config.parallel.shard_states:
         return
-    kinds = parameter_kinds(step.model)
-    copies = {each: nn.Parameter(each.detach().clone()) for each in list(step.model.parameters())[:4]}
+    kinds = parameter_kinds(model)
+    copies = {each: nn.Parameter(each.detach().clone()) for each in list(model.parameters())[:4]}
     for copy in copies.values():
         copy.grad = torch.zeros_like(copy)
     known = {copies[each]: kind for each, kind in kinds.items() if each in copies}
-    create_optimizer(run.config.optim, [{"params": list(copies.values())}], run.device, kinds=known).step()
+    create_optimizer(config.optim, [{"params": list(copies.values())}], device, kinds=known).step()

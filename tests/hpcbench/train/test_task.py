@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hpcbench.train.context import RunContext
+from hpcbench.parallel.precision import PrecisionPolicy
 from hpcbench.train.task import Task
 
 
@@ -31,6 +31,6 @@ def test_metrics_are_the_means_of_the_columns() -> None:
 
 
 def test_fractions_reach_the_model_in_the_type_of_the_run_and_integers_as_they_are() -> None:
-    run = cast("Any", SimpleNamespace(precision=SimpleNamespace(dtype=torch.float64)))
-    assert RunContext.as_input(run, torch.ones(2, dtype=torch.float32)).dtype == torch.float64
-    assert RunContext.as_input(run, torch.ones(2, dtype=torch.int64)).dtype == torch.int64
+    policy = cast("Any", SimpleNamespace(dtype=torch.float64))
+    assert PrecisionPolicy.as_input(policy, torch.ones(2, dtype=torch.float32)).dtype == torch.float64
+    assert PrecisionPolicy.as_input(policy, torch.ones(2, dtype=torch.int64)).dtype == torch.int64

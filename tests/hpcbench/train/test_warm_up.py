@@ -48,7 +48,7 @@ def test_a_run_is_the_same_to_the_bit_with_and_without(
     assert train(tmp_path / "without", *settings) == 0
     took: list[float | None] = []
     real = run_module.warm_up
-    monkeypatch.setattr(run_module, "is_due", lambda run: True)
+    monkeypatch.setattr(run_module, "is_due", lambda config, device: True)
     monkeypatch.setattr(run_module, "warm_up", lambda *parts: took.append(real(*parts)) or took[-1])
     assert train(tmp_path / "with", *settings) == 0
     assert len(took) == 1
@@ -74,7 +74,7 @@ def test_random_numbers_are_as_before(train: Train, tmp_path: Path, monkeypatch:
         real_pass(*parts)
         drawn.append(not torch.equal(before, torch.get_rng_state()))
 
-    monkeypatch.setattr(run_module, "is_due", lambda run: True)
+    monkeypatch.setattr(run_module, "is_due", lambda config, device: True)
     monkeypatch.setattr(run_module, "warm_up", watched)
     monkeypatch.setattr(warm_up_module, "training_pass", drawing)
     assert train(tmp_path / "run", "--train.max_steps", "1") == 0
@@ -98,7 +98,7 @@ def test_statistics_of_batch_norm_are_as_before(tmp_path: Path, monkeypatch: pyt
     known = ["train", "deepcam", "--preset", "smoke", "--data.root", str(data), "--train.seed", "1"]
     words = [*known, "--train.max_epochs", "1", "--train.target", "null", "--train.baselines", "false"]
     assert main([*words, "--run-dir", str(tmp_path / "without")]) == 0
-    monkeypatch.setattr(run_module, "is_due", lambda run: True)
+    monkeypatch.setattr(run_module, "is_due", lambda config, device: True)
     assert main([*words, "--run-dir", str(tmp_path / "with")]) == 0
     same(tmp_path / "without", tmp_path / "with")
 

@@ -74,7 +74,7 @@ def follow(plan: dict[str, Any]) -> None:
 
     Trainer.finish_step = finish_step  # type: ignore[method-assign]
     if plan.get("warm_up"):
-        run_module.is_due = lambda run: True
+        run_module.is_due = lambda config, device: True
     if "phase" in plan:
         Progress.enter = at_phase(Progress.enter, plan["phase"], number, send)  # type: ignore[method-assign]
     if plan.get("where") == "late sample":

@@ -76,15 +76,21 @@ class Communication:
     def settle(self) -> None:
         """Wait for the device, and tell waiting from transfer for all messages since the last call; collective.
 
-        The device may have been waited for before, by ``settle`` of the phases.
+        The device may have been waited for before, by ``settle`` of the phases. The exchange is waiting, too, as at the
+        losses: it takes long only where a rank comes late to it.
         """
         self.phases.settle()
-        self.clock.measure()
-        for channel in self._channels:
-            transfer, waiting = channel.settle()
+        timer, meets = self.phases.timer, self.phases.in_step and any(channel.count for channel in self._channels)
+        with timer.span("waiting") if meets else nullcontext():
+            began = timer.changed_at
+            self.clock.measure()
+            found = [(channel, *channel.settle()) for channel in self._channels]
+        if meets:
+            self.waiting_s["losses"] += timer.changed_at - began
+        for channel, transfer, waiting in found:
             self.transfer_s[channel.kind] += transfer
             self.waiting_s[channel.kind] += waiting
-            self.phases.timer.move("communication", "waiting", waiting)
+            timer.move("communication", "waiting", waiting)
 
     def _read(self, settled: Settled) -> None:
         for channel in self._channels:

@@ -154,6 +154,22 @@ def test_an_error_in_a_message_leaves_the_phases_whole() -> None:
     }  # fmt: skip
 
 
+def test_a_rank_that_comes_late_to_the_exchange_of_times_is_waited_for() -> None:
+    """It came in time for the message; the time until it comes belongs to no phase otherwise."""
+    host = Host()
+
+    def late(own: Tensor) -> Tensor:
+        host.work(5.0)
+        return own.unsqueeze(0)
+
+    channel = host.recorder.channel("halo", late)
+    with channel.message():
+        host.work(2.0)
+    host.recorder.settle()
+    assert (host.recorder.transfer_s["halo"], host.recorder.waiting_s["losses"]) == (2.0, 5.0)
+    assert host.phases.timer.summary() == {"communication": 2.0, "waiting": 5.0, "other": 0.0, "wall": 7.0}
+
+
 def test_messages_of_the_warm_up_are_in_no_warm_step() -> None:
     host = Host()
     channel = host.recorder.channel("halo", lambda own: own.unsqueeze(0) + 0.25)

@@ -41,7 +41,10 @@ class ApplicationPage:
     metric: str
     """As in ``epochs.csv``."""
     metric_label: str
+    metric_key: str
+    """As in the official log."""
     target: float
+    """That no short run reaches."""
     better: str
     parameters: int
     """For the run that leaves no checkpoint to count in; the others are counted."""
@@ -51,6 +54,8 @@ class ApplicationPage:
     """All metrics from columns of ``scores.npz``, each (samples,)."""
     captions: Mapping[str, str]
     """Captions that have numbers, by key; ``{samples}`` stands for the number of validation samples."""
+    of_metrics: frozenset[str] = frozenset()
+    """The ones of figures that need no scores of samples, so that an aborted run has them, too."""
 
     def beats(self, score: float, other: float) -> bool:
         """Whether ``score`` is the better one."""
@@ -118,6 +123,7 @@ PAGES = {
         title="Regression of cosmological parameters from 3-D matter density",
         metric="mae",
         metric_label="MAE",
+        metric_key="eval_error",
         target=1e-9,
         better="lower",
         parameters=59_612,
@@ -139,11 +145,13 @@ PAGES = {
         title="Segmentation of extreme weather in global climate fields",
         metric="iou",
         metric_label="IoU",
+        metric_key="eval_accuracy",
         target=0.9999,
         better="higher",
         parameters=2_051_224,
         forward_flops=deepcam_flops,
         metrics=deepcam_metrics,
         captions={"overlap": "Intersection over union of each class over the validation set; 1 is perfect."},
+        of_metrics=frozenset({"overlap"}),
     ),
 }

@@ -52,8 +52,31 @@ class Tables:
         return self.attempts[-1]["cause"] in ("signal", "diverged")
 
     @property
+    def reached(self) -> bool:
+        return self.attempts[-1]["cause"] == "target"
+
+    @property
+    def target(self) -> float:
+        return float(self.config["train"]["target"])
+
+    @property
+    def trained_epochs(self) -> str:
+        """Up to the last evaluation: a fraction where that was within an epoch."""
+        return f"{self.epochs['epoch'].iloc[-1]:g}"
+
+    @property
+    def quality(self) -> float:
+        """Of a run that reached its target the last score, of others the best."""
+        scores = self.epochs[self.page.metric]
+        return float(scores.iloc[-1]) if self.reached else self.page.best(scores)
+
+    @property
+    def clock_s(self) -> float:
+        return float(self.logged("run_stop")["time_ms"] - self.logged("run_start")["time_ms"]) / 1e3
+
+    @property
     def clock(self) -> str:
-        return units.duration((self.logged("run_stop")["time_ms"] - self.logged("run_start")["time_ms"]) / 1e3)
+        return units.duration(self.clock_s)
 
     @property
     def wall_s(self) -> float:

@@ -56,10 +56,8 @@ def phases(t: Tables) -> Claims:
             claims |= cells(f"message-table/{label}", **{"median s": seconds.median()})
             claims |= slowest(t, f"message-table/{label}", seconds)
     late = units.duration(t.wall_s - wall[0])
-    claims["how-fast/note 2"] = (
-        f"The last {late} of rank 0, in which it computed baselines and drew plots, are not in the figures "
-        "of the ranks."
-    )
+    doing = "" if t.aborted else ", in which it computed baselines and drew plots,"
+    claims["how-fast/note 2"] = f"The last {late} of rank 0{doing} are not in the figures of the ranks."
     return claims | clock_of(t)
 
 
@@ -130,11 +128,37 @@ def use(t: Tables) -> Claims:
             else "in the steps after the warm-up"
         )
         claims["use/processors busy"] = text
+    if not t.ranks.empty and t.ranks["device_sampled_s"].notna().all():
+        claims["use/accelerator busy"] = accelerators(t)
     return claims
 
 
+def accelerators(t: Tables) -> str:
+    """What the driver of each rank's accelerator has told, over the time in which it was asked."""
+    share = t.ranks["device_busy_s"] / t.ranks["device_sampled_s"]
+    text = f"{units.percent(share.median())} of the time on the clock"
+    if t.world == 1:
+        return text
+    lowest = t.ranks.iloc[int(share.argmin())]
+    of = f"rank {lowest['rank']} on {lowest['node']}"
+    return f"{text}, the median over ranks; least {units.percent(share.min())}, {of}"
+
+
+def energy(t: Tables) -> Claims:
+    """Joules of all attempts, of which a killed one has those up to its last checkpoint."""
+    joules = [each["energy_j"] for each in t.attempts]
+    if None in joules:
+        return {}
+    sources, notes = ({each[f"energy_{name}"] for each in t.attempts} for name in ("source", "note"))
+    (source,), (note,) = sources, notes
+    killed = sum(each["cause"] is None for each in t.attempts)
+    note += f", over {len(joules)} attempts" if len(joules) > 1 else ""
+    note += f" without what {killed} lost after the last checkpoint" if killed else ""
+    return {"how-it-was-run/energy": f"{units.prefixed(sum(joules), 'J')} ({source}: {note})"}
+
+
 def checkpoints(t: Tables) -> Claims:
-    """A run writes one after every epoch, and one at the signal."""
+    """A run writes one after every epoch, at its target, and at the signal."""
     count = len(t.epochs) + any(each["cause"] == "signal" for each in t.attempts)
     if not count:
         return {}

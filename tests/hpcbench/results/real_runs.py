@@ -1,4 +1,4 @@
-"""Small real runs that end in every way: to their last epoch, by a signal, killed and resumed, in ranks, simulated."""
+"""Small real runs that end in every way: at their target or last epoch, by a signal, killed and resumed, in ranks."""
 
 from __future__ import annotations
 
@@ -9,16 +9,23 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import pandas as pd
+
 from hpcbench.cli.main import main
+from tests.hpcbench.train.forked import Forked
 
 from .page_applications import PAGES
+from .page_meters import prepare
 
 SETTINGS = [
     "--preset", "smoke", "--seed", "5", "--optim.lr", "0.003", "--train.max_epochs", "2",
     "--parallel.threads", "1", "--measure.warmup_steps", "2", "--train.local_batch_size", "4",
 ]  # fmt: skip
+EASY = ["--train.target", "10"]
+"""Of CosmoFlow: any first evaluation meets it."""
 PROBE = ["--measure.probe", "true"]
 ENDING = """
 import os, signal, sys, threading, time
@@ -53,7 +60,10 @@ class RealRun:
 
 
 class RealRuns:
-    """Makes each run of ``application`` when it is first asked for; none reaches the target."""
+    """Makes each run of ``application`` when it is first asked for; those that ``reached`` is in the name of reach it.
+
+    Their epochs have six steps. Those that ``fork`` makes cost a process that has torch already.
+    """
 
     def __init__(self, root: Path, application: str) -> None:
         self.root, self.made = root, dict[str, RealRun]()
@@ -65,7 +75,8 @@ class RealRuns:
     def __getitem__(self, name: str) -> RealRun:
         if name not in self.made:
             folder, began = self.root / name, time.time()
-            if name in ("resumed", "killed_writing"):  # by the signal within an epoch, then killed within the next
+            # Ended by the signal within an epoch; the first two are then killed within the next.
+            if name in ("resumed", "killed_writing", "reached_resumed"):
                 before = self["signal"]
                 shutil.copytree(before.folder, folder)
                 began = before.began
@@ -121,6 +132,68 @@ class RealRuns:
             folder, *self.settings, "--train.local_batch_size", "2", before=stop, ranks=2, code=128 + signal.SIGTERM
         )
         self.train(folder, "--resume", "--preset", "smoke", ranks=2)
+
+    def reached(self, folder: Path) -> None:
+        """The best that the same training comes to, so that the target is not met before."""
+        page = PAGES[self.application]
+        scores = pd.read_csv(self["fresh"].folder / "epochs.csv", dtype=str)[page.metric].map(float)
+        self.fork(folder, *self.settings, "--train.target", repr(page.best(scores)), code=0)
+
+    def reached_within(self, folder: Path) -> None:
+        self.fork(folder, *self.settings, *EASY, "--train.evaluations_per_epoch", "2", code=0)
+
+    def reached_resumed(self, folder: Path) -> None:
+        self.fork(folder, "--resume", "--preset", "smoke", *EASY, code=0)
+
+    def signal_later(self, folder: Path) -> None:
+        self.fork(folder, *self.settings, end=(8, "SIGUSR1"))
+
+    def diverged_later(self, folder: Path) -> None:
+        """At the rate of the others for an epoch, then at the one of ``diverged``."""
+        wild = ("--optim.lr", "1e4", "--schedule.shape", "multistep", "--schedule.milestones", "[0, 1]")
+        self.fork(folder, *self.settings, *wild, "--schedule.factors", "[3e-7, 1e4]", code=1)
+        assert main(["report", str(folder)]) == 0
+
+    def spatial_signal(self, folder: Path) -> None:
+        self.fork(folder, *self.settings, "--parallel.spatial", "2", ranks=2, end=(3, "SIGTERM"))
+
+    def spatial_later(self, folder: Path) -> None:
+        self.fork(folder, *self.settings, "--parallel.spatial", "2", ranks=2, end=(8, "SIGTERM"), busy=(25.0, 75.0))
+
+    def sharded_signal(self, folder: Path) -> None:
+        shards = ("--train.local_batch_size", "2", "--parallel.shard_states", "true")
+        self.fork(folder, *self.settings, *shards, ranks=2, end=(3, "SIGUSR1"))
+
+    def sharded_later(self, folder: Path) -> None:
+        shards = ("--train.local_batch_size", "2", "--parallel.shard_states", "true")
+        self.fork(folder, *self.settings, *shards, ranks=2, end=(8, "SIGTERM"))
+
+    def metered(self, folder: Path) -> None:
+        self.fork(folder, *self.settings, busy=(25.0,))
+
+    def metered_signal(self, folder: Path) -> None:
+        self.fork(folder, *self.settings, end=(3, "SIGTERM"), busy=(25.0,))
+
+    def metered_resumed(self, folder: Path) -> None:
+        """Resumed where ``metered_signal`` ended, killed within the next epoch, and resumed to its end."""
+        shutil.copytree(self["metered_signal"].folder, folder)
+        self.fork(folder, "--resume", "--preset", "smoke", end=(8, "SIGKILL"), busy=(75.0,))
+        self.fork(folder, "--resume", "--preset", "smoke", busy=(75.0,))
+
+    def metered_ranks(self, folder: Path) -> None:
+        self.fork(folder, *self.settings, "--train.local_batch_size", "2", ranks=2, busy=(25.0, 75.0))
+
+    def fork(
+        self, folder: Path, *settings: str, ranks: int = 1, code: int = 3, end: tuple[int, str] | None = None,
+        busy: tuple[float, ...] = (),
+    ) -> None:  # fmt: skip
+        """Train in forked processes; where ``prepare`` is told to ``end`` them, they end by that signal."""
+        if end is not None:
+            code = -signal.SIGKILL if end[1] == "SIGKILL" else 128 + signal.Signals[end[1]]
+        words = ["train", self.application, "--data.root", str(self.root / "data"), "--run-dir", str(folder), *settings]
+        forked = Forked(ranks, [words], partial(prepare, end, busy))
+        said, _ = forked.communicate()
+        assert forked.returncode == code, said
 
     def train(
         self, folder: Path, *settings: str, before: list[str] | None = None, ranks: int = 1, code: int = 3

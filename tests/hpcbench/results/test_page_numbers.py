@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.results import units
+
+from .page_meters import EVALUATION_J, STEP_J
 from .page_quality import heading, metrics, references, tiles
 from .page_reader import PageReader
 from .page_tables import Claims, Tables
-from .page_times import attempts, checkpoints, phases, setup, staging, use, words_of
+from .page_times import attempts, checkpoints, energy, phases, setup, staging, use, words_of
 from .real_runs import RealRuns
 
 pytestmark = [pytest.mark.slow, pytest.mark.mpi]
@@ -33,11 +36,24 @@ NAMES = (
     "noise_scale",
     "mesh",
     "resumed_ranks",
+    "reached",
+    "reached_within",
+    "reached_resumed",
+    "signal_later",
+    "diverged_later",
+    "spatial_signal",
+    "spatial_later",
+    "sharded_signal",
+    "sharded_later",
+    "metered",
+    "metered_signal",
+    "metered_resumed",
+    "metered_ranks",
 )
 TICK_S = 0.02
 
 
-DEEPCAM_NAMES = ("fresh", "signal", "resumed", "spatial", "simulated")
+DEEPCAM_NAMES = ("fresh", "signal", "resumed", "spatial", "simulated", "reached", "signal_later")
 """Of the other application, one of each kind: what differs is model, metrics and samples."""
 
 
@@ -54,7 +70,7 @@ def deepcam_runs(tmp_path_factory: pytest.TempPathFactory, mpiexec: str) -> Real
 def recomputed(t: Tables) -> Claims:
     """Every text of the page that has a number, by its key."""
     claims: Claims = {}
-    for part in (heading, tiles, metrics, phases, attempts, use, checkpoints, staging, references, setup):
+    for part in (heading, tiles, metrics, phases, attempts, use, energy, checkpoints, staging, references, setup):
         claims |= part(t)
     claims |= {"loss/figcaption": f"One optimizer step takes {t.batch[0]} samples."} if len(t.steps) else {}
     return {key: text for key, text in claims.items() if re.search(r"[0-9]", text)}
@@ -101,6 +117,38 @@ def test_the_page_of_a_run_that_a_signal_ended_says_how_to_continue(real_runs: R
     assert page["/verdict"].startswith("SIGTERM asked it to end")
     assert page["/verdict"].endswith("To continue, resume with --resume.")
     assert page["tiles/epochs/value"] == "0"
+
+
+@pytest.mark.parametrize("name", ["metered", "metered_signal", "metered_resumed", "metered_ranks", "spatial_later"])
+def test_joules_of_the_page_are_those_of_its_steps_and_evaluations(real_runs: RealRuns, name: str) -> None:
+    """And not what the node drew beside the clock, nor in steps that a kill has lost."""
+    t = Tables(real_runs[name].folder)
+    joules = STEP_J * len(t.steps) + EVALUATION_J * len(t.epochs)
+    shown = PageReader(t.folder / "report.html").texts["how-it-was-run/energy"]
+    assert shown.startswith(f"{units.prefixed(joules, 'J')} (pm_counters: node of 1 node")
+
+
+@pytest.mark.parametrize(("name", "shown"), [
+    ("metered", "25.0 % of the time on the clock"),
+    ("metered_ranks", "50.0 % of the time on the clock, the median over ranks; least 25.0 %, rank 0 on "),
+    ("spatial_later", "50.0 % of the time on the clock, the median over ranks; least 25.0 %, rank 0 on "),
+])  # fmt: skip
+def test_the_page_shows_how_busy_the_driver_said_the_accelerators_were(
+    real_runs: RealRuns, name: str, shown: str
+) -> None:
+    assert PageReader(real_runs[name].folder / "report.html").texts["use/accelerator busy"].startswith(shown)
+
+
+def test_the_runs_ended_where_their_names_say(real_runs: RealRuns) -> None:
+    """So that no check is empty: within the first epoch of six steps or after it, at the target or before."""
+    ended = {name: Tables(real_runs[name].folder) for name in NAMES}
+    assert {name for name, t in ended.items() if t.reached} == {"reached", "reached_within", "reached_resumed"}
+    assert [ended[f"reached{kind}"].trained_epochs for kind in ("_within", "_resumed")] == ["0.5", "1"]
+    later = [name for name in NAMES if name.endswith("_later")]
+    assert all(ended[name].aborted and ended[name].trained_epochs == "1" for name in later)
+    within = [name for name in NAMES if ended[name].aborted and name not in later]
+    assert all(ended[name].epochs.empty for name in within)
+    assert len(ended["metered_resumed"].attempts) == 3
 
 
 def test_what_was_not_measured_is_said_and_never_zero(real_runs: RealRuns) -> None:

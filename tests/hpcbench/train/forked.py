@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from functools import cache
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -31,9 +32,10 @@ class Forked:
     """Processes that run commands one after the other, each as one rank of all; the interface is that of ``Popen``.
 
     A training that counts its all-reduces of gradients leaves their number in its folder, as ``collectives``.
+    ``prepare``, which can be pickled, is called in each process before its first command.
     """
 
-    def __init__(self, ranks: int, commands: list[list[str]]) -> None:
+    def __init__(self, ranks: int, commands: list[list[str]], prepare: Callable[[], object] | None = None) -> None:
         self._output = tempfile.NamedTemporaryFile(prefix="forked-")  # noqa: SIM115 - as long as this object
         output = Path(self._output.name)
         places = [rank_environments(ranks, os.environ) for _ in commands]
@@ -41,7 +43,7 @@ class Forked:
         self._processes: list[ForkServerProcess] = []
         for rank in range(ranks):
             environments = [place[rank] for place in places]
-            process = context.Process(target=run, args=(environments, commands, str(Path.cwd()), output))
+            process = context.Process(target=run, args=(environments, commands, str(Path.cwd()), output, prepare))
             process.start()
             self._processes.append(process)
 
@@ -88,7 +90,10 @@ def server() -> ForkServerContext:
     return context
 
 
-def run(environments: list[dict[str, str]], commands: list[list[str]], folder: str, output: Path) -> None:
+def run(
+    environments: list[dict[str, str]], commands: list[list[str]], folder: str, output: Path,
+    prepare: Callable[[], object] | None = None,
+) -> None:  # fmt: skip
     """All commands as one of the ranks; the exit code is that of the first that fails."""
     from hpcbench.cli.main import main
     from hpcbench.results import style
@@ -105,6 +110,9 @@ def run(environments: list[dict[str, str]], commands: list[list[str]], folder: s
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     for stream in (1, 2):
         os.dup2(descriptor, stream)
+    if prepare is not None:
+        os.environ.update(environments[0])
+        prepare()
     code = DONE
     for environ, words in zip(environments, commands, strict=True):
         os.environ.clear()

@@ -6,6 +6,7 @@ to the bit. One checkpoint is under way at a time.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +24,10 @@ from hpcbench.train import checkpoint_io
 from hpcbench.train.checkpoint_io import Checkpoint
 from hpcbench.train.checkpoint_times import ASSUMED_BANDWIDTH, CheckpointTimes, SaveTime
 from hpcbench.train.host_copy import HostCopy, without_shards
+from staging.ranks.process_exit import leave_at_exit
+
+CHECK_S = 0.5
+"""How often who waits for a checkpoint asks whether it may wait any longer."""
 
 
 class CheckpointWriter:
@@ -44,6 +49,10 @@ class CheckpointWriter:
         self.sync_records = sync_records
         self.on_written: Callable[[], object] = lambda: None
         """Called where a checkpoint was written, when it is complete and its times are known; in the thread."""
+        self.check: Callable[[], object] = lambda: None
+        """Called again and again while one is waited for; raises ``Aborted`` where there is no time to wait longer."""
+        self.on_left: Callable[[SaveTime], object] = lambda step: None
+        """Called with a checkpoint that is left to itself for that reason."""
         self.rank = group.rank
         self.takes_part = group.is_main or sharded
         """Whether this rank has anything to do in ``save``."""
@@ -64,10 +73,10 @@ class CheckpointWriter:
     ) -> None:
         if error is None:
             self.wait()
-        elif self._thread is not None:
+        else:
             # Whatever ended the run, a checkpoint that is under way can be had; its error would hide the other one.
-            self._thread.join()
-            self._thread = None
+            with contextlib.suppress(Aborted):
+                self._join()
 
     @property
     def host_bytes(self) -> int:
@@ -96,20 +105,19 @@ class CheckpointWriter:
         self.times.saves.append(step)
         self._current, self._started = step, now
         self._expected_s = self._seconds_for(self._host.nbytes)
+        # A daemon, so that a process whose time is up can end without it; any other waits for it.
+        self._thread = threading.Thread(target=self._write, args=(copied, step), name="checkpoint", daemon=True)
+        self._thread.start()
         if wait or not self.asynchronous:
-            self._write(copied, step)
             self._finish()
             step.stall_s = time.perf_counter() - started
-        else:
-            # Not a daemon: a process that ends without waiting still leaves a whole checkpoint.
-            self._thread = threading.Thread(target=self._write, args=(copied, step), name="checkpoint", daemon=False)
-            self._thread.start()
 
     def wait(self) -> None:
         """Return when the checkpoint under way is on the disk, on all ranks that take part.
 
         Raises, once, what went wrong: ``OSError`` with the file's name for the disk, ``Aborted`` for a parameter that
-        is not finite. Ranks that take part without writing raise ``Aborted`` with the same reason.
+        is not finite. Ranks that take part without writing raise ``Aborted`` with the same reason. What ``check``
+        raises leaves the checkpoint to itself: the process ends at its exit, whether that one is written or not.
         """
         started = time.perf_counter()
         try:
@@ -122,14 +130,16 @@ class CheckpointWriter:
         """Seconds until a checkpoint of ``nbytes`` would be on the disk, if it were begun now.
 
         From the slowest bandwidth of this attempt, else of earlier ones, and before any is known from
-        ``ASSUMED_BANDWIDTH``; with what is left of one under way. ``host_copy.tree_bytes`` gives the bytes of a state.
-        Only rank 0 has measured anything.
+        ``ASSUMED_BANDWIDTH``; with what is left of one under way. Where that one takes longer than expected, the next
+        is taken to need as long. ``host_copy.tree_bytes`` gives the bytes of a state. Only rank 0 has measured
+        anything.
         """
-        left = 0.0
+        left, own = 0.0, self._seconds_for(nbytes)
         if self._thread is not None and self._thread.is_alive():
-            left = max(self._expected_s - (time.perf_counter() - self._started), 0.0)
+            passed = time.perf_counter() - self._started
+            left, own = max(self._expected_s - passed, 0.0), max(own, passed)
         copy_s = max((each.copy_s for each in self.times.saves), default=0.0)
-        return left + copy_s + self._seconds_for(nbytes)
+        return left + copy_s + own
 
     def _seconds_for(self, nbytes: int) -> float:
         return nbytes / (self.times.slowest_write or ASSUMED_BANDWIDTH)
@@ -154,9 +164,7 @@ class CheckpointWriter:
 
     def _finish(self) -> None:
         """Wait for the one under way and raise what went wrong with it, the same time on all ranks."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        self._join()
         if self._current is None:
             return
         self._current, error, self._error = None, self._error, None
@@ -168,3 +176,22 @@ class CheckpointWriter:
                 raise Aborted(f"checkpoint of rank {found[0][0]}: {found[0][1]}")
         if error is not None:
             raise error
+
+    def _join(self) -> None:
+        """Wait for the thread for as long as ``check`` lets; what that raises leaves the thread to itself."""
+        while self._thread is not None and self._thread.is_alive():
+            self._thread.join(CHECK_S)
+            if self._thread.is_alive():
+                try:
+                    self.check()
+                except Aborted:
+                    self._leave()
+                    raise
+        self._thread = None
+
+    def _leave(self) -> None:
+        """Leave the checkpoint under way to its thread, which the end of the process ends."""
+        step, self._thread, self._current = self._current, None, None
+        leave_at_exit()
+        if step is not None:
+            self.on_left(step)

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from hpcbench.optim.registry import load_optimizer_state
 from hpcbench.parallel.sharded import sharded_optimizer_state
+from hpcbench.results.checkpoint_files import resume_advice
 from hpcbench.train import checkpoint_io
 from hpcbench.train.checkpoint_io import Checkpoint
-from hpcbench.train.checkpoint_times import CheckpointTimes
+from hpcbench.train.checkpoint_times import CheckpointTimes, SaveTime
 from hpcbench.train.checkpoint_writer import CheckpointWriter
 from hpcbench.train.context import RunContext
 from hpcbench.train.host_copy import tree_bytes
@@ -34,11 +35,22 @@ class Checkpoints:
             asynchronous=train.checkpoint_async, timeout_s=parallel.timeout_s, times=times,
             sync_records=run.folder.sync,
         )  # fmt: skip
+        self.writer.check, self.writer.on_left = self.check_time, self.say_left
 
     @property
     def times(self) -> CheckpointTimes:
         """What the checkpoints of this process cost."""
         return self.writer.times
+
+    def check_time(self) -> None:
+        """Raise ``Interrupted`` where a signal came and the time to write after it is over."""
+        if self.run.interrupts.seconds_left() <= 0:
+            raise self.run.interrupts.abort()
+
+    def say_left(self, save: SaveTime) -> None:
+        """Say that a checkpoint is not waited for any longer, and what the run can continue from."""
+        advice = resume_advice(self.run.folder.checkpoints)
+        self.run.console.say(f"the checkpoint of step {save.step} is not on the disk in time, and is lost; {advice}")
 
     def is_due(self, state: State, *, last: bool) -> bool:
         """Whether one is written between epochs; the ``last`` of a run always is, if any are."""

@@ -257,6 +257,7 @@ class Trainer:
         self.stop_part_clock()
         # What is written before the checkpoint takes its time, too.
         seconds_left = self.vote.agree_min(self.run.interrupts.seconds_left())
+        self.checkpoints.writer.check = partial(end_after, time.monotonic() + seconds_left, number)
         expected = self.checkpoints.expected_s(self.state)
         if self.vote.agree_min(seconds_left - expected) > 0:
             self.save_checkpoint(wait=True)
@@ -320,3 +321,9 @@ class Trainer:
         self.run.log.run_stop(status, reason, cause)
         if problem := self.rank_metrics.stop():
             self.run.console.say(f"the power log has no end: {problem}")
+
+
+def end_after(moment: float, number: int) -> None:
+    """Raise ``Interrupted`` for the signal ``number`` from ``moment`` of ``time.monotonic`` on."""
+    if time.monotonic() >= moment:
+        raise Interrupted(number)

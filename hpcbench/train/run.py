@@ -36,7 +36,7 @@ from staging.phase_timer import PhaseTimer
 from staging.ranks.abort import OTHERS_FIRST_S, AbortWatcher
 from staging.ranks.launch import detect
 from staging.ranks.process_exit import cause_of, is_told
-from staging.ranks.signals import Interrupts, warning_time
+from staging.ranks.signals import MARGIN_S, Interrupts, warning_time
 
 ASK_S = 3.0
 """How long Slurm may take to say whether it preempts the job."""
@@ -189,8 +189,11 @@ def ended_elsewhere(watcher: AbortWatcher, reason: str, *, stands_in: bool = Fal
 
 
 def if_preempted(ending: Ending, interrupts: Interrupts, *, first: bool) -> Ending:
-    """``ending``, whose cause is preemption where Slurm says so; the first rank asks, while there is time to."""
-    asked = first and ending.signal == "SIGTERM" and interrupts.seconds_left() > ASK_S
+    """``ending``, whose cause is preemption where Slurm says so; the first rank asks, while there is time to write.
+
+    Where a checkpoint has used up the time to write, there is still the margin.
+    """
+    asked = first and ending.signal == "SIGTERM" and interrupts.seconds_left() > ASK_S - MARGIN_S
     return replace(ending, cause="preempted") if asked and was_preempted(os.environ, ASK_S) else ending
 
 

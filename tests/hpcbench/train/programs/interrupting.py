@@ -2,18 +2,23 @@
 
 ``interrupting.py one PLAN WORDS...``: one training; a launcher may start it on several ranks.
 ``interrupting.py attempts JSON``: several one after the other, each in processes of its own (forked, so that torch is
-imported once); prints a JSON of their exit codes, their output, and the seconds that they took from outside.
+imported once); prints a JSON of their exit codes, their output, and the seconds that they took from outside. The run
+folder as an attempt finds it is kept where the attempt says ``copy``.
 
 PLAN is JSON: ``where`` (step, evaluation, init, staging, late sample, reshuffle, checkpoint, baselines, page) or
 ``phase`` (a name of ``phase_names``), ``signal``, ``ranks`` that get it (of several, all where unset), ``number`` (of
 the step, or how often the moment comes first), ``sleep_s`` per step, ``warm_up`` (true: also where nothing is to be
 compiled). With ``hang_s`` the ranks sleep so long then, instead of a signal.
+
+Of the disk: ``disk_s``, how long each checkpoint takes by the writer's own clock, which is put forward for it;
+``stuck``, the number of the checkpoint that the disk never takes. ``write_s``: how long there is time after SIGTERM.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -21,6 +26,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import apps.cosmoflow.baselines
@@ -30,11 +36,13 @@ import hpcbench.train.run as run_module
 from hpcbench.cli.main import main
 from hpcbench.parallel.spawn import rank_environments
 from hpcbench.results import style
-from hpcbench.train import checkpoint_io, finalize, loop, setup
+from hpcbench.train import checkpoint_io, checkpoint_writer, finalize, loop, setup
 from hpcbench.train.loop import Trainer
 from hpcbench.train.progress import Progress
+from staging.ranks import signals
 from staging.source.sources import FileReader
 
+STUCK_S = 600.0
 MOMENTS: dict[str, tuple[Any, str]] = {
     "evaluation": (loop, "evaluate"),
     "init": (setup, "build_model"),
@@ -86,6 +94,23 @@ def follow(plan: dict[str, Any]) -> None:
         setattr(module, name, at_call(getattr(module, name), number, send, 0.5 if plan["where"] in SLOWLY else 0.0))
 
 
+def slow_down_disk(plan: dict[str, Any]) -> None:
+    """Let checkpoints take as long as the plan says."""
+    write, clock, passed, calls = checkpoint_io.write, time.perf_counter, [0.0], list[None]()
+
+    def slow(*words: Any) -> int:
+        checksum = write(*words)
+        calls.append(None)
+        if len(calls) == plan.get("stuck"):
+            time.sleep(STUCK_S)
+        passed[0] += plan.get("disk_s", 0.0)
+        return checksum
+
+    checkpoint_io.write = slow
+    checkpoint_writer.time = SimpleNamespace(perf_counter=lambda: clock() + passed[0])  # type: ignore[assignment]
+    signals.WRITE_S = plan.get("write_s", signals.WRITE_S)
+
+
 def at_call(real: Callable[..., Any], number: int, send: Callable[[], None], then_s: float) -> Callable[..., Any]:
     """``real``, whose call ``number`` begins with ``send``."""
     calls = []
@@ -122,12 +147,13 @@ def train(plan: dict[str, Any], words: list[str]) -> int:
     style.svg = lambda figure, name: "<svg></svg>"  # drawing takes longer than a short run
     sys.argv = ["hpcbench", *words]
     follow(plan)
+    slow_down_disk(plan)
     return main(words)
 
 
 def child(environ: dict[str, str], attempt: dict[str, Any], output: Path) -> None:
     """One rank of an attempt, to its end as an interpreter ends."""
-    os.environ.update(environ)
+    os.environ.update(environ | attempt.get("environ", {}))
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(descriptor, stream)
@@ -136,6 +162,8 @@ def child(environ: dict[str, str], attempt: dict[str, Any], output: Path) -> Non
 
 def attempt_of(attempt: dict[str, Any]) -> dict[str, Any]:
     """Run an attempt; exit codes of its ranks, output and seconds."""
+    if "copy" in attempt:
+        shutil.copytree(attempt["words"][attempt["words"].index("--run-dir") + 1], attempt["copy"])
     ranks = attempt.get("world_size", 1)
     environments = rank_environments(ranks, os.environ) if ranks > 1 else [{}]
     # By name, since a child that ends would remove a temporary file of its parent.

@@ -31,7 +31,7 @@ def attempts(*each: dict[str, Any]) -> list[dict[str, Any]]:
         [sys.executable, str(PROGRAM), "attempts", json.dumps(each)], env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
     found: list[dict[str, Any]] = json.loads(done.stdout)
     return found
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import venv
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -16,6 +17,8 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+
+from tests.fork_server import forking_programs
 
 SEED = "HPCBENCH_SEED"
 
@@ -112,6 +115,24 @@ def new_environment(folder: Path) -> Environment:
         if find_spec(needed) is None:
             pytest.skip(f"needs {needed} to build and install a package")
     return Environment(folder)
+
+
+@pytest.fixture(scope="session")
+def forking_folder() -> Iterator[Path]:
+    """The folder of programs whose processes are forked; see ``tests/fork_server``."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("processes are forked as Linux can")
+    with tempfile.TemporaryDirectory(prefix="fork-") as folder, forking_programs(Path(folder)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def forked_processes(forking_folder: Path) -> Iterator[None]:
+    """In a module, Python (``sys.executable``) and ``hpcbench`` are those programs: processes start in no time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", str(forking_folder / "python"))
+        patch.setenv("PATH", str(forking_folder), prepend=os.pathsep)
+        yield
 
 
 @pytest.fixture(scope="session")

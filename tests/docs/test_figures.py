@@ -10,6 +10,8 @@ import pytest
 from hpcbench.cli.main import main
 from tests.documented_commands import BLOCK, ROOT, Command, of_page, programs
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 PAGES = ("scaling", "running-on-a-supercomputer")
 LADDERS = [command for page in PAGES for command in of_page(ROOT / "docs" / f"{page}.md")
            if command.words[1] == "study" and "--site" in command.words]  # fmt: skip

@@ -23,6 +23,8 @@ from tests.docs.page_commands import (
 from tests.docs.walk import Walk
 from tests.documented_commands import PROGRAMS, ROOT
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 
 @pytest.mark.parametrize("source", COMMANDS)
 def test_every_command_is_run_or_has_a_reason_not_to_be(source: str) -> None:

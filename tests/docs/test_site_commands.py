@@ -11,6 +11,8 @@ from hpcbench.cli.commands import COMMANDS
 from hpcbench.cli.main import main
 from tests.command_lines import in_blocks, in_lines, in_sentences
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 ROOT = Path(__file__).parents[2]
 LOG = ROOT / "tests" / "data" / "logs" / "v1.0-nvidia-cosmoflow.txt"
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("apps/*/README.md")])

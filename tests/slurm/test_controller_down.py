@@ -13,7 +13,7 @@ from hpcbench.results.run_folder import RunFolder
 from tests.slurm.daemons import Slurm, wait_for
 from tests.slurm.jobs import ENDLESS, attempt_trains, ended, hpcbench, job_id, log, shown, state, submit
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.usefixtures("sites")]
+pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.usefixtures("sites", "forked_processes")]
 
 
 def queued(slurm: Slurm) -> list[str]:

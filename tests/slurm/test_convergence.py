@@ -15,7 +15,7 @@ from hpcbench.batch.packed_runs import packed_runs
 from hpcbench.batch.submission import read_job
 from hpcbench.results.run_folder import RunFolder
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.usefixtures("sites")]
+pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.usefixtures("sites", "forked_processes")]
 
 
 def study(slurm: Any, *words: object) -> str:

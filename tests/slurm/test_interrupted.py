@@ -15,7 +15,7 @@ from tests.hpcbench.train.conftest import arguments
 from tests.hpcbench.train.interrupted import PROGRAM, plan, stopped_by
 from tests.slurm.daemons import Slurm
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.usefixtures("forked_processes")]
 
 
 def start(slurm: Slurm, name: str, pace: dict[str, Any], words: list[str]) -> subprocess.Popen[str]:

@@ -25,7 +25,7 @@ from tests.slurm.jobs import (
     wait_until,
 )
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.usefixtures("forked_processes")]
 
 
 @pytest.mark.mpi

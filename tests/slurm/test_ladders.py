@@ -17,7 +17,8 @@ from tests.slurm.jobs import hpcbench, job_id, log, nodes_of, queue_state, rows,
 from tests.slurm.keeper import kill_all
 
 pytestmark = [
-    pytest.mark.slurm, pytest.mark.slow, pytest.mark.mpi, pytest.mark.usefixtures("mpiexec", "sites"),
+    pytest.mark.slurm, pytest.mark.slow, pytest.mark.mpi,
+    pytest.mark.usefixtures("mpiexec", "sites", "forked_processes"),
 ]  # fmt: skip
 
 STEPS = 12

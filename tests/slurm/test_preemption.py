@@ -11,7 +11,8 @@ from tests.slurm.daemons import Slurm
 from tests.slurm.jobs import ENDLESS, attempt_trains, ended, log, queue_state, staged_files, submit, wait_until
 
 pytestmark = [
-    pytest.mark.slurm, pytest.mark.slow, pytest.mark.mpi, pytest.mark.usefixtures("mpiexec", "sites"),
+    pytest.mark.slurm, pytest.mark.slow, pytest.mark.mpi,
+    pytest.mark.usefixtures("mpiexec", "sites", "forked_processes"),
 ]  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from staging.ledger.manifest import load_records
 from tests.slurm.test_training import cosmos, words_of
 
 __all__ = ["cosmos"]
-pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.usefixtures("forked_processes")]
 
 SHARDS = ["--staging.placement", "shard", "--staging.reshuffle", "true", "--train.local_batch_size", "4"]
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.slurm.daemons import Slurm
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.usefixtures("forked_processes")]
 
 PROGRAM = Path(__file__).parents[1] / "hpcbench" / "parallel" / "programs" / "voting.py"
 

@@ -17,7 +17,8 @@ from tests.slurm.daemons import Slurm
 from tests.slurm.jobs import attempt_trains, ended, job_id, log, staged_files, submit, wait_until
 
 pytestmark = [
-    pytest.mark.slurm, pytest.mark.slow, pytest.mark.mpi, pytest.mark.usefixtures("mpiexec", "sites"),
+    pytest.mark.slurm, pytest.mark.slow, pytest.mark.mpi,
+    pytest.mark.usefixtures("mpiexec", "sites", "forked_processes"),
 ]  # fmt: skip
 
 WARN_S = 120

@@ -19,6 +19,8 @@ from hpcbench.study.scaling.jobs import study_run
 from hpcbench.study.scaling.run_matrix import all_runs
 from hpcbench.study.study_jobs import study_statuses
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 
 def events(run: Path) -> dict[str, list[tuple[float, dict[str, object]]]]:
     """Times (s) and metadata of each key of the official log of a run."""

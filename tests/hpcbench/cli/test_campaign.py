@@ -18,6 +18,8 @@ from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.run_matrix import all_runs
 from tests.hpcbench.campaign.made_up import UNCHANGED, make_size, shipped
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 PERLMUTTER = ["--site", "perlmutter-gpu"]
 
 

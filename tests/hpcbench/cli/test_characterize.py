@@ -13,6 +13,8 @@ from hpcbench.cli.main import main
 from tests.hpcbench.characterisation.made import made
 from tests.hpcbench.characterisation.test_counters import PERF
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 SMOKE = ["characterize", "cosmoflow", "--preset", "smoke"]
 
 

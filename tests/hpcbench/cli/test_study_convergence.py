@@ -14,6 +14,8 @@ from hpcbench.cli.main import main
 from hpcbench.study.convergence import read_study
 from hpcbench.study.folder import StudyFolder, held
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:

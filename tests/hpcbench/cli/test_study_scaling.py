@@ -20,6 +20,8 @@ from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.run_matrix import all_runs
 from tests.hpcbench.study.scaling.fake_cluster import WHY, Cluster
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:

@@ -15,6 +15,8 @@ from hpcbench.cli.main import main
 from hpcbench.exits import DONE, TARGET_NOT_REACHED
 from hpcbench.results.run_folder import RunFolder
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 DRY = ["submit", "cosmoflow", "--site", "generic-slurm", "--nodes", "2", "--cores-per-rank", "4", "--dry-run"]
 
 

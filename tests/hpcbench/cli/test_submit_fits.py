@@ -9,6 +9,8 @@ import pytest
 
 from hpcbench.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 PERLMUTTER = ["--site", "perlmutter-gpu", "--account", "m1", "--preset", "mlperf", "--data.root", "/nowhere/set"]
 POLARIS = ["--site", "polaris", "--account", "m1", "--preset", "mlperf", "--data.root", "/nowhere/set"]
 DRY = ["--dry-run", "--nodes"]

@@ -13,6 +13,8 @@ from hpcbench.batch.submission import job_status, read_job
 from hpcbench.cli.main import main
 from hpcbench.results.run_folder import RunFolder
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 LIMIT_S = 600
 WAYS = {
     "shard": ["--staging.placement", "shard", "--train.local_batch_size", "2"],

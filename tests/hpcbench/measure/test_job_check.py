@@ -11,6 +11,8 @@ import pytest
 
 from hpcbench.measure.job_check import Asked, Seen, judge, try_storage
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 ASKED = Asked(ranks=4, nodes=2, cores=2, gpus=1, local="/local", local_gib=10)
 GOOD = [
     Seen(rank, f"n{rank // 2}", (2 * (rank % 2), 2 * (rank % 2) + 1), 1, 100.0, "", 50.0 if rank % 2 == 0 else None)

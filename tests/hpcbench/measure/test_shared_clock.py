@@ -15,6 +15,8 @@ from hpcbench.parallel.group import Group
 from staging.ranks.launch import Launch
 from tests.hpcbench.parallel.test_ranks import run_program
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 PROGRAMS = Path(__file__).parents[1] / "parallel" / "programs"
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from hpcbench.config.optimizers import OPTIMIZERS
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 FORK = Path(__file__).parents[1] / "parallel" / "programs" / "fork.py"
 PROGRAM = Path(__file__).parent / "programs" / "sharded.py"
 

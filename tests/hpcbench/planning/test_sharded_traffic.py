@@ -17,6 +17,8 @@ from hpcbench.parallel.sharded import size, units
 from hpcbench.planning import sharded_bytes
 from tests.params import slow_except
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 PROGRAMS = Path(__file__).parent / "programs"
 FORK = Path(__file__).parents[1] / "parallel" / "programs" / "fork.py"
 MANY_UNITS, ONE_UNIT = 1000, 10**6

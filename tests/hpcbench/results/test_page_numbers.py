@@ -21,7 +21,7 @@ from .page_tables import Claims, Tables
 from .page_times import attempts, checkpoints, energy, phases, setup, staging, use, words_of
 from .real_runs import RealRuns
 
-pytestmark = [pytest.mark.slow, pytest.mark.mpi]
+pytestmark = [pytest.mark.slow, pytest.mark.mpi, pytest.mark.usefixtures("forked_processes")]
 
 NAMES = (
     "fresh",

@@ -11,6 +11,8 @@ from hpcbench.cli.main import main
 from hpcbench.config.resolve import resolve
 from hpcbench.planning.rank_memory import rank_memory
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 MATRIX = ["--optimizers", "adamw,sgd", "--seeds", "1", "--dry-run"]
 SITE = "title: a cluster\nscheduler: slurm\nlauncher: srun\nnode: {{cores: {cores}, memory_gib: {memory_gib}}}\n"
 

@@ -18,6 +18,8 @@ from hpcbench.study.local_runs import own_environment
 from hpcbench.study.places import Devices, Place, divided, local_places, named, physical_cores
 from staging.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 FOUR = Devices("CUDA_VISIBLE_DEVICES", ("0", "1", "2", "3"))
 
 

@@ -29,6 +29,8 @@ from hpcbench.train.checkpoint_writer import CheckpointWriter
 from hpcbench.train.host_copy import HostCopy, tree_bytes
 from staging.ranks.launch import Launch
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 ALONE = Group(Launch(rank=0, world_size=1), torch.device("cpu"), None)
 PROGRAM = Path(__file__).parent / "programs" / "sharded_checkpoints.py"
 FORK = Path(__file__).parents[1] / "parallel" / "programs" / "fork.py"

@@ -11,6 +11,8 @@ import pytest
 from hpcbench.cli.main import main
 from tests.staging.spoiled import flip
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 Train = Callable[..., int]
 Start = Callable[..., "subprocess.Popen[str]"]
 ONE = ("--train.max_epochs", "1")

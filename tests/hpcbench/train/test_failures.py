@@ -19,6 +19,8 @@ from hpcbench.train.checkpoint_io import complete, load_newest
 from hpcbench.train.loop import FLUSH_EVERY
 from tests.params import slow_except
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 Train = Callable[..., int]
 Start = Callable[..., "subprocess.Popen[str]"]
 

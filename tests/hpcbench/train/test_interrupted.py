@@ -19,6 +19,8 @@ from tests.hpcbench.train.conftest import FAST, arguments
 from tests.hpcbench.train.interrupted import attempts, launched, newest, plan, same_run, stopped_by
 from tests.params import slow_except
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 Train = Callable[..., int]
 SIGNALS = ("SIGTERM", "SIGUSR1", "SIGINT")
 STOCHASTIC = ("--model.dropout", "0.5", "--data.augment", "true")

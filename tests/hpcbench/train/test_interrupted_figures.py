@@ -25,6 +25,8 @@ from hpcbench.train.loop import Trainer
 from tests.hpcbench.train.conftest import arguments
 from tests.hpcbench.train.interrupted import attempts, events, newest, plan
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 Train = Callable[..., int]
 NEVER = ("--train.target", "1e-9")
 SLEEP_S = 0.05

@@ -27,6 +27,8 @@ from staging.source.sources import FileReader
 from tests.hpcbench.train.conftest import FAST, arguments
 from tests.params import slow_except
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 Train = Callable[..., int]
 TOLERANCE = 1e-12
 FIXED = ("--train.precision", "64-true", "--model.dropout", "0.5", "--data.augment", "--train.target", "1e-9")

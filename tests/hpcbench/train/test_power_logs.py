@@ -27,6 +27,8 @@ from tests.hpcbench.measure.test_power_log import official_joules
 from tests.hpcbench.train.conftest import arguments
 from tests.hpcbench.train.test_rank_metrics import TWO, Counter, Train, counter
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 __all__ = ["counter"]
 
 

@@ -26,6 +26,8 @@ from hpcbench.train.rank_metrics import NodesEnergy, added_up
 from staging.errors import InputError
 from tests.hpcbench.train.conftest import arguments
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 Train = Callable[..., int]
 COSMOFLOW = find_application("cosmoflow")
 PHASES = ["input_wait_s", "compute_s", "communication_s", "optimizer_s"]

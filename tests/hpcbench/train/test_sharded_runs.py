@@ -19,6 +19,8 @@ from hpcbench.train.checkpoint_io import load_newest
 from .conftest import Train
 from .test_split_runs import finished, losses
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 Start = Callable[..., "subprocess.Popen[str]"]
 LAMB = (
     "--optim.name",

@@ -24,6 +24,8 @@ from hpcbench.results.run_folder import RunFolder
 from hpcbench.train.check_mesh import check_mesh
 from staging.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 Start = Callable[..., "subprocess.Popen[str]"]
 Train = Callable[..., int]
 SHORT = ("--train.target", "1e-9", "--train.max_epochs", "2")

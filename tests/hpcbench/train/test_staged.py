@@ -12,6 +12,8 @@ from hpcbench.results.run_folder import RunFolder
 from tests.hpcbench.train.forked import Forked
 from tests.staging.spoiled import spoil
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 Train = Callable[..., int]
 
 

@@ -23,6 +23,8 @@ from tests.hpcbench.train.conftest import arguments
 from tests.hpcbench.train.interrupted import attempts, same_run
 from tests.params import slow_except
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 Train = Callable[..., int]
 DRAWN = ("--model.dropout", "0.5", "--data.augment", "true", "--train.max_epochs", "2", "--train.target", "null")
 

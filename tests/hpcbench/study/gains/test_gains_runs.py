@@ -11,6 +11,8 @@ from hpcbench.study.folder import StudyFolder
 from hpcbench.study.gains.results import read_results
 from hpcbench.study.gains.study import read_statuses, read_study
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 
 @pytest.mark.slow
 def test_real_runs_train_on_equal_samples_and_overlap_changes_no_bit(small_cosmos: Path, tmp_path: Path) -> None:

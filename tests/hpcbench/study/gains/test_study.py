@@ -20,6 +20,8 @@ from hpcbench.study.gains.study import read_statuses, status_text
 from staging.errors import DataError, InputError
 from tests.hpcbench.study.gains.conftest import FakeLauncher, Run, gains, make
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 ONLY = ("bf16", "fp16", "fused", "overlap", "overlap-4", "reader", "ranks-1")
 
 

@@ -1,0 +1,76 @@
+"""Programs ``python`` and ``hpcbench`` for tests, whose processes are forked from a server that has imported torch.
+
+Importing takes a process three seconds, which is longer than most runs of the tests. Launchers, jobs and studies start
+these programs as they start the real ones. Pages of their runs have no drawings.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+@contextlib.contextmanager
+def forking_programs(folder: Path) -> Iterator[Path]:
+    """Both in ``folder``, beside the others of the real Python's; the server starts with the first that asks it."""
+    address, real = folder / "socket", Path(sys.executable)
+    client = (HERE / "client.py").read_text(encoding="utf-8")
+    for name in ("python", "hpcbench"):
+        text = f"#!{real} -IS\n{client}\n\nmain({str(address)!r}, {str(real)!r})\n"
+        (folder / name).write_text(text, encoding="utf-8")
+        (folder / name).chmod(0o755)
+    for program in real.parent.iterdir():
+        if not (folder / program.name).exists():
+            (folder / program.name).symlink_to(program)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(address))
+        listener.listen(64)
+        server = Server(listener, real)
+        try:
+            yield folder
+        finally:
+            server.stop()
+
+
+class Server:
+    """A process that has not started yet, until a client connects."""
+
+    def __init__(self, listener: socket.socket, python: Path) -> None:
+        self._listener, self._python = listener, python
+        self._process: subprocess.Popen[bytes] | None = None
+        self._asked, self._end = os.pipe()
+        self._thread = threading.Thread(target=self._start, daemon=True)
+        self._thread.start()
+
+    def _start(self) -> None:
+        ready, _, _ = select.select([self._listener, self._asked], [], [])
+        if self._listener in ready:
+            number = self._listener.fileno()
+            command = [str(self._python), "-m", "tests.fork_server.server", str(number)]
+            variables = {**os.environ, "OMP_NUM_THREADS": "1"}
+            self._process = subprocess.Popen(
+                command,
+                cwd=HERE.parents[1],
+                env=variables,
+                pass_fds=[number],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+
+    def stop(self) -> None:
+        """End it, if it has started."""
+        os.close(self._end)
+        self._thread.join()
+        os.close(self._asked)
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()

@@ -1,0 +1,162 @@
+"""Forks a process for each client; ends with the process that started it."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import fcntl
+import importlib
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hpcbench.results import style
+from hpcbench.train.huge_pages import use_huge_pages
+from staging.ranks.process_exit import keep_exit_code, leave_at_exit
+
+IMPORTED = ("hpcbench.train.run", "hpcbench.train.stage_only", "hpcbench.cli.main", "hpcbench.cli.train",
+            "hpcbench.results.report", "hpcbench.parallel.gradients", "hpcbench.parallel.batchnorm",
+            "hpcbench.optim.lamb", "apps.cosmoflow.task", "apps.deepcam.task", "torch._dynamo", "mpi4py")  # fmt: skip
+LENGTH = 8
+
+
+class Server:
+    """Clients and their processes."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self.selector = selectors.DefaultSelector()
+        self.listener = listener
+        self.selector.register(listener, selectors.EVENT_READ, self.accept)
+        self.request: dict[str, Any] | None = None
+
+    def serve(self) -> dict[str, Any] | None:
+        """What a forked process is asked for; the server itself returns ``None``, when its parent has ended."""
+        parent = os.getppid()
+        while os.getppid() == parent and self.request is None:
+            for key, _ in self.selector.select(timeout=1.0):
+                key.data()
+                if self.request is not None:
+                    break
+        return self.request
+
+    def accept(self) -> None:
+        """A client."""
+        connection, _ = self.listener.accept()
+        length, found, _, _ = connection.recvmsg(LENGTH, socket.CMSG_SPACE(253 * 4))
+        files = array.array("i")
+        for _level, _kind, content in found:
+            files.frombytes(content[: len(content) // files.itemsize * files.itemsize])
+        request = json.loads(_receive(connection, int.from_bytes(length, "big")))
+        process = os.fork()
+        if process == 0:
+            self.selector.close()
+            self.listener.close()
+            connection.close()
+            self.request = request
+            _become(request, list(files))
+            return
+        for number in files:
+            os.close(number)
+        connection.sendall(b"%d\n" % process)
+        handle = os.pidfd_open(process)
+        self.selector.register(handle, selectors.EVENT_READ, lambda: self.ended(process, handle, connection))
+        self.selector.register(connection, selectors.EVENT_READ, lambda: self.left(process, connection))
+
+    def ended(self, process: int, handle: int, connection: socket.socket) -> None:
+        """Tell a client that its process has."""
+        _, status = os.waitpid(process, 0)
+        self.selector.unregister(handle)
+        os.close(handle)
+        with contextlib.suppress(KeyError):
+            self.selector.unregister(connection)
+        with contextlib.suppress(OSError):
+            connection.sendall(b"%d\n" % status)
+        connection.close()
+
+    def left(self, process: int, connection: socket.socket) -> None:
+        """A client was killed, and its process is, too."""
+        if connection.fileno() < 0:  # both have ended in one look
+            return
+        self.selector.unregister(connection)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    content = b""
+    while len(content) < size:
+        content += connection.recv(size - len(content))
+    return content
+
+
+def _become(request: dict[str, Any], files: list[int]) -> None:
+    """Take the files, folder, cores and variables of a client, in place of the server's."""
+    above = max([*request["files"], *files]) + 1
+    moved = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, above) for number in files]
+    for number in files:
+        os.close(number)
+    for source, number in zip(moved, request["files"], strict=True):
+        os.dup2(source, number)
+        os.close(source)
+    os.chdir(request["folder"])
+    os.umask(request["umask"])
+    os.sched_setaffinity(0, request["cores"])
+    variables: dict[str, str] = request["variables"]
+    os.environ.clear()
+    os.environ.update(variables)
+    sys.executable = request["executable"]
+    sys.path[:0] = list(filter(None, variables.get("PYTHONPATH", "").split(os.pathsep)))
+    torch.set_num_threads(int(variables.get("OMP_NUM_THREADS", len(request["cores"]))))
+    if "PYTHONUNBUFFERED" in variables or request["words"][0] == "-u":
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(write_through=True)  # type: ignore[union-attr]
+
+
+def main(descriptor: int) -> None:
+    """Serve at a socket that listens, and in a forked process be the program that its client was asked for."""
+    use_huge_pages(os.environ)
+    for name in IMPORTED:
+        importlib.import_module(name)
+    style.svg = lambda figure, name: "<svg></svg>"  # drawing takes longer than a short run
+    with socket.socket(fileno=descriptor) as listener:
+        asked = Server(listener).serve()
+    if asked is not None:
+        leave_at_exit()  # without clearing all that was imported
+        try:
+            run(asked["words"])
+        except SystemExit as end:
+            if isinstance(end.code, int | None):
+                keep_exit_code(end.code or 0)
+            raise
+        keep_exit_code(0)
+
+
+def run(words: list[str]) -> None:
+    """Be ``python WORDS``."""
+    if words[0] == "-u":
+        words = words[1:]
+    option = words.pop(0) if words[0] in ("-m", "-c") else ""
+    sys.argv = words if option != "-c" else ["-c", *words[1:]]
+    sys.path.insert(
+        0, str(Path(words[0]).resolve().parent) if not option else str(Path.cwd()) if option == "-m" else ""
+    )
+    if option == "-m":
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+    elif option == "-c":
+        program = sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(words[0], program.__dict__)
+    else:
+        runpy.run_path(words[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

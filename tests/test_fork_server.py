@@ -1,0 +1,96 @@
+"""A process that is forked for a test is what the real Python would be: its arguments, files, variables and end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+LOOK = """
+import json, os, sys
+number = int(os.environ["NUMBER"])
+print(json.dumps([sys.argv, os.getcwd(), os.environ["WORD"], os.read(number, 9).decode(), sys.path[0], __name__,
+                  oct(os.umask(0)), sorted(os.sched_getaffinity(0)), sys.stdin.read()]))
+sys.exit(5)
+"""
+
+
+@pytest.fixture(scope="module")
+def forking(forking_folder: Path) -> str:
+    """The program ``python`` whose processes are forked."""
+    return str(forking_folder / "python")
+
+
+def looked(python: str, folder: Path, *words: str) -> tuple[int, list[object]]:
+    """Exit code and what a process sees of itself."""
+    folder.mkdir(exist_ok=True)
+    (folder / "file").write_text("inherited")
+    with (folder / "file").open() as file:
+        number = file.fileno()
+        variables = {**os.environ, "WORD": "a \n b", "NUMBER": str(number)}
+        done = subprocess.run(
+            [python, *words], cwd=folder, env=variables, input="asked", capture_output=True, text=True, check=False,
+            pass_fds=[number], umask=0o027,
+        )  # fmt: skip
+    assert done.stderr == ""
+    return done.returncode, json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("kind", ["-c", "-u", "script", "-m"])
+def test_a_process_sees_what_a_real_one_does(forking: str, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "look.py").write_text(LOOK)
+    words = {"-c": ["-c", LOOK], "-u": ["-u", "-c", LOOK], "script": ["look.py"], "-m": ["-m", "look"]}[kind]
+    found = looked(forking, tmp_path, *words, "one", "-x two")
+    assert found == looked(sys.executable, tmp_path, *words, "one", "-x two")
+    assert found[0] == 5
+
+
+def test_it_has_torch_already(forking: str) -> None:
+    program = "import sys; sys.exit(7 if 'torch' in sys.modules else 8)"
+    assert subprocess.run([forking, "-c", program], check=False).returncode == 7
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV])
+def test_a_signal_that_ends_it_ends_the_program(forking: str, number: signal.Signals) -> None:
+    program = f"import os; os.kill(os.getpid(), {int(number)})"
+    assert subprocess.run([forking, "-c", program], check=False).returncode == -number
+
+
+def test_a_signal_to_the_program_reaches_the_process(forking: str) -> None:
+    program = (
+        "import signal, sys, time; signal.signal(10, lambda *_: sys.exit(9)); print(1, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([forking, "-c", program], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGUSR1)
+        assert process.wait(30) == 9
+
+
+def test_the_process_ends_with_a_program_that_is_killed(forking: str) -> None:
+    program = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    with subprocess.Popen([forking, "-c", program], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        found = Path(f"/proc/{int(process.stdout.readline())}")
+        assert found.exists()
+        process.kill()
+        process.wait(30)
+        deadline = time.monotonic() + 30
+        while found.exists():
+            assert time.monotonic() < deadline, "it goes on"
+            time.sleep(0.05)
+
+
+def test_options_of_a_new_interpreter_are_the_real_pythons(forking: str) -> None:
+    done = subprocess.run(
+        [forking, "-S", "-c", "import sys; print(sys.flags.no_site)"], capture_output=True, check=True
+    )
+    assert done.stdout == b"1\n"

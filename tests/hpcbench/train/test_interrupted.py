@@ -20,7 +20,6 @@ from tests.hpcbench.train.interrupted import attempts, launched, newest, plan, s
 from tests.params import slow_except
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
-
 Train = Callable[..., int]
 SIGNALS = ("SIGTERM", "SIGUSR1", "SIGINT")
 STOCHASTIC = ("--model.dropout", "0.5", "--data.augment", "true")

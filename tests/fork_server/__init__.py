@@ -1,7 +1,7 @@
 """Programs ``python`` and ``hpcbench`` for tests, whose processes are forked from a server that has imported torch.
 
 Importing takes a process three seconds, which is longer than most runs of the tests. Launchers, jobs and studies start
-these programs as they start the real ones. Pages of their runs have no drawings.
+these programs as they start the real ones. Pages of their runs have no drawings. See ``client.py`` for what stays real.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 
 @contextlib.contextmanager
 def forking_programs(folder: Path) -> Iterator[Path]:
-    """Both in ``folder``, beside the others of the real Python's; the server starts with the first that asks it."""
+    """``folder`` with both programs, and links to all others that are beside the real Python."""
     address, real = folder / "socket", Path(sys.executable)
     client = (HERE / "client.py").read_text(encoding="utf-8")
     for name in ("python", "hpcbench"):
@@ -34,15 +34,15 @@ def forking_programs(folder: Path) -> Iterator[Path]:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(address))
         listener.listen(64)
-        server = Server(listener, real)
+        server = LazyServer(listener, real)
         try:
             yield folder
         finally:
             server.stop()
 
 
-class Server:
-    """A process that has not started yet, until a client connects."""
+class LazyServer:
+    """The process of ``server.py``, which starts when the first client connects."""
 
     def __init__(self, listener: socket.socket, python: Path) -> None:
         self._listener, self._python = listener, python

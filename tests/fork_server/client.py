@@ -7,6 +7,7 @@ Needs little of the standard library, so that it starts in some hundredths of a 
 # ruff: noqa: PTH109, PTH118, PTH119, PTH120, PTH208 - pathlib takes longer to import than all that is here
 
 import array
+import contextlib
 import json
 import os
 import signal
@@ -55,9 +56,14 @@ def ask(address: str, words: list[str], executable: str) -> int:
             os.close(number)
     answers = connection.makefile("r")
     process = int(answers.readline())
+
+    def forward(number: int, _: object) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            os.kill(process, number)
+
     for number in FORWARDED:
         if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, lambda number, frame: os.kill(process, number))
+            signal.signal(number, forward)
     return int(answers.readline())
 
 

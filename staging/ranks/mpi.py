@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import select
+import socket
+import stat
 import sys
 import threading
 import time
 from collections.abc import Mapping
 from typing import Any
 
+from staging.ranks.launch import started_by_srun
 from staging.ranks.siblings import guarded_by_child
 
 ABORT_S = 3.0
@@ -17,6 +22,11 @@ ABORT_S = 3.0
 
 FORWARD_S = 0.25
 """How long the launcher has to pass on what the ranks printed; some drop what is on its way when MPI's Abort comes."""
+
+ANSWER_S = 2.0
+"""How long the launcher may take to let a process go."""
+
+_launcher: list[tuple[int, int]] = []
 
 
 def communicator(world_size: int | None = None) -> Any | None:
@@ -28,6 +38,7 @@ def communicator(world_size: int | None = None) -> Any | None:
     process is killed when one of its node has ended before.
     """
     loaded: list[Any] = []
+    sockets = _socket_of_launcher(os.environ)
 
     def load() -> None:
         try:
@@ -43,6 +54,7 @@ def communicator(world_size: int | None = None) -> Any | None:
         thread.join()
     if not loaded:
         return None
+    _launcher[:] = sockets if loaded[0].Get_library_version().startswith("MPICH") else []
     world = loaded[0].COMM_WORLD
     return world if world_size is None or world.Get_size() == world_size else None
 
@@ -92,3 +104,32 @@ def finalize_mpi() -> None:
     """
     if uses_mpi():
         ctypes.CDLL(sys.modules["mpi4py.MPI"].__file__).MPI_Finalize()
+
+
+def part_from_launcher() -> None:
+    """Tell mpiexec that this process has done, after MPI's Finalize and before an end without handlers of C's ``exit``.
+
+    MPICH does so in such a handler. mpiexec takes a process that ends without a word for one that has failed, kills
+    those that end some milliseconds later, and returns 9. The message is that of PMI-1, and goes through the socket
+    that mpiexec made for this process, if it is still open: older libraries close it in MPI's Finalize.
+    """
+    if not _launcher or _launcher != _socket_of_launcher(os.environ):
+        return
+    number, _ = _launcher.pop()
+    launcher = socket.socket(fileno=number)
+    with contextlib.suppress(OSError):  # where it has ended
+        launcher.sendall(b"cmd=finalize\n")
+        select.select([launcher], [], [], ANSWER_S)
+    launcher.detach()  # it closes with this process, and not before
+
+
+def _socket_of_launcher(environ: Mapping[str, str]) -> list[tuple[int, int]]:
+    """Descriptor and inode of the socket to an mpiexec that speaks PMI-1, or nothing."""
+    if "PMI_FD" not in environ or started_by_srun(environ):
+        return []
+    try:
+        number = int(environ["PMI_FD"])
+        found = os.fstat(number)
+    except (ValueError, OSError):
+        return []
+    return [(number, found.st_ino)] if stat.S_ISSOCK(found.st_mode) else []

@@ -1,5 +1,5 @@
 """What a launcher starts: asks the server for a process with its arguments, files, folder and variables, and ends as
-that process does. With options that only a new interpreter can have, and under mpiexec, it is the real Python.
+that process does. With options that only a new interpreter can have it is the real Python.
 
 Needs little of the standard library, so that it starts in some hundredths of a second.
 """
@@ -73,9 +73,7 @@ def main(address: str, real: str) -> None:
     name, folder = os.path.basename(sys.argv[0]), os.path.dirname(sys.argv[0])
     if name == "hpcbench":
         words = ["-m", "hpcbench", *words]
-    # MPICH's mpiexec kills all ranks where one has finalized MPI and its own child has not ended yet.
-    by_mpiexec = "PMI_FD" in os.environ and "SLURM_STEP_ID" not in os.environ
-    if by_mpiexec or not words or not (words[0] in ("-m", "-c", "-u") or words[0].endswith(".py")):
+    if not words or not (words[0] in ("-m", "-c", "-u") or words[0].endswith(".py")):
         os.execv(real, [real, *words])
     status = ask(address, words, os.path.join(folder, "python"))
     if os.WIFSIGNALED(status):

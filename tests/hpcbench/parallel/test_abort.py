@@ -14,6 +14,8 @@ import pytest
 
 from hpcbench.parallel.spawn import rank_environments
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 PROGRAM = Path(__file__).parent / "programs" / "failing.py"
 LIMIT_S = 10.0
 

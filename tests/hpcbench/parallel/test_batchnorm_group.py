@@ -13,6 +13,8 @@ from torch import Tensor
 
 from tests.hpcbench.parallel.test_ranks import run_program
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 PROGRAM = Path(__file__).with_name("programs") / "grouped.py"
 KINDS = ("vectors", "images", "volumes")
 Found = list[dict[str, Any]]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.hpcbench.parallel.test_ranks import run_program
 
-pytestmark = [pytest.mark.slow, pytest.mark.mpi]
+pytestmark = [pytest.mark.slow, pytest.mark.mpi, pytest.mark.usefixtures("forked_processes")]
 
 PROGRAM = Path(__file__).with_name("programs") / "delayed_mesh.py"
 PHASES = ("input_wait", "compute", "communication", "waiting", "optimizer", "other")

@@ -20,6 +20,8 @@ from torch import Tensor
 from hpcbench.parallel.node_peers import NodePeers
 from tests.hpcbench.parallel.test_ranks import run_program
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 PROGRAMS = Path(__file__).with_name("programs")
 TIMEOUT_S = 30.0
 

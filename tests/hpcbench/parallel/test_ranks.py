@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import torch
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 PROGRAM = Path(__file__).parent / "programs" / "collectives.py"
 
 RANKS = 3

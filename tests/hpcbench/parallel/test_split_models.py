@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 PROGRAMS = Path(__file__).parent / "programs"
 MORE = [("2", 2, 1), ("4", 4, 2), ("2x2", 4, 2)]
 """Meshes that show nothing new: twice the ranks, or half of them."""

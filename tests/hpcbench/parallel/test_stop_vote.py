@@ -21,6 +21,8 @@ from hpcbench.parallel.stop_vote import StopVote
 from staging.ranks.launch import Launch
 from tests.params import slow_except
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 PROGRAM = Path(__file__).parent / "programs" / "voting.py"
 ENVIRON = {**os.environ, "OMP_NUM_THREADS": "1"}
 SPAWN = (

@@ -19,6 +19,8 @@ import pytest
 
 from hpcbench.parallel.spawn import rank_environments
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 PROGRAM = Path(__file__).parent / "programs" / "hanging.py"
 HANG_S = 3.0
 LIMIT_S = 60.0

@@ -20,7 +20,7 @@ from hpcbench.results.run_folder import RunFolder
 
 from .delays import Delay
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_processes")]
 
 PROGRAM = Path(__file__).with_name("programs") / "delayed_trainings.py"
 STEPS, COLD, PARTS = 8, 3, (4, 8)

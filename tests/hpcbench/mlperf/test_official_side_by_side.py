@@ -14,7 +14,7 @@ from hpcbench.mlperf.rulesets import RULESETS
 from tests.hpcbench.mlperf.official_tools import package_verdict, read_rules_once, summarized
 from tests.hpcbench.mlperf.packages import mutated
 
-FEW, MANY = range(8), range(8, 208)
+FEW, MANY, MORE = range(8), range(8, 68), range(68, 1068)
 
 
 def compare(root: Path, seed: int) -> str:
@@ -82,3 +82,11 @@ def test_many_packages_have_the_verdict_and_the_score_of_the_official_tools(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compare_all(MANY, tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_thousand_packages_have_the_verdict_and_the_score_of_the_official_tools(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare_all(MORE, tmp_path, monkeypatch)

@@ -1,4 +1,4 @@
-"""Both applications on spatial meshes: outputs, losses, all gradients and twenty steps as of one process in float64."""
+"""Both applications on spatial meshes: outputs, losses, all gradients and many steps as of one process in float64."""
 
 from __future__ import annotations
 

@@ -185,8 +185,11 @@ def test_evaluations_after_whole_epochs_move_nothing() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
-    [{"spread": 0.2}, {"spread": 0.2, "cut": 6.0}, {"spread": 0.05, "scatter": 0.15}, {"spread": 0.2, "step": 1.0}],
-)
+    [
+        {"spread": 0.2, "cut": 6.0}, {"spread": 0.05, "scatter": 0.15},
+        *(pytest.param(each, marks=pytest.mark.long) for each in ({"spread": 0.2}, {"spread": 0.2, "step": 1.0})),
+    ],
+)  # fmt: skip
 def test_intervals_hold_the_truth_in_95_of_100_studies(options: dict[str, float]) -> None:
     """120 draws of a true 95 % have a standard deviation of 2 %."""
     rng, hits = np.random.default_rng(11), np.zeros(2)

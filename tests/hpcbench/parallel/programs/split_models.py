@@ -29,8 +29,8 @@ from hpcbench.train.dropout import set_sample_keys
 from staging.ranks.launch import detect
 from staging.ranks.process_exit import leave_together
 
-STEPS, FEW_STEPS, MANY = 20, 4, 8
-"""Many ranks, which share few cores, take few steps."""
+STEPS, FEW_STEPS, MANY = {"cosmoflow": 20, "deepcam": 6}, 4, 8
+"""Many ranks, which share few cores, take few steps, as does the model whose steps take longest."""
 LAYOUTS = {4: torch.channels_last, 5: torch.channels_last_3d}
 LOCAL = 2
 """Samples of a place along ``data``."""
@@ -129,7 +129,7 @@ def difference(
     whole = Trainer(application, config, optimizer, None, together=together) if group.is_main else None
     reducer = GradientReducer(split.model.parameters(), group, 2**20)
     found = {"loss": 0.0}
-    for step in range(STEPS if group.world_size < MANY else FEW_STEPS):
+    for step in range(STEPS[application.name] if group.world_size < MANY else FEW_STEPS):
         inputs, targets = samples(config, LOCAL * places, step)
         reducer.enabled = True
         output, loss = split.backward(inputs, targets, places)

@@ -42,6 +42,13 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return 2 * len(os.sched_getaffinity(0))
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With ``-m slow``, leave out files that do not know the word: each process of the tests would import them all."""
+    if config.option.markexpr != "slow" or not collection_path.match("test_*.py"):
+        return None
+    return True if "slow" not in collection_path.read_text(encoding="utf-8") else None
+
+
 def pytest_configure() -> None:
     """One seed for all tests that draw, in all their processes; ``HPCBENCH_SEED`` says which."""
     os.environ.setdefault(SEED, str(random.randrange(1 << 30)))

@@ -80,10 +80,13 @@ class Environment:
         lines = [f"import site; site.addsitedir({path!r})" for path in below]
         (own / "below.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
-    def run(self, *words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-        """Run Python with ``words`` as its arguments, on one thread; output is kept, the exit code not judged."""
+    def run(self, *words: object, cwd: Path, python: Path | None = None) -> subprocess.CompletedProcess[str]:
+        """Run Python with ``words`` as its arguments, on one thread; output is kept, the exit code not judged.
+
+        ``python`` is another program that is one of this environment.
+        """
         variables = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
-        command = [str(self.python), *map(str, words)]
+        command = [str(python or self.python), *map(str, words)]
         return subprocess.run(
             command, cwd=cwd, env=variables | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False
         )

@@ -7,10 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.fork_server import forking_programs
 
 pytestmark = pytest.mark.slow
 
@@ -75,6 +79,50 @@ def test_a_signal_to_the_program_reaches_the_process(forking: str) -> None:
         assert process.wait(30) == 9
 
 
+IGNORE = 'trap \'\' INT; exec "$0" "$@"'
+"""What a shell makes of a program that it starts in the background."""
+
+
+@pytest.mark.parametrize("before", [[], ["bash", "-c", IGNORE]], ids=["default", "ignored"])
+def test_signals_that_are_ignored_stay_so_until_the_program_takes_them_up(forking: str, before: list[str]) -> None:
+    program = "import signal; print([str(signal.getsignal(number)) for number in (1, 2, 10, 12, 15, 18)])"
+    said = [subprocess.check_output([*before, python, "-c", program]) for python in (forking, sys.executable)]
+    assert said[0] == said[1]
+    taken_up = (
+        "import signal, sys, time; signal.signal(2, lambda *_: sys.exit(9)); print(1, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([*before, forking, "-c", taken_up], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 9
+
+
+def test_the_processes_of_a_server_end_with_it() -> None:
+    program = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    with tempfile.TemporaryDirectory(prefix="fork-") as folder:
+        with forking_programs(Path(folder)) as programs:
+            process = subprocess.Popen([programs / "python", "-c", program], stdout=subprocess.PIPE)
+            assert process.stdout is not None
+            found = Path(f"/proc/{int(process.stdout.readline())}")
+            assert found.exists()
+            process.send_signal(signal.SIGSTOP)
+        gone = wait_until(lambda: not found.exists())
+        process.kill()
+        process.communicate()
+    assert gone
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 30) -> bool:
+    """Whether it comes true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
 def test_the_process_ends_with_a_program_that_is_killed(forking: str) -> None:
     program = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
     with subprocess.Popen([forking, "-c", program], stdout=subprocess.PIPE) as process:
@@ -83,10 +131,7 @@ def test_the_process_ends_with_a_program_that_is_killed(forking: str) -> None:
         assert found.exists()
         process.kill()
         process.wait(30)
-        deadline = time.monotonic() + 30
-        while found.exists():
-            assert time.monotonic() < deadline, "it goes on"
-            time.sleep(0.05)
+        assert wait_until(lambda: not found.exists()), "it goes on"
 
 
 def test_options_of_a_new_interpreter_are_the_real_pythons(forking: str) -> None:

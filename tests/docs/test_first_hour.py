@@ -7,12 +7,15 @@ import os
 import re
 import shlex
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Environment
 from tests.documented_commands import ROOT
+from tests.fork_server import forking_programs
 
 PAGE = ROOT / "docs" / "first-hour.md"
 PART = re.compile(r"^(?:\*\*`(?P<path>[^`]+)`\*\*\n\n)?```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -29,6 +32,8 @@ LEAVES = {
     "Run a study": ["studies/first/study.html", "studies/first/results.csv"],
     "Read it in a notebook": ["studies/first/epochs.png"],
 }
+FORKED = "Run a study"
+"""The section whose commands train again and again; the processes of all others are real."""
 MAY_MISS = "--optim.name lion"
 """A training that need not reach its target."""
 
@@ -39,27 +44,40 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("first-hour")
 
 
+@pytest.fixture
+def python(section: str, shared_environment: Environment) -> Iterator[Path]:
+    """What runs the commands of a section: the Python of the environment with all that was installed into it."""
+    if section != FORKED:
+        yield shared_environment.python
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="fork-") as folder,
+        forking_programs(Path(folder), shared_environment.python) as programs,
+    ):
+        yield programs / "python"
+
+
 def commands(text: str) -> list[list[str]]:
     """The words of the commands of a block; a backslash goes on in the next line."""
     return [shlex.split(line) for line in text.replace("\\\n", " ").splitlines() if line.strip()]
 
 
-def type_command(environment: Environment, words: list[str], place: Path) -> None:
-    """Run one command of the page; the suite itself is installed already."""
+def type_command(environment: Environment, python: Path, words: list[str], place: Path) -> None:
+    """Run one command of the page with ``python``; the suite itself is installed already."""
     if words[:4] == ["python", "-m", "pip", "install"]:
         assert words[4] == "--editable"
         if not words[5].startswith("."):
             environment.install("--editable", *words[5:], cwd=place)
         return
     assert words[0] == "hpcbench"
-    done = environment.run("-m", *words, cwd=place)
+    done = environment.run("-m", *words, cwd=place, python=python)
     may_miss = done.returncode == 3 and MAY_MISS in " ".join(words)
     assert done.returncode == 0 or may_miss, f"{words} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("section", SECTIONS)
-def test_a_section_works_as_it_stands(section: str, shared_environment: Environment, place: Path) -> None:
+def test_a_section_works_as_it_stands(section: str, shared_environment: Environment, python: Path, place: Path) -> None:
     cells = ""
     for part in PART.finditer(SECTIONS[section]):
         if part["path"]:
@@ -67,7 +85,7 @@ def test_a_section_works_as_it_stands(section: str, shared_environment: Environm
             (place / part["path"]).write_text(part["text"], encoding="utf-8")
         elif part["kind"] == "bash":
             for words in commands(part["text"]):
-                type_command(shared_environment, words, place)
+                type_command(shared_environment, python, words, place)
         else:
             assert part["kind"] == "python"
             cells += part["text"]

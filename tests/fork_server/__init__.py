@@ -20,9 +20,9 @@ HERE = Path(__file__).parent
 
 
 @contextlib.contextmanager
-def forking_programs(folder: Path) -> Iterator[Path]:
-    """``folder`` with both programs, and links to all others that are beside the real Python."""
-    address, real = folder / "socket", Path(sys.executable)
+def forking_programs(folder: Path, real: Path | None = None) -> Iterator[Path]:
+    """``folder`` with both programs, and links to all others that are beside the real Python: this one, or ``real``."""
+    address, real = folder / "socket", real or Path(sys.executable)
     client = (HERE / "client.py").read_text(encoding="utf-8")
     for name in ("python", "hpcbench"):
         text = f"#!{real} -IS\n{client}\n\nmain({str(address)!r}, {str(real)!r})\n"

@@ -39,14 +39,16 @@ def umask() -> int:
 def ask(address: str, words: list[str], executable: str) -> int:
     """The exit status of the server's process, as ``waitpid`` gives it."""
     files = open_files()
+    ignored = [number for number in FORWARDED if signal.getsignal(number) == signal.SIG_IGN]
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.connect(address)
     request = json.dumps(
         {
             "words": words, "files": files, "folder": os.getcwd(), "variables": dict(os.environ),
-            "executable": executable, "cores": sorted(os.sched_getaffinity(0)), "umask": umask(),
+            "executable": executable, "cores": sorted(os.sched_getaffinity(0)), "umask": umask(), "ignored": ignored,
         }
     ).encode()  # fmt: skip
+    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # until this knows whom to pass them on to
     connection.sendmsg(
         [len(request).to_bytes(8, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))]
     )
@@ -61,9 +63,9 @@ def ask(address: str, words: list[str], executable: str) -> int:
         with contextlib.suppress(ProcessLookupError):  # it has just ended
             os.kill(process, number)
 
-    for number in FORWARDED:
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, forward)
+    for number in FORWARDED:  # ignored ones, too: a program may take them up again
+        signal.signal(number, forward)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
     return int(answers.readline())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import ctypes
 import fcntl
 import importlib
 import json
@@ -22,11 +23,14 @@ import torch
 from hpcbench.results import style
 from hpcbench.train.huge_pages import use_huge_pages
 from staging.ranks.process_exit import keep_exit_code, leave_at_exit
+from tests.fork_server.client import FORWARDED
 
 IMPORTED = ("hpcbench.train.run", "hpcbench.train.stage_only", "hpcbench.cli.main", "hpcbench.cli.train",
             "hpcbench.results.report", "hpcbench.parallel.gradients", "hpcbench.parallel.batchnorm",
             "hpcbench.optim.lamb", "apps.cosmoflow.task", "apps.deepcam.task", "torch._dynamo", "mpi4py")  # fmt: skip
 LENGTH = 8
+PR_SET_PDEATHSIG = 1
+"""Of prctl(2): the signal that a process gets when its parent ends. None of a test that failed goes on for ever."""
 
 
 class Server:
@@ -58,6 +62,7 @@ class Server:
         request = json.loads(_receive(connection, int.from_bytes(length, "big")))
         process = os.fork()
         if process == 0:
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             self.selector.close()
             self.listener.close()
             connection.close()
@@ -107,6 +112,9 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
     for source, number in zip(moved, request["files"], strict=True):
         os.dup2(source, number)
         os.close(source)
+    for number in FORWARDED:
+        default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN if number in request["ignored"] else default)
     os.chdir(request["folder"])
     os.umask(request["umask"])
     os.sched_setaffinity(0, request["cores"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ TEXTS = ("node", "device_note")
 NUMBERS = ("steps", "samples", "wall_s", "cpu_s", "threads", "energy_j", "gemm_flops", "device_busy_s",
            "device_sampled_s", *(f"{name}_s" for name in STEP_PHASES))  # fmt: skip
 """Columns that are numbers."""
+TYPES: dict[Hashable, Any] = {**dict.fromkeys(TEXTS, "object"), **dict.fromkeys(NUMBERS, "float64")}
 
 
 def read_run(path: Path, summary: Summary | None = None) -> Figures:
@@ -41,14 +43,11 @@ def read_run(path: Path, summary: Summary | None = None) -> Figures:
 def read_ranks(path: Path) -> pd.DataFrame:
     """The table of ranks in the columns that a study uses, not-a-number where a cell is empty. Raises ``DataError``."""
     try:
-        found = pd.read_csv(io.StringIO(read_text(path)), usecols=lambda name: name in (*TEXTS, *NUMBERS),
-                            dtype=dict.fromkeys(TEXTS, "object"))  # fmt: skip
-        numbers = {str(name): found[name].astype(float) for name in found if name not in TEXTS}
+        return pd.read_csv(io.StringIO(read_text(path)), usecols=lambda name: name in TYPES, dtype=TYPES)
     except OSError as error:
         raise DataError(path, f"cannot be read ({error.strerror})", "the run may not have finished") from error
     except ValueError as error:
         raise DataError(path, f"is not a table ({error})", "the run may not have finished") from None
-    return found.assign(**numbers)
 
 
 def read_json(path: Path) -> Record:

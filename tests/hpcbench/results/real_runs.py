@@ -9,13 +9,12 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
 from hpcbench.cli.main import main
-from tests.hpcbench.train.forked import Forked
+from tests.hpcbench.train.rank_processes import RankProcesses
 
 from .page_applications import PAGES
 from .page_meters import prepare
@@ -187,13 +186,13 @@ class RealRuns:
         self, folder: Path, *settings: str, ranks: int = 1, code: int = 3, end: tuple[int, str] | None = None,
         busy: tuple[float, ...] = (),
     ) -> None:  # fmt: skip
-        """Train in forked processes; where ``prepare`` is told to ``end`` them, they end by that signal."""
+        """Train in ranks of ours; where ``prepare`` is told to ``end`` them, they end by that signal."""
         if end is not None:
             code = -signal.SIGKILL if end[1] == "SIGKILL" else 128 + signal.Signals[end[1]]
         words = ["train", self.application, "--data.root", str(self.root / "data"), "--run-dir", str(folder), *settings]
-        forked = Forked(ranks, [words], partial(prepare, end, busy))
-        said, _ = forked.communicate()
-        assert forked.returncode == code, said
+        processes = RankProcesses(ranks, [words], (f"{prepare.__module__}:{prepare.__name__}", [end, busy]))
+        said, _ = processes.communicate()
+        assert processes.returncode == code, said
 
     def train(
         self, folder: Path, *settings: str, before: list[str] | None = None, ranks: int = 1, code: int = 3

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.cli.main import main
-from tests.hpcbench.train.forked import Forked
+from tests.hpcbench.train.rank_processes import RankProcesses
 
 SMALL = ["--simulate.train_samples", "24", "--simulate.validation_samples", "10"]
 FAST = ["--train.baselines", "false", "--parallel.threads", "1", "--seed", "5"]
@@ -51,22 +51,24 @@ def arguments(data: Path, folder: Path, *settings: str) -> list[str]:
     return [*known, *FAST, *([] if "--resume" in settings else FRESH), *settings]
 
 
-def start(data: Path, folder: Path, *settings: str, before: tuple[str, ...] = ()) -> "subprocess.Popen[str] | Forked":
+def start(
+    data: Path, folder: Path, *settings: str, before: tuple[str, ...] = ()
+) -> "subprocess.Popen[str] | RankProcesses":
     """Start a short run in processes of its own, behind the words of a launcher or as ``--parallel.devices`` does."""
     words = arguments(data, folder, *settings)
     ranks = int(words[words.index("--parallel.devices") + 1]) if "--parallel.devices" in words else 1
     if ranks > 1 and not before:
-        return Forked(ranks, [words])
+        return RankProcesses(ranks, [words])
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     command = [*before, sys.executable, "-m", "hpcbench", *words]
     return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 @pytest.fixture(name="start")
-def start_fixture(cosmos: Path) -> Callable[..., "subprocess.Popen[str] | Forked"]:
+def start_fixture(cosmos: Path) -> Callable[..., "subprocess.Popen[str] | RankProcesses"]:
     """``start(folder, *settings)`` trains in a process of its own."""
 
-    def run(folder: Path, *settings: str, before: tuple[str, ...] = ()) -> "subprocess.Popen[str] | Forked":
+    def run(folder: Path, *settings: str, before: tuple[str, ...] = ()) -> "subprocess.Popen[str] | RankProcesses":
         return start(cosmos, folder, *settings, before=before)
 
     return run
@@ -74,6 +76,6 @@ def start_fixture(cosmos: Path) -> Callable[..., "subprocess.Popen[str] | Forked
 
 def train_in_ranks(ranks: int, commands: list[list[str]]) -> None:
     """Run commands one after the other, each in so many ranks; none may fail."""
-    forked = Forked(ranks, commands)
-    said, _ = forked.communicate()
-    assert forked.returncode == 0, said
+    processes = RankProcesses(ranks, commands)
+    said, _ = processes.communicate()
+    assert processes.returncode == 0, said

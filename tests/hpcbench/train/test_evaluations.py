@@ -34,6 +34,8 @@ from tests.hpcbench.measure.driven_logs import drive
 from tests.hpcbench.train.conftest import train_in_ranks
 from tests.params import slow_except
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 Train = Callable[..., int]
 NEVER = ("--train.target", "1e-9")
 """A target that no run meets."""

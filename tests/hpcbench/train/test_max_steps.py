@@ -22,6 +22,8 @@ from staging.errors import InputError
 from tests.hpcbench.train.conftest import arguments, train_in_ranks
 from tests.params import slow_except
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 Train = Callable[..., int]
 NEVER = ("--train.target", "1e-9")
 """A target that no run meets."""

@@ -21,6 +21,8 @@ from hpcbench.train.noise_scale import Measurements, NoiseScale, estimate
 from hpcbench.train.observers import StepInfo
 from staging.ranks.launch import Launch
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 Train = Callable[..., int]
 
 DIMENSION, ERROR, NOISE = 6, 0.5, 0.8

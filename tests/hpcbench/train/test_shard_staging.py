@@ -23,6 +23,8 @@ from staging.ranks.launch import Launch
 from staging.source.listing import Selection
 from tests.hpcbench.train.conftest import start
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 Train = Callable[..., int]
 FIXED = ("--train.precision", "64-true", "--model.dropout", "0.5", "--data.augment", "--train.target", "1e-9")
 ODD = ("--data.train_samples", "23", "--optim.lr", "0.001")

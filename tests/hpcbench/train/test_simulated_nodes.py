@@ -11,6 +11,8 @@ import pytest
 from hpcbench.results.run_folder import RunFolder
 from tests.hpcbench.train.conftest import arguments, train_in_ranks
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 Train = Callable[..., int]
 # 23 samples: nodes and ranks have unequal parts, and some are done before others.
 COMMON = (

@@ -18,6 +18,8 @@ from hpcbench.train.checkpoint_io import load_newest
 from hpcbench.train.loop import Trainer
 from tests.hpcbench.train.conftest import train_in_ranks
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 Train = Callable[..., int]
 COMMON = (
     "--preset", "smoke", "--train.baselines", "false", "--parallel.threads", "1", "--seed", "5", "--train.target",

@@ -24,6 +24,8 @@ from hpcbench.train.slab_staging import check_slabs, rows_of_node
 from staging.errors import DataError, InputError
 from staging.formats.npy import write_array
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 Train = Callable[..., int]
 Start = Callable[..., "subprocess.Popen[str]"]
 DOUBLE = ("--train.precision", "64-true", "--train.target", "1e-9", "--train.local_batch_size", "4")

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from hpcbench.results.run_folder import RunFolder
-from tests.hpcbench.train.forked import Forked
+from tests.hpcbench.train.rank_processes import RankProcesses
 from tests.staging.spoiled import spoil
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
@@ -79,7 +79,7 @@ def test_places_that_no_staging_can_use_are_refused_first(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_place_that_two_ranks_cannot_use_is_one_line(start: Callable[..., Forked], tmp_path: Path) -> None:
+def test_a_place_that_two_ranks_cannot_use_is_one_line(start: Callable[..., RankProcesses], tmp_path: Path) -> None:
     (tmp_path / "plain").touch()
     ranks = start(tmp_path / "run", "--parallel.devices", "2", "--staging.destination", str(tmp_path / "plain"))
     said, _ = ranks.communicate()

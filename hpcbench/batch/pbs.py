@@ -1,7 +1,8 @@
-"""PBS Pro and OpenPBS: ``qsub``, ``qstat``, ``qdel``."""
+"""PBS Pro and OpenPBS: ``qsub``, ``qstat``, ``qselect``, ``qdel``."""
 
 from __future__ import annotations
 
+import getpass
 import json
 import re
 from collections.abc import Sequence
@@ -102,10 +103,14 @@ NO_HISTORY = re.compile(r"not configured to maintain job history", re.IGNORECASE
 
 
 def described(ask: Ask, *job_ids: str) -> Reply:
-    """What ``qstat`` tells of jobs, by default of all; of ended ones, too, where the server remembers them."""
-    words = ["-f", "-F", "json", *job_ids]
-    reply = ask(["qstat", "-x", *words])
-    return ask(["qstat", *words]) if reply.exit_code != 0 and NO_HISTORY.search(reply.errors) else reply
+    """What ``qstat`` tells of jobs, ended ones included."""
+    return with_history(ask, "qstat", "-f", "-F", "json", *job_ids)
+
+
+def with_history(ask: Ask, command: str, *words: str) -> Reply:
+    """What a command says, of ended jobs, too, where the server remembers them."""
+    reply = ask([command, "-x", *words])
+    return ask([command, *words]) if reply.exit_code != 0 and NO_HISTORY.search(reply.errors) else reply
 
 
 def number(job_id: str) -> str:
@@ -134,9 +139,14 @@ def status(job: dict[str, Any]) -> JobStatus:
 
 
 def find(mark: str, ask: Ask) -> list[str]:
-    """By a variable of jobs in the queue, or ended."""
-    reply = described(ask)
-    if reply.exit_code != 0:
+    """By a variable of jobs in the queue, or ended: of the user's own, since ``qstat`` would tell of everybody's."""
+    own = with_history(ask, "qselect", "-u", getpass.getuser())
+    if own.exit_code != 0:
+        raise UnreachableError(f"qselect: {own.words}")
+    if not own.printed.strip():
+        return []
+    reply = described(ask, *own.printed.split())
+    if reply.exit_code != 0 and not UNKNOWN_ID.search(reply.errors):  # one may have been forgotten meanwhile
         raise UnreachableError(f"qstat: {reply.words}")
     marked = [name for name, job in jobs_of(reply).items() if has_mark(job.get("Variable_List"), mark)]
     return sorted(marked, key=lambda name: int(re.sub(r"\D", "", number(name)) or 0))

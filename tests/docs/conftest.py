@@ -46,7 +46,7 @@ def cluster(walk: Walk, slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> Iterat
     programs, sites, jobs = walk.folder / "bin", walk.folder / "sites", walk.folder / "pbs"
     for folder in (programs, sites, jobs):
         folder.mkdir()
-    for name in ("qsub", "qstat", "qdel"):
+    for name in ("qsub", "qstat", "qselect", "qdel"):
         (programs / name).symlink_to(PBS)
     for name, text in SITES.items():
         (sites / f"{name}.yaml").write_text(f"title: {name}\n" + text.format(folder=walk.folder))

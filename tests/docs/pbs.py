@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A PBS of one node for tests: ``qsub``, ``qstat`` and ``qdel`` by the name it is called by.
+"""A PBS of one node for tests: ``qsub``, ``qstat``, ``qselect`` and ``qdel`` by the name it is called by.
 
 Jobs of one node run one after the other, as processes of this machine; larger ones wait for ever.
 """
@@ -76,6 +76,8 @@ if NAME == "qsub":
     qsub(sys.argv[1:])
 elif NAME == "qstat":
     qstat()
+elif NAME == "qselect":
+    print("\n".join(f"{path.name}.here" for path in JOBS.glob("*") if path.is_dir()))
 elif NAME == "qdel":
     qdel(sys.argv[1].split(".")[0])
 else:

@@ -18,7 +18,7 @@ from hpcbench.cli.main import main
 
 PROGRAMS = Path(__file__).parent / "programs"
 COMMANDS = {
-    "slurm": ("sbatch", "squeue", "sacct", "scontrol", "scancel"), "pbs": ("qsub", "qstat", "qdel"),
+    "slurm": ("sbatch", "squeue", "sacct", "scontrol", "scancel"), "pbs": ("qsub", "qstat", "qselect", "qdel"),
     "lsf": ("bsub", "bjobs", "bkill"), "flux": ("flux",),
 }  # fmt: skip
 LAUNCHER = f"""\

@@ -293,11 +293,15 @@ def test_a_job_that_ended_is_described_by_its_run(programs: Any, tmp_path: Path)
 
 
 FOUND = {
-    "slurm": ("squeue", "16|{mark}x|other\n17|{mark}|a project of the site\n"),
-    "pbs": ("qstat", '{{"Jobs": {{"16.server": {{}}, "17.server": {{"Variable_List": "A=1,HPCBENCH_MARK={mark}"}}}}}}'),
-    "flux": ("flux", "17\n"),
-    "lsf": ("bjobs", "16|-\n17|{mark}\n"),
+    "slurm": {"squeue": "16|{mark}x|other\n17|{mark}|a project of the site\n"},
+    "pbs": {
+        "qselect": "16.server\n17.server\n",
+        "qstat": '{{"Jobs": {{"16.server": {{}}, "17.server": {{"Variable_List": "A=1,HPCBENCH_MARK={mark}"}}}}}}',
+    },
+    "flux": {"flux": "17\n"},
+    "lsf": {"bjobs": "16|-\n17|{mark}\n"},
 }
+"""What is asked for jobs, and its answer where the job is there."""
 
 
 @pytest.mark.parametrize("scheduler", FOUND)
@@ -316,16 +320,18 @@ def test_a_job_whose_answer_was_lost_is_found_by_its_mark(
     assert (handle.job_id, handle.mark) == ("", job.mark)
     # Nobody can be asked: nothing is known, and nothing is given up however long ago it was.
     monkeypatch.setattr(submission, "SETTLED_S", 0)
-    programs(FOUND[scheduler][0], "", 1, DOWN[scheduler][0])
+    asked = next(iter(FOUND[scheduler]))
+    programs(asked, "", 1, DOWN[scheduler][0])
     assert job_status(handle).state == "unknown"
     # The queue does not have it: not for certain at first, for certain when every message has timed out.
     nothing = {"lsf": (255, "No job found"), "pbs": (0, "")}.get(scheduler, (0, ""))
-    programs(FOUND[scheduler][0], "", *nothing)
+    programs(asked, "", *nothing)
     assert job_status(handle).state == "lost"
     monkeypatch.setattr(submission, "SETTLED_S", 300)
     assert job_status(handle).state == "unknown"
     # The queue has it.
-    programs(FOUND[scheduler][0], FOUND[scheduler][1].format(mark=job.mark))
+    for name, answer in FOUND[scheduler].items():
+        programs(name, answer.format(mark=job.mark))
     job_status(handle)
     assert read_job(run).job_id == {"flux": "17"}.get(scheduler, JOB_IDS[scheduler])
 

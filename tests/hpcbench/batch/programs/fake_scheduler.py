@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import getpass
 import json
 import os
 import re
@@ -33,7 +34,7 @@ DOWN = {
 }
 KIND = {
     "sbatch": "slurm", "squeue": "slurm", "sacct": "slurm", "scontrol": "slurm", "scancel": "slurm", "qsub": "pbs",
-    "qstat": "pbs", "qdel": "pbs", "bsub": "lsf", "bjobs": "lsf", "bkill": "lsf", "flux": "flux",
+    "qstat": "pbs", "qselect": "pbs", "qdel": "pbs", "bsub": "lsf", "bjobs": "lsf", "bkill": "lsf", "flux": "flux",
 }  # fmt: skip
 DOWN_CODE = {"slurm": 1, "pbs": 111, "lsf": 255, "flux": 1}
 DIRECTIVE = {"slurm": r"#SBATCH --comment=(\S+)", "pbs": r"#PBS -v HPCBENCH_MARK=(\S+)", "lsf": r"#BSUB -Jd (\S+)",
@@ -238,7 +239,7 @@ def slurm(command: str, words: list[str]) -> None:
 
 
 def pbs(command: str, words: list[str]) -> None:
-    """``qsub``, ``qstat`` and ``qdel``."""
+    """``qsub``, ``qstat``, ``qselect`` and ``qdel``."""
     if command == "qsub":
         given = dict(each.split("=", 1) for each in option(words, "-v").split(",") if each)
         after = option(words, "-W").removeprefix("depend=afterany:").split(".")[0]
@@ -247,7 +248,12 @@ def pbs(command: str, words: list[str]) -> None:
         cancel(Job(words[-1].split(".")[0]))
     else:
         if "-x" in words and (FAKE / "no-history").exists():
-            fail(1, "qstat: PBS is not configured to maintain job history 0.server")
+            fail(1, f"{command}: PBS is not configured to maintain job history 0.server")
+        if command == "qselect":
+            assert option(words, "-u") == getpass.getuser()
+            print("".join(f"{job.number}.server\n" for job in jobs() if "-x" in words or not job.has_ended), end="")
+            return
+        assert any(each[0].isdigit() for each in words), "all jobs of all users"
         asked = [each.split(".")[0] for each in words if each[0].isdigit()]
         known = [job for job in jobs() if not asked or job.number in asked if "-x" in words or not job.has_ended]
         letter = {"waiting": "Q", "running": "R"}

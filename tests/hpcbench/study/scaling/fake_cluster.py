@@ -30,7 +30,12 @@ ANSWERS = {
     "lsf": {"submitted": "Job <@> is submitted to queue <normal>.", "waiting": "@|PEND|-|-", "running": "@|RUN|-|-",
             "done": "@|DONE|-|-", "failed": "@|EXIT|1|-", "time limit": "@|EXIT|140|TERM_RUNLIMIT: run time limit"},
 }  # fmt: skip
-COMMANDS = {"slurm": ("sbatch", "squeue"), "pbs": ("qsub", "qstat"), "flux": ("flux",), "lsf": ("bsub", "bjobs")}
+COMMANDS = {
+    "slurm": ("sbatch", "squeue"),
+    "pbs": ("qsub", "qstat", "qselect"),
+    "flux": ("flux",),
+    "lsf": ("bsub", "bjobs"),
+}
 LAUNCHERS = {"slurm": "srun", "pbs": "pals", "flux": "flux", "lsf": "openmpi"}
 PROGRAM = r"""#!/bin/bash
 export PATH=/usr/bin:/bin

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from hpcbench.measure import shared_clock
 from hpcbench.measure.shared_clock import SharedClock, machine_name, parent_of
 from hpcbench.parallel.group import Group
 from staging.ranks.launch import Launch
+from tests.hpcbench.parallel.spawned import spawned
 from tests.hpcbench.parallel.test_ranks import run_program
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
@@ -23,7 +23,7 @@ PROGRAMS = Path(__file__).parents[1] / "parallel" / "programs"
 @pytest.mark.slow
 def test_times_of_three_machines_agree() -> None:
     """To what a round trip takes, on a machine that others use, too; a clock of 1 % drift is off by 5 ms in 0.5 s."""
-    wrong = run_program(sys.executable, PROGRAMS / "fork.py", 5, PROGRAMS / "clocks.py")
+    wrong = run_program(*spawned(5, PROGRAMS / "clocks.py"))
     assert len(wrong) == 5
     assert max(wrong) < 0.004, wrong  # type: ignore[type-var]
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from hpcbench.config.optimizers import OPTIMIZERS
+from tests.hpcbench.parallel.spawned import spawned
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
 
-FORK = Path(__file__).parents[1] / "parallel" / "programs" / "fork.py"
 PROGRAM = Path(__file__).parent / "programs" / "sharded.py"
 
 
@@ -22,7 +21,7 @@ PROGRAM = Path(__file__).parent / "programs" / "sharded.py"
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_sharded_equals_whole_with_clipping_uneven_shards_and_empty_ones(ranks: int) -> None:
     done = subprocess.run(
-        [sys.executable, FORK, str(ranks), PROGRAM], env={**os.environ, "OMP_NUM_THREADS": "1"}, text=True,
+        spawned(ranks, PROGRAM), env={**os.environ, "OMP_NUM_THREADS": "1"}, text=True,
         stdout=subprocess.PIPE, timeout=300, check=True,
     )  # fmt: skip
     everyone = json.loads(done.stdout.strip().splitlines()[-1])

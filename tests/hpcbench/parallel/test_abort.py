@@ -6,24 +6,18 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 
 import pytest
 
 from hpcbench.parallel.spawn import rank_environments
+from tests.hpcbench.parallel.spawned import spawned
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
 
 PROGRAM = Path(__file__).parent / "programs" / "failing.py"
 LIMIT_S = 10.0
-
-SPAWN = textwrap.dedent("""
-    import os, sys
-    from hpcbench.parallel.spawn import rank_environments, run_ranks
-    sys.exit(run_ranks([sys.executable, *sys.argv[2:]], rank_environments(int(sys.argv[1]), os.environ)))
-""")
 
 
 def fail(command: list[str], how: str, who: int) -> tuple[int, str, float]:
@@ -37,13 +31,9 @@ def fail(command: list[str], how: str, who: int) -> tuple[int, str, float]:
     return done.returncode, output, time.time() - started
 
 
-def spawn_command(ranks: int) -> list[str]:
-    return [sys.executable, "-c", SPAWN, str(ranks)]
-
-
 @pytest.mark.slow
 def test_an_exception_on_one_rank_ends_all() -> None:
-    code, output, seconds = fail(spawn_command(2), "raise", 1)
+    code, output, seconds = fail(spawned(2), "raise", 1)
     assert code == 1
     assert seconds < LIMIT_S
     assert "log of rank 0: rank 1: RuntimeError: the reactor leaks" in output
@@ -52,7 +42,7 @@ def test_an_exception_on_one_rank_ends_all() -> None:
 
 
 def test_a_killed_rank_ends_all() -> None:
-    code, output, seconds = fail(spawn_command(2), "kill", 1)
+    code, output, seconds = fail(spawned(2), "kill", 1)
     assert code == 128 + signal.SIGKILL
     assert seconds < LIMIT_S
     assert "hpcbench: aborted: rank 1: the process died without a word" in output
@@ -61,7 +51,7 @@ def test_a_killed_rank_ends_all() -> None:
 
 @pytest.mark.slow
 def test_a_killed_rank_0_ends_all() -> None:
-    code, output, seconds = fail(spawn_command(2), "kill", 0)
+    code, output, seconds = fail(spawned(2), "kill", 0)
     assert code == 128 + signal.SIGKILL
     assert seconds < LIMIT_S
     assert "hpcbench: aborted: rank 0: the process died without a word" in output
@@ -69,7 +59,7 @@ def test_a_killed_rank_0_ends_all() -> None:
 
 @pytest.mark.slow
 def test_bad_input_on_one_rank_keeps_its_exit_code() -> None:
-    code, output, seconds = fail(spawn_command(2), "input", 1)
+    code, output, seconds = fail(spawned(2), "input", 1)
     assert code == 2
     assert seconds < LIMIT_S
     assert "log of rank 0: rank 1: InputError: the file is cut short" in output
@@ -88,7 +78,7 @@ def test_under_mpiexec(mpiexec: str, how: str, who: int) -> None:
 
 @pytest.mark.slow
 def test_an_orderly_end_is_no_failure() -> None:
-    code, output, _ = fail(spawn_command(2), "nothing", 9)
+    code, output, _ = fail(spawned(2), "nothing", 9)
     assert code == 0
     assert "aborted" not in output
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.hpcbench.parallel.spawned import spawned
 from tests.hpcbench.parallel.test_ranks import run_program
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
@@ -23,7 +23,7 @@ Found = list[dict[str, Any]]
 @pytest.fixture(scope="module")
 def found() -> Found:
     """Four ranks in two groups."""
-    return run_program(sys.executable, PROGRAM.with_name("fork.py"), 4, PROGRAM)
+    return run_program(*spawned(4, PROGRAM))
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from hpcbench.parallel.node_peers import NodePeers
+from tests.hpcbench.parallel.spawned import spawned
 from tests.hpcbench.parallel.test_ranks import run_program
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
@@ -138,7 +138,7 @@ def test_waiting_ends(look_s: float) -> None:
 @pytest.mark.slow
 def test_processes_of_a_node_meet_and_others_use_the_collectives() -> None:
     """The second time rank 1 has no place for a socket; its pair takes gloo, the other pair sockets again."""
-    found = run_program(sys.executable, PROGRAMS / "fork.py", 4, PROGRAMS / "peers.py")
+    found = run_program(*spawned(4, PROGRAMS / "peers.py"))
     for rank, each in enumerate(found):
         kinds = [each["together"].pop("kind"), each["apart"].pop("kind")]
         assert kinds == ["NodePeers", "ProcessPeers" if rank < 2 else "NodePeers"]

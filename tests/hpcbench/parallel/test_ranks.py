@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests.hpcbench.parallel.spawned import spawned
+
 pytestmark = pytest.mark.usefixtures("forked_processes")
 
 PROGRAM = Path(__file__).parent / "programs" / "collectives.py"
@@ -34,7 +36,7 @@ def run_program(*command: object, timeout_s: float = 120) -> list[dict[str, Any]
 @pytest.fixture(scope="module")
 def found() -> list[dict[str, Any]]:
     """Three ranks in the environment that `--parallel.devices 3` gives them."""
-    return run_program(sys.executable, PROGRAM.with_name("fork.py"), RANKS, PROGRAM)
+    return run_program(*spawned(RANKS, PROGRAM))
 
 
 def program_parts() -> SimpleNamespace:

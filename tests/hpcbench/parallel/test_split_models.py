@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.hpcbench.parallel.spawned import spawned
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
 
@@ -63,7 +64,7 @@ def test_in_float32_a_split_rounds_as_another_memory_layout_does(application: st
 def run(ranks: int, application: str, spatial: str, kernel: int | str) -> list[dict[str, dict[str, float]]]:
     """What every rank found."""
     program = PROGRAMS / "split_models.py"
-    command = [sys.executable, PROGRAMS / "fork.py", str(ranks), program, application, spatial, str(kernel)]
+    command = spawned(ranks, program, application, spatial, kernel)
     done = subprocess.run(
         command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, text=True, timeout=600, check=True
     )

@@ -19,17 +19,13 @@ from hpcbench.parallel.group import Group, connect
 from hpcbench.parallel.spawn import rank_environments
 from hpcbench.parallel.stop_vote import StopVote
 from staging.ranks.launch import Launch
+from tests.hpcbench.parallel.spawned import spawned
 from tests.params import slow_except
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
 
 PROGRAM = Path(__file__).parent / "programs" / "voting.py"
 ENVIRON = {**os.environ, "OMP_NUM_THREADS": "1"}
-SPAWN = (
-    "import os, sys\n"
-    "from hpcbench.parallel.spawn import rank_environments, run_ranks\n"
-    "sys.exit(run_ranks([sys.executable, *sys.argv[2:]], rank_environments(int(sys.argv[1]), os.environ)))"
-)
 
 
 def start(command: list[str], *words: object) -> subprocess.Popen[str]:
@@ -130,7 +126,7 @@ def test_what_the_launcher_passes_on_ends_all_when_rank_0_is_done(
 
 @pytest.mark.slow
 def test_ranks_that_were_started_here_leave_with_the_signals_code() -> None:
-    process = start([sys.executable, "-c", SPAWN, "2"], "serve")
+    process = start(spawned(2), "serve")
     until_ready(process, 2)
     process.send_signal(signal.SIGUSR1)
     code, _, error = end(process)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,12 @@ from hpcbench.config.resolve import resolve
 from hpcbench.parallel.mesh_shape import mesh_shape
 from hpcbench.parallel.sharded import size, units
 from hpcbench.planning import sharded_bytes
+from tests.hpcbench.parallel.spawned import spawned
 from tests.params import slow_except
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
 
 PROGRAMS = Path(__file__).parent / "programs"
-FORK = Path(__file__).parents[1] / "parallel" / "programs" / "fork.py"
 MANY_UNITS, ONE_UNIT = 1000, 10**6
 
 
@@ -49,7 +48,7 @@ def test_planned_bytes_are_those_of_a_step(
 
 def run(ranks: int, *words: object) -> dict[str, int]:
     """Bytes that rank 0 put into each kind of collective."""
-    command = [sys.executable, FORK, str(ranks), PROGRAMS / "sharded_traffic.py", *map(str, words)]
+    command = spawned(ranks, PROGRAMS / "sharded_traffic.py", *words)
     done = subprocess.run(
         command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, text=True, timeout=300, check=True
     )

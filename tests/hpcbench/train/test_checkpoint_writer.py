@@ -28,12 +28,12 @@ from hpcbench.train.checkpoint_times import ASSUMED_BANDWIDTH, CheckpointTimes
 from hpcbench.train.checkpoint_writer import CheckpointWriter
 from hpcbench.train.host_copy import HostCopy, tree_bytes
 from staging.ranks.launch import Launch
+from tests.hpcbench.parallel.spawned import spawned
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
 
 ALONE = Group(Launch(rank=0, world_size=1), torch.device("cpu"), None)
 PROGRAM = Path(__file__).parent / "programs" / "sharded_checkpoints.py"
-FORK = Path(__file__).parents[1] / "parallel" / "programs" / "fork.py"
 
 
 class Gate:
@@ -309,7 +309,7 @@ def test_sharded_checkpoints_are_those_of_whole_tensors_to_the_bit(mpiexec: str,
 @pytest.mark.slow
 def test_shards_that_are_copied_over_the_ranks_of_a_sample(tmp_path: Path) -> None:
     """On a mesh of two by two, where two of the four ranks have nothing to send."""
-    check_sharded([sys.executable, str(FORK), "4", str(PROGRAM)], 4, SCRATCH=str(tmp_path))
+    check_sharded(spawned(4, PROGRAM), 4, SCRATCH=str(tmp_path))
 
 
 def check_sharded(command: list[str], ranks: int, **variables: str) -> None:

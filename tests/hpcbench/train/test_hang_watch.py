@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from hpcbench.parallel.spawn import rank_environments
+from tests.hpcbench.parallel.spawned import spawned
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
 
@@ -27,13 +28,6 @@ LIMIT_S = 60.0
 """From the hang to the end; about 8 on an idle machine. Without the watch it is the 600 s of the collectives."""
 PATIENCE_S = 240.0
 """For everything, imports too, on a machine that is kept busy by others."""
-
-SPAWN = """
-import os, sys
-from hpcbench.parallel.spawn import rank_environments, run_ranks
-sys.exit(run_ranks([sys.executable, *sys.argv[2:]], rank_environments(int(sys.argv[1]), os.environ)))
-"""
-SPAWN_TWO = [sys.executable, "-c", SPAWN, "2"]
 
 Ended = Callable[..., tuple[int, str, dict[str, Any]]]
 
@@ -141,7 +135,7 @@ def test_a_deputy_on_the_node_that_hangs_with_rank_0_is_not_chosen(mpiexec: str,
 @pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_of_a_spawned_run_stopped(ended: Ended, rank: int) -> None:
-    code, output, report = ended(SPAWN_TWO, "stop", "compute", rank)
+    code, output, report = ended(spawned(2), "stop", "compute", rank)
     assert code == 1, output
     check(report, rank, "compute", reporter=1 - rank)
 
@@ -149,7 +143,7 @@ def test_a_rank_of_a_spawned_run_stopped(ended: Ended, rank: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("how", "rank"), [("sleep", 1), ("sleep", 0), ("fifo", 1), ("lock", 1)])
 def test_a_main_thread_that_stands_is_named_with_its_line(ended: Ended, how: str, rank: int) -> None:
-    _, output, report = ended(SPAWN_TWO, how, "input_wait", rank)
+    _, output, report = ended(spawned(2), how, "input_wait", rank)
     state = check(report, rank, "input_wait", reporter=0)
     assert state["silent"] == (how == "lock")
     assert not state["stopped"]
@@ -177,7 +171,7 @@ def test_one_process_stands_in_a_read(ended: Ended) -> None:
 
 @pytest.mark.slow
 def test_rank_0_and_its_deputy_stopped(tmp_path: Path) -> None:
-    words = [*SPAWN_TWO[:-1], "3", str(PROGRAM), str(tmp_path), "2", "sleep", "compute", "9"]
+    words = [*spawned(3, PROGRAM, tmp_path), "2", "sleep", "compute", "9"]
     process = subprocess.Popen(words, env=environ(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         wait_for_steps(tmp_path, process, 10, ranks=3)
@@ -204,7 +198,7 @@ def test_under_torchrun_a_stopped_rank_is_killed(ended: Ended) -> None:
 
 @pytest.mark.slow
 def test_ranks_that_were_stopped_together_go_on(tmp_path: Path) -> None:
-    words = [*SPAWN_TWO, str(PROGRAM), str(tmp_path), "2", "sleep", "compute", "9"]
+    words = [*spawned(2, PROGRAM, tmp_path), "2", "sleep", "compute", "9"]
     process = subprocess.Popen(words, env=environ(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         wait_for_steps(tmp_path, process, 10)
@@ -224,7 +218,7 @@ def test_ranks_that_were_stopped_together_go_on(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_rank_that_stands_for_less_than_its_bound_goes_on(tmp_path: Path) -> None:
-    words = [*SPAWN_TWO, str(PROGRAM), str(tmp_path), "8", "stop", "compute", "1"]
+    words = [*spawned(2, PROGRAM, tmp_path), "8", "stop", "compute", "1"]
     process = subprocess.Popen(words, env=environ(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         wait_for_steps(tmp_path, process, 5)
@@ -242,7 +236,7 @@ def test_a_rank_that_stands_for_less_than_its_bound_goes_on(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_an_orderly_end(tmp_path: Path) -> None:
-    words = [*SPAWN_TWO, str(PROGRAM), str(tmp_path), "2", "nothing", "30", "0"]
+    words = [*spawned(2, PROGRAM, tmp_path), "2", "nothing", "30", "0"]
     done = subprocess.run(words, env=environ(), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     assert "aborted" not in done.stdout + done.stderr

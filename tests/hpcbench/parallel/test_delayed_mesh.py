@@ -41,7 +41,7 @@ Figures = dict[str, Any]
 @pytest.fixture(scope="module")
 def found(mpiexec: str) -> list[dict[str, Figures]]:
     """All ranks, each with the figures of a step of every case."""
-    return run_program(mpiexec, "-n", 4, sys.executable, PROGRAM, timeout_s=280)
+    return run_program(mpiexec, "-n", 4, sys.executable, PROGRAM, timeout_s=560)
 
 
 def shows(rank: dict[str, Figures], case: str, where: str, kind: str, delay: float) -> None:

@@ -24,7 +24,7 @@ Figures = dict[str, Any]
 @pytest.fixture(scope="module")
 def found(mpiexec: str) -> list[dict[str, Figures]]:
     """Both ranks, each with the figures of a step of every case."""
-    return run_program(mpiexec, "-n", 2, sys.executable, PROGRAM)
+    return run_program(mpiexec, "-n", 2, sys.executable, PROGRAM, timeout_s=400)
 
 
 def more(rank: dict[str, Figures], case: str, group: str, name: str) -> float:

@@ -37,6 +37,8 @@ from staging.ranks.process_exit import leave_together
 MOST_STEPS, MOST_DELAYED = 30, 12
 """Without and with a delay, in search of a step that other work on the machine hardly disturbs."""
 DELAY_S = 0.8
+TRIES = 4
+"""After so many steps that were disturbed the delay is twice as long, and the disturbance half as large a part of it."""
 QUIET = 0.02
 """Time that a step may take beyond that of a usual one and of what was slept, as a part of the latter."""
 AHEAD_S = 1234.5
@@ -48,11 +50,11 @@ class Delay:
     """Sleeps where it is asked to, and adds up what the sleeps really took."""
 
     def __init__(self) -> None:
-        self.on, self.slept_s = "", 0.0
+        self.on, self.seconds, self.slept_s = "", DELAY_S, 0.0
 
     def sleep(self) -> None:
         begin = time.perf_counter()
-        time.sleep(DELAY_S)
+        time.sleep(self.seconds)
         self.slept_s += time.perf_counter() - begin
 
     def __call__(self, place: str) -> None:
@@ -138,19 +140,20 @@ class Rank:
     def steps(self, who: str, where: str, passes: Sequence[Step], usual_s: float = 0.0) -> dict[str, Any]:
         """The figures of a step in which in pass ``where`` a rank or the transport sleeps.
 
-        Of some steps it is the one that took least time beyond what was slept. There are no more steps once that is
-        about the time of a usual one, so that other work on the machine hardly disturbed it.
+        Of some steps it is the one that took least time beyond a usual one and what was slept, as a part of the latter.
+        There are no more steps once that is little, so that other work on the machine hardly disturbed it.
         """
         self.step("", "", passes)
-        least_s, chosen = float("inf"), {}
-        for _ in range(MOST_DELAYED if who else MOST_STEPS):
+        least, chosen = float("inf"), {}
+        for number in range(MOST_DELAYED if who else MOST_STEPS):
+            DELAY.seconds = DELAY_S * 2 ** (number // TRIES)
             found = self.step(who, where, passes)
             everyone = self.group.all_gather_object((found["phases"]["wall"], found["slept_s"]))
             slept_s = max(slept for _, slept in everyone)
-            beyond_s = max(wall for wall, _ in everyone) - slept_s
-            if beyond_s < least_s:
-                least_s, chosen = beyond_s, found
-            if beyond_s < usual_s + QUIET * slept_s:
+            beyond = (max(wall for wall, _ in everyone) - slept_s - usual_s) / (slept_s or 1.0)
+            if beyond < least:
+                least, chosen = beyond, found
+            if who and beyond < QUIET:
                 break
         return chosen
 

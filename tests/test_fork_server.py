@@ -70,7 +70,8 @@ def test_a_signal_that_ends_it_ends_the_program(forking: str, number: signal.Sig
 
 def test_a_signal_to_the_program_reaches_the_process(forking: str) -> None:
     program = (
-        "import signal, sys, time; signal.signal(10, lambda *_: sys.exit(9)); print(1, flush=True); time.sleep(60)"
+        "import signal, sys, time\nsignal.signal(10, lambda *_: sys.exit(9))\nprint(1, flush=True)\n"
+        "while True: time.sleep(0.1)"
     )
     with subprocess.Popen([forking, "-c", program], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -89,7 +90,8 @@ def test_signals_that_are_ignored_stay_so_until_the_program_takes_them_up(forkin
     said = [subprocess.check_output([*before, python, "-c", program]) for python in (forking, sys.executable)]
     assert said[0] == said[1]
     taken_up = (
-        "import signal, sys, time; signal.signal(2, lambda *_: sys.exit(9)); print(1, flush=True); time.sleep(60)"
+        "import signal, sys, time\nsignal.signal(2, lambda *_: sys.exit(9))\nprint(1, flush=True)\n"
+        "while True: time.sleep(0.1)"
     )
     with subprocess.Popen([*before, forking, "-c", taken_up], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -157,10 +157,11 @@ def reserve_port() -> int:
     """A port at which a server of this launch can listen, and which nothing else is given while this process lives.
 
     The socket that keeps it never listens. Linux lets another listen beside it that allows the reuse of addresses, as
-    torch's store does, but hands such a port neither to a connection nor to a socket that asks for any.
+    torch's store does, but hands such a port neither to a connection nor to a socket that asks for any. It is bound to
+    all addresses, as the store is: a port may be free on one of them, and taken by a connection on another.
     """
     keeper = socket.socket()
     keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    keeper.bind(("127.0.0.1", 0))
+    keeper.bind(("0.0.0.0", 0))  # noqa: S104
     _KEEPERS.append(keeper)
     return int(keeper.getsockname()[1])

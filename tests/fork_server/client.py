@@ -10,10 +10,12 @@ import array
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import sys
 
+LOOK_S = 0.2
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGCONT)
 
 
@@ -56,7 +58,7 @@ def ask(address: str, words: list[str], executable: str) -> int:
     for number in files:
         if number > 2:  # it is the process that closes them, which others may wait for
             os.close(number)
-    answers = connection.makefile("r")
+    answers = connection.makefile("rb", buffering=0)
     process = int(answers.readline())
 
     def forward(number: int, _: object) -> None:
@@ -66,6 +68,8 @@ def ask(address: str, words: list[str], executable: str) -> int:
     for number in FORWARDED:  # ignored ones, too: a program may take them up again
         signal.signal(number, forward)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
+    while not select.select([connection], [], [], LOOK_S)[0]:  # a signal just before it waits is passed on after it
+        pass
     return int(answers.readline())
 
 

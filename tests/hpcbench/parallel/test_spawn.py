@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hpcbench.parallel.spawn import rank_environments, run_ranks, spawn
+from hpcbench.parallel.spawn import _KEEPERS, rank_environments, reserve_port, run_ranks, spawn
 from staging.errors import InputError
 
 
@@ -98,3 +100,18 @@ def test_a_launcher_and_devices_exclude_each_other() -> None:
     outer = {"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2"}
     with pytest.raises(InputError, match=r"parallel.devices \(4\) starts ranks, but PMI has already started 2"):
         spawn(["apps"], 4, outer)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems have one address for this machine")
+def test_a_reserved_port_is_free_on_all_addresses() -> None:
+    """The store listens on all of them. 400 of about 14,000 ports are in use elsewhere, and 400 are reserved."""
+    with contextlib.ExitStack() as stack:
+        elsewhere = [stack.enter_context(socket.socket()) for _ in range(400)]
+        for each in elsewhere:
+            each.bind(("127.0.0.2", 0))
+        taken = {each.getsockname()[1] for each in elsewhere}
+        found = []
+        for _ in range(400):
+            found.append(reserve_port())
+            _KEEPERS.pop().close()
+    assert taken.isdisjoint(found)

@@ -294,13 +294,10 @@ def test_a_job_that_ended_is_described_by_its_run(programs: Any, tmp_path: Path)
 
 FOUND = {
     "slurm": {"squeue": "16|{mark}x|other\n17|{mark}|a project of the site\n"},
-    "pbs": {
-        "qselect": "16.server\n17.server\n",
-        "qstat": '{{"Jobs": {{"16.server": {{}}, "17.server": {{"Variable_List": "A=1,HPCBENCH_MARK={mark}"}}}}}}',
-    },
-    "flux": {"flux": "17\n"},
-    "lsf": {"bjobs": "16|-\n17|{mark}\n"},
-}
+    "pbs": {"qselect": "16.server\n17.server\n",
+            "qstat": '{{"Jobs": {{"16.server": {{}}, "17.server": {{"Variable_List": "A=1,HPCBENCH_MARK={mark}"}}}}}}'},
+    "flux": {"flux": "17\n"}, "lsf": {"bjobs": "16|-\n17|{mark}\n"},
+}  # fmt: skip
 """What is asked for jobs, and its answer where the job is there."""
 
 
@@ -324,8 +321,7 @@ def test_a_job_whose_answer_was_lost_is_found_by_its_mark(
     programs(asked, "", 1, DOWN[scheduler][0])
     assert job_status(handle).state == "unknown"
     # The queue does not have it: not for certain at first, for certain when every message has timed out.
-    nothing = {"lsf": (255, "No job found"), "pbs": (0, "")}.get(scheduler, (0, ""))
-    programs(asked, "", *nothing)
+    programs(asked, "", *((255, "No job found") if scheduler == "lsf" else (0, "")))
     assert job_status(handle).state == "lost"
     monkeypatch.setattr(submission, "SETTLED_S", 300)
     assert job_status(handle).state == "unknown"

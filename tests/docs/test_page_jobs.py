@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.docs.conftest import PATIENCE_S
 from tests.docs.page_commands import BEFORE, CLUSTER, ON_A_CLUSTER, check_files, needs_scheduler, submits, to_run
 from tests.docs.walk import Walk
 from tests.documented_commands import Command
@@ -41,10 +43,15 @@ def test_the_jobs_of_a_page_are_submitted_and_run(source: str, walk: Walk, clust
 
 
 def prepare(command: Command, walk: Walk, cluster: Callable[[], None], submitted: list[list[str]]) -> None:
-    """What a user does before a command: wait for jobs, or submit the one that is cancelled."""
+    """What a user does before a command: wait for jobs, or for the first of a study, or submit one to cancel it."""
     text = str(command)
     if text.startswith("hpcbench jobs --cancel"):
         walk.succeed(next(words for words in submitted if words[1] == "submit"), "once more, to cancel it")
+    if text.startswith("hpcbench study cancel"):
+        deadline = time.monotonic() + PATIENCE_S
+        while not list(Path(command.words[3]).glob("runs/*/**/summary.json")):
+            assert time.monotonic() < deadline, "no run of the study has ended"
+            time.sleep(0.2)
     if text.startswith("hpcbench report"):
         cluster()
     if text.startswith("hpcbench study report"):

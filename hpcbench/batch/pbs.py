@@ -140,7 +140,11 @@ def status(job: dict[str, Any]) -> JobStatus:
 
 def find(mark: str, ask: Ask) -> list[str]:
     """By a variable of jobs in the queue, or ended: of the user's own, since ``qstat`` would tell of everybody's."""
-    own = with_history(ask, "qselect", "-u", getpass.getuser())
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError) as error:  # before Python 3.13, and from then on
+        raise UnreachableError("qselect -u needs the name of this user, who has none here; set LOGNAME") from error
+    own = with_history(ask, "qselect", "-u", user)
     if own.exit_code != 0:
         raise UnreachableError(f"qselect: {own.words}")
     if not own.printed.strip():

@@ -53,3 +53,15 @@ def test_a_job_is_looked_for_among_those_of_the_user(monkeypatch: pytest.MonkeyP
     assert len(asked) == 1
     with pytest.raises(UnreachableError, match=r"qselect: .*errno=111"):
         pbs.find("m1", lambda _: Reply(1, "", "qselect: cannot connect to server pbs (errno=111)"))
+
+
+@pytest.mark.parametrize("error", [KeyError("getpwuid(): uid not found: 4711"), OSError("No username set")])
+def test_a_user_without_a_name_is_no_traceback(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that does not know the user's number."""
+
+    def nobody() -> str:
+        raise error
+
+    monkeypatch.setattr(pbs.getpass, "getuser", nobody)
+    with pytest.raises(UnreachableError, match="set LOGNAME"):
+        pbs.find("m1", lambda _: Reply(0, ""))

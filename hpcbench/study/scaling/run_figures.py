@@ -25,6 +25,7 @@ NUMBERS = ("steps", "samples", "wall_s", "cpu_s", "threads", "energy_j", "gemm_f
            "device_sampled_s", *(f"{name}_s" for name in STEP_PHASES))  # fmt: skip
 """Columns that are numbers."""
 TYPES: dict[Hashable, Any] = {**dict.fromkeys(TEXTS, "object"), **dict.fromkeys(NUMBERS, "float64")}
+"""Of all columns that are read."""
 
 
 def read_run(path: Path, summary: Summary | None = None) -> Figures:

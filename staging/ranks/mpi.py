@@ -24,9 +24,10 @@ FORWARD_S = 0.25
 """How long the launcher has to pass on what the ranks printed; some drop what is on its way when MPI's Abort comes."""
 
 ANSWER_S = 2.0
-"""How long the launcher may take to let a process go."""
+"""How long mpiexec may take to answer."""
 
-_launcher: list[tuple[int, int]] = []
+_pmi_socket: list[tuple[int, int]] = []
+"""Descriptor and inode of the socket to mpiexec, where MPICH uses one."""
 
 
 def communicator(world_size: int | None = None) -> Any | None:
@@ -38,7 +39,7 @@ def communicator(world_size: int | None = None) -> Any | None:
     process is killed when one of its node has ended before.
     """
     loaded: list[Any] = []
-    sockets = _socket_of_launcher(os.environ)
+    sockets = _find_pmi_socket(os.environ)
 
     def load() -> None:
         try:
@@ -54,7 +55,7 @@ def communicator(world_size: int | None = None) -> Any | None:
         thread.join()
     if not loaded:
         return None
-    _launcher[:] = sockets if loaded[0].Get_library_version().startswith("MPICH") else []
+    _pmi_socket[:] = sockets if loaded[0].Get_library_version().startswith("MPICH") else []
     world = loaded[0].COMM_WORLD
     return world if world_size is None or world.Get_size() == world_size else None
 
@@ -106,16 +107,16 @@ def finalize_mpi() -> None:
         ctypes.CDLL(sys.modules["mpi4py.MPI"].__file__).MPI_Finalize()
 
 
-def part_from_launcher() -> None:
-    """Tell mpiexec that this process has done, after MPI's Finalize and before an end without handlers of C's ``exit``.
+def finalize_pmi() -> None:
+    """Send mpiexec the PMI-1 message ``finalize``. Call it after MPI's Finalize, before ``os._exit``.
 
-    MPICH does so in such a handler. mpiexec takes a process that ends without a word for one that has failed, kills
-    those that end some milliseconds later, and returns 9. The message is that of PMI-1, and goes through the socket
-    that mpiexec made for this process, if it is still open: older libraries close it in MPI's Finalize.
+    MPICH 5 sends it in an exit handler of C, which ``os._exit`` skips. A process that exits without it counts as
+    failed: mpiexec kills the ranks that exit some milliseconds later, and returns 9. Older libraries send it in MPI's
+    Finalize and close the socket; nothing is sent if the descriptor is no longer that socket.
     """
-    if not _launcher or _launcher != _socket_of_launcher(os.environ):
+    if not _pmi_socket or _pmi_socket != _find_pmi_socket(os.environ):
         return
-    number, _ = _launcher.pop()
+    number, _ = _pmi_socket.pop()
     launcher = socket.socket(fileno=number)
     with contextlib.suppress(OSError):  # where it has ended
         launcher.sendall(b"cmd=finalize\n")
@@ -123,7 +124,7 @@ def part_from_launcher() -> None:
     launcher.detach()  # it closes with this process, and not before
 
 
-def _socket_of_launcher(environ: Mapping[str, str]) -> list[tuple[int, int]]:
+def _find_pmi_socket(environ: Mapping[str, str]) -> list[tuple[int, int]]:
     """Descriptor and inode of the socket to an mpiexec that speaks PMI-1, or nothing."""
     if "PMI_FD" not in environ or started_by_srun(environ):
         return []

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from staging.errors import Aborted, InputError
 from staging.ranks.launch import started_by_srun
-from staging.ranks.mpi import abort_mpi, finalize_mpi, part_from_launcher
+from staging.ranks.mpi import abort_mpi, finalize_mpi, finalize_pmi
 
 DIED = "the process died without a word (killed, out of memory, or its node was lost)"
 ALL_DIED = "the processes died without a word (killed, out of memory, or their nodes were lost)"
@@ -82,7 +82,7 @@ def leave_together(exit_code: int) -> NoReturn:
     """End this process when all others call this, too: under MPI all wait here for the last, and then leave."""
     flush()
     _part()
-    part_from_launcher()
+    finalize_pmi()
     # Destructors would end a process by SIGABRT whose threads are in the midst of a collective operation.
     os._exit(exit_code)
 

@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 
-LOOK_S = 0.2
+POLL_S = 0.2
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGCONT)
 
 
@@ -68,7 +68,7 @@ def ask(address: str, words: list[str], executable: str) -> int:
     for number in FORWARDED:  # ignored ones, too: a program may take them up again
         signal.signal(number, forward)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
-    while not select.select([connection], [], [], LOOK_S)[0]:  # a signal just before it waits is passed on after it
+    while not select.select([connection], [], [], POLL_S)[0]:  # a signal just before it waits is passed on after it
         pass
     return int(answers.readline())
 

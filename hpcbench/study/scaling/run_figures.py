@@ -24,7 +24,7 @@ TEXTS = ("node", "device_note")
 NUMBERS = ("steps", "samples", "wall_s", "cpu_s", "threads", "energy_j", "gemm_flops", "device_busy_s",
            "device_sampled_s", *(f"{name}_s" for name in STEP_PHASES))  # fmt: skip
 """Columns that are numbers."""
-TYPES: dict[Hashable, Any] = {**dict.fromkeys(TEXTS, "object"), **dict.fromkeys(NUMBERS, "float64")}
+COLUMN_TYPES: dict[Hashable, Any] = {**dict.fromkeys(TEXTS, "object"), **dict.fromkeys(NUMBERS, "float64")}
 """Of all columns that are read."""
 
 
@@ -44,7 +44,7 @@ def read_run(path: Path, summary: Summary | None = None) -> Figures:
 def read_ranks(path: Path) -> pd.DataFrame:
     """The table of ranks in the columns that a study uses, not-a-number where a cell is empty. Raises ``DataError``."""
     try:
-        return pd.read_csv(io.StringIO(read_text(path)), usecols=lambda name: name in TYPES, dtype=TYPES)
+        return pd.read_csv(io.StringIO(read_text(path)), usecols=lambda name: name in COLUMN_TYPES, dtype=COLUMN_TYPES)
     except OSError as error:
         raise DataError(path, f"cannot be read ({error.strerror})", "the run may not have finished") from error
     except ValueError as error:

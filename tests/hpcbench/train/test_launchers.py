@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 FIXED = ["--parallel.threads", "1", "--train.baselines", "false", "--train.page", "false", "--seed", "5",
          "--train.precision", "64-true", "--train.max_epochs", "2", "--train.target", "null",
          "--model.dropout", "0.5", "--data.augment"]  # fmt: skip
-LATE_TO_LEAVE = Path(__file__).parents[2] / "staging" / "programs" / "late_to_leave.py"
+DELAYED_EXIT = Path(__file__).parents[2] / "staging" / "programs" / "delayed_exit.py"
 Launch = Callable[..., "Ended"]
 
 
@@ -193,10 +193,8 @@ def last_event(folder: RunFolder) -> tuple[str, str]:
 
 
 @pytest.mark.mpi
-def test_a_rank_that_leaves_later_than_others_does_not_spoil_the_run(
-    mpiexec: str, cosmos: Path, tmp_path: Path
-) -> None:
+def test_a_rank_that_exits_later_than_others_does_not_spoil_the_run(mpiexec: str, cosmos: Path, tmp_path: Path) -> None:
     words = command("cosmoflow", cosmos, tmp_path / "run", *FIXED)
-    late = [sys.executable, str(LATE_TO_LEAVE), "0.5"]
+    late = [sys.executable, str(DELAYED_EXIT), "0.5"]
     done = launched([mpiexec, "-n", "2", *late], words)
     assert (done.code, done.errors.splitlines().count("left")) == (0, 2), done.errors

@@ -1,8 +1,8 @@
-"""``late_to_leave.py SECONDS -m MODULE ARGUMENT...``: a module's command under MPI, whose ranks end one by one.
+"""``delayed_exit.py SECONDS -m MODULE ARGUMENT...``: a module's command under MPI, whose ranks end one by one.
 
 Where a process ends itself without the handlers of C's ``exit``, rank R does so R times SECONDS after MPI's Finalize,
 and says so.
-``late_to_leave.py SECONDS CODE`` does nothing but load MPI, and leave with the others and with CODE.
+``delayed_exit.py SECONDS CODE`` does nothing but load MPI, and leave with the others and with CODE.
 """
 
 from __future__ import annotations

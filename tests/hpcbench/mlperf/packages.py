@@ -93,10 +93,13 @@ def edit_some(
         write(path, entries)
 
 
+DAMAGED = "{"
+
+
 def edit_system(folder: Path, edit: Callable[[dict[str, Any]], None]) -> None:
-    """Edit the system description."""
+    """Edit the system description, unless ``lose_system`` has moved or damaged it before."""
     path = folder.parents[3] / "systems" / "box.json"
-    if path.exists():
+    if path.exists() and path.read_text() != DAMAGED:
         system = json.loads(path.read_text())
         edit(system)
         path.write_text(json.dumps(system))
@@ -213,7 +216,7 @@ def change_system(folder: Path, rng: random.Random) -> None:
 def lose_system(folder: Path, rng: random.Random) -> None:
     path = folder.parents[3] / "systems" / "box.json"
     if path.exists():
-        path.rename(path.with_name("other.json")) if rng.random() < 0.5 else path.write_text("{")
+        path.rename(path.with_name("other.json")) if rng.random() < 0.5 else path.write_text(DAMAGED)
 
 
 def bypass(folder: Path, rng: random.Random) -> None:

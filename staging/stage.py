@@ -38,6 +38,7 @@ from staging.probing.ceilings import Ceilings, ceilings_for
 from staging.progress import Progress
 from staging.ranks.abort import AbortWatcher
 from staging.ranks.collective_errors import together
+from staging.ranks.signals import what_ended
 from staging.ranks.world import Place, World
 from staging.report import RankReport, StagingReport
 from staging.reshuffle import remove_strays
@@ -218,7 +219,8 @@ class Staging:
             try:
                 yield
             except BaseException as error:
-                aborted(str(error) or type(error).__name__, KEEP_S)
+                cause = what_ended(error)
+                aborted(str(cause) or type(cause).__name__, KEEP_S)
                 raise
         journal.end(begun)
 

@@ -166,6 +166,8 @@ def install(kind: str, folder: Path, facts: dict[str, Any], found: Found) -> Non
         raise InstallError(f"{folder}: cannot write there ({error.strerror}); choose another folder") from None
     finally:
         if not done:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, signal.SIG_IGN)  # who asks twice would leave half of the folder
             shutil.rmtree(folder, ignore_errors=True)
     say_how_to_use(folder, path)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import platform
-import signal
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 from hpcbench.bundle.target import ARCHITECTURES, PYTHONS, Target
-from staging.errors import Aborted, InputError
+from staging.errors import InputError
 from staging.print_line import print_line
+from staging.ranks.signals import Interrupts
 
 HELP = "pack hpcbench for a machine without a network"
 DESCRIPTION = """\
@@ -57,17 +56,12 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"no bundle is made for {architecture}; name {' or '.join(ARCHITECTURES)} with --arch")
     from hpcbench.bundle.archive import BundleRequest, make_bundle
 
-    signal.signal(signal.SIGTERM, stop)
     target = Target(args.python, architecture)
     extras = tuple(dict.fromkeys(args.extra))
-    bundle = make_bundle(BundleRequest(args.out, target, extras, args.numpy, args.source), print_line)
+    with Interrupts():
+        bundle = make_bundle(BundleRequest(args.out, target, extras, args.numpy, args.source), print_line)
     print(f"{args.out}: {bundle.bytes / 1e6:.1f} MB, {len(bundle.wheels)} wheels for {target}")
     print(f"SHA-256 {bundle.sha256}")
     needs = ", ".join(f"{name} {versions}" for name, versions in bundle.of_site.items())
     print(f"The site must have {needs}, and MPI for more than one process.")
     return 0
-
-
-def stop(number: int, frame: object) -> NoReturn:
-    """End in order, so that nothing is left."""
-    raise Aborted(f"signal {signal.Signals(number).name}", 128 + number, cause="signal")

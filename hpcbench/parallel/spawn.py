@@ -15,8 +15,7 @@ from types import FrameType
 
 from hpcbench.exits import DONE, TARGET_NOT_REACHED
 from staging.errors import InputError
-
-FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+from staging.ranks.signals import CAUGHT, ignore_at_exit
 
 FOREIGN = ("PMI_", "PMIX_", "OMPI_", "MPI_LOCAL", "HYDRA_", "SLURM_PROCID", "SLURM_LOCALID", "TORCHELASTIC_")
 """Beginnings of the variables of other launchers, which the ranks must not see."""
@@ -140,16 +139,20 @@ def _signal(ranks: list[subprocess.Popen[bytes]], number: int) -> None:
 
 @contextlib.contextmanager
 def forward_signals(ranks: list[subprocess.Popen[bytes]]) -> Iterator[None]:
-    """While entered, pass signals on to ``ranks`` instead of dying from them."""
+    """While entered, pass signals on to ``ranks`` instead of dying from them; after one came, until the end."""
+    came: list[int] = []
 
     def forward(number: int, frame: FrameType | None) -> None:
+        came.append(number)
         _signal(ranks, number)
 
-    before = {number: signal.signal(number, forward) for number in FORWARDED}
+    before = {number: signal.signal(number, forward) for number in CAUGHT}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        if came:
+            ignore_at_exit(before)
+        for number, handler in () if came else before.items():
             signal.signal(number, handler)
 
 

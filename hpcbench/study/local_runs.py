@@ -188,13 +188,12 @@ class LocalRuns:
     def stop(self, under_way: Statuses, signals: Signals) -> None:
         """Ask what still runs to stop; a second signal, or too long a wait, ends it at once."""
         asked, killed = time.monotonic(), False
-        first = signals.count
         asks = signals.first if signals.first in (signal.SIGTERM, signal.SIGUSR1) else signal.SIGTERM
         for each in self.running.values():
             each.process.stop(asks)
         while any(each.process.poll() is None for each in self.running.values()):
             late = time.monotonic() - asked > self.grace_s
-            if not killed and (late or signals.count > max(first, 1)):
+            if not killed and (late or signals.count > 1):
                 killed = True
                 for each in self.running.values():
                     each.process.stop(signal.SIGKILL)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import signal
+import time
 from types import FrameType
 
 from hpcbench.exits import Aborted
-from staging.ranks.signals import Handlers
+from staging.ranks.signals import REPEATED_S, Handlers
 
 
 class Signals(Handlers):
-    """While entered, signals are counted, and raise ``Aborted`` (128+n) at the next ``check``."""
+    """While entered, signals are counted, and raise ``Aborted`` (128+n) at the next ``check``.
+
+    Those within ``REPEATED_S`` of the first are the same one, which launchers and schedulers repeat.
+    """
 
     def __init__(self, *more: signal.Signals) -> None:
         """Catch SIGINT and SIGTERM, and ``more``."""
@@ -18,10 +23,17 @@ class Signals(Handlers):
         self.numbers = (signal.SIGINT, signal.SIGTERM, *more)
         self.count = 0
         self.first: signal.Signals | None = None
+        self._first_at = math.inf
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
-        self.count += 1
-        self.first = self.first or signal.Signals(number)
+        now = time.monotonic()
+        if self.first is None:
+            self.first, self._first_at, self.count = signal.Signals(number), now, 1
+        elif now - self._first_at > REPEATED_S:
+            self.count += 1
+
+    def _ends_process(self, error: BaseException | None) -> bool:
+        return isinstance(error, Aborted)
 
     def check(self) -> None:
         """Raise ``Aborted`` if a signal came."""

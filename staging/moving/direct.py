@@ -13,6 +13,7 @@ from staging.moving.writing import PieceWriter
 from staging.source.sources import Reader, Source
 from staging.threads.adaptive_pool import are_small, run_in_threads
 from staging.threads.channel import Channel, Failure, joined
+from staging.threads.worker import Worker
 
 LARGE_BYTES = 16 << 20
 """From this mean file size on a thread more for each file is worth its queue and its buffers."""
@@ -141,7 +142,7 @@ def overlapped(
         except BaseException as error:
             failure.fail(error)
 
-    thread = threading.Thread(target=read, name="stage-read", daemon=True)
+    thread = Worker(read, "stage-read")
     thread.start()
     with joined([thread], failure):
         for piece, data, buffer in full:

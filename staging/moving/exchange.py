@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 
 import numpy as np
@@ -28,6 +29,7 @@ from staging.planning.plan import EVERY_NODE, Plan
 from staging.ranks.world import World
 from staging.source.sources import Reader, Source
 from staging.threads.channel import Channel, Failure, joined
+from staging.threads.worker import Worker
 
 TRAILER = 4
 """Bytes behind each piece on its way: its CRC32C."""
@@ -114,16 +116,17 @@ def move_by_exchange(
     read: Channel[Filled] = Channel(queue_pieces, failure)
     reader = source.reader()
     landing = Landing(make_writer, writers, failure)
-    reading = threading.Thread(
-        target=read_all, args=(lane, reader, read, pool, failure, counters, checked), name="stage-read", daemon=True
-    )
-    reading.start()
+    reading = Worker(partial(read_all, lane, reader, read, pool, failure, counters, checked), "stage-read")
+    threads = [reading, *landing.threads]
     try:
-        with joined([reading, *landing.threads], failure):
+        with joined(threads, failure):
+            for thread in threads:
+                thread.start()
             Exchange(lane, read, pool, landing, counters, checked).run()
             landing.finish()
     finally:
-        reader.close()
+        if reading.wait(0):  # else it hangs in a call to the system, with the file that this would close
+            reader.close()
     landing.add_up()
     for part in (reader.counters, landing.counters):
         counters.add(part)
@@ -169,7 +172,7 @@ def seal(memory: memoryview, size: int, checked: bool) -> None:
 
 
 class Landing:
-    """Threads that write; all pieces of one origin go to the same one, in order."""
+    """Threads that write, once they are started; all pieces of one origin go to the same one, in order."""
 
     def __init__(self, make_writer: Callable[[], PieceWriter], writers: int, failure: Failure) -> None:
         self.counters = Counters()
@@ -177,12 +180,7 @@ class Landing:
         self._make_writer = make_writer
         self._channels: list[Channel[Filled]] = [Channel(2, failure) for _ in range(writers)]
         self._parts: list[Counters] = []
-        self.threads = [
-            threading.Thread(target=self._work, args=(channel,), name="stage-write", daemon=True)
-            for channel in self._channels
-        ]
-        for thread in self.threads:
-            thread.start()
+        self.threads = [Worker(partial(self._work, channel), "stage-write") for channel in self._channels]
 
     def put(self, filled: Filled) -> None:
         """Have a piece written; its buffer is released afterwards."""

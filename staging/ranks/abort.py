@@ -36,7 +36,7 @@ from staging.ranks.process_exit import (
     sender,
     within,
 )
-from staging.ranks.signals import Interrupted
+from staging.ranks.signals import Interrupted, what_ended
 
 LOST = "rank_lost"
 """The cause where a process died and said nothing."""
@@ -124,6 +124,7 @@ class AbortWatcher:
     ) -> None:
         if self._world_size == 1:
             return
+        error = what_ended(error)
         if error is None or isinstance(error, EveryRankError) or (isinstance(error, SystemExit) and not error.code):
             self._part()
             return

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
 import signal
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Self
@@ -38,8 +39,40 @@ class Interrupted(Aborted):
         super().__init__(f"signal {name}", 128 + number, everywhere=everywhere, cause="signal", signal=name)
 
 
+def what_ended(error: BaseException | None) -> BaseException | None:
+    """The ``Interrupted`` during whose handling ``error`` was raised; ``error`` itself where there is none.
+
+    A signal raises between any two lines, also between those that close a file and forget it, or that take and give
+    back a lock; what then breaks on the way out is not why the work ends.
+    """
+    found, seen = error, set[int]()
+    while found is not None and id(found) not in seen:
+        if isinstance(found, Interrupted):
+            return found
+        seen.add(id(found))
+        found = found.__context__
+    return error
+
+
+def ignore_at_exit(numbers: Iterable[signal.Signals]) -> None:
+    """Have signals ignored while Python ends, which hands those that it handles back to the system: one kills then."""
+    _ignored_at_exit.update(numbers)
+
+
+_ignored_at_exit: set[signal.Signals] = set()
+
+
+@atexit.register  # now, and so after all that is registered later: what hangs in there can still be ended
+def _ignore() -> None:
+    for number in _ignored_at_exit:
+        signal.signal(number, signal.SIG_IGN)
+
+
 class Handlers(ABC):
-    """While entered, the signals ``numbers`` go to ``_remember``; afterwards to whom they went before."""
+    """While entered, the signals ``numbers`` go to ``_remember``; afterwards to whom they went before.
+
+    Where one of them ends the process (``_ends_process``) they stay, so that one that is repeated does not kill it.
+    """
 
     numbers: tuple[signal.Signals, ...]
 
@@ -54,8 +87,14 @@ class Handlers(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._ends_process(error):
+            ignore_at_exit(self.numbers)
+            return
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
+
+    @abstractmethod
+    def _ends_process(self, error: BaseException | None) -> bool: ...
 
     @abstractmethod
     def _remember(self, number: int, frame: FrameType | None) -> None: ...
@@ -66,7 +105,8 @@ class Interrupts(Handlers):
 
     Inside ``with interrupts.deferred()`` it waits for the next ``check()``, where stopping is safe. Signals within
     ``REPEATED_S`` of the first are the same one; a later one ends the process at once, with 128 + the first. That
-    holds to the end of a process that an ``Interrupted`` ends. ``warning_s``: seconds from SIGUSR1 to the time limit.
+    holds to the end of a process that an ``Interrupted`` ends, and it also ends one in which something else broke
+    while it passed. ``warning_s``: seconds from SIGUSR1 to the time limit.
     """
 
     numbers = CAUGHT
@@ -82,9 +122,13 @@ class Interrupts(Handlers):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # The process ends, with its own exit code: a signal that is repeated meanwhile must not kill it.
-        if not isinstance(error, Interrupted):
-            super().__exit__(kind, error, trace)
+        cause = what_ended(error)
+        super().__exit__(kind, cause, trace)
+        if cause is not None and cause is not error:
+            raise cause from None
+
+    def _ends_process(self, error: BaseException | None) -> bool:
+        return isinstance(error, Interrupted)
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()

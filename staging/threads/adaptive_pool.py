@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from staging.threads.channel import Failure, joined
+from staging.threads.worker import Worker
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -30,9 +31,11 @@ BUSY = 0.7
 
 
 def run_in_threads(work: Callable[[], None], threads: int, failure: Failure, *, at_once: bool) -> None:
-    """Run ``work`` in this thread and in at most ``threads - 1`` more; returns when all have ended.
+    """Run ``work`` in at most ``threads`` threads beside this one; returns when all have ended.
 
-    Unless ``at_once``, one more starts each time that those at work were found to wait. Raises the first error.
+    This one only waits: an error that a signal raises in it breaks no work off between two of its lines, such as
+    closing a file and forgetting its number, which another may have by then. Unless ``at_once``, one more starts each
+    time that those at work were found to wait. Raises the first error.
     """
     clocks: list[int] = []
     ended = threading.Event()
@@ -46,28 +49,27 @@ def run_in_threads(work: Callable[[], None], threads: int, failure: Failure, *, 
         finally:
             ended.set()
 
-    others = [threading.Thread(target=enter, name=f"stage-{number}", daemon=True) for number in range(1, threads)]
-    started: list[threading.Thread] = []
+    workers = [Worker(enter, f"stage-{number}") for number in range(threads)]
+    started: list[Worker] = []
+
+    def launch(worker: Worker) -> None:
+        started.append(worker)
+        worker.start()
 
     def grow() -> None:
         try:
-            for thread in others:
+            for worker in workers[1:]:
                 if not _waits(clocks, ended):
                     return
-                thread.start()
-                started.append(thread)
+                launch(worker)
         except BaseException as error:
             failure.fail(error)
 
     with joined(started, failure):
-        if at_once:
-            for thread in others:
-                thread.start()
-                started.append(thread)
-        elif others:
-            started.append(threading.Thread(target=grow, name="stage-pool", daemon=True))
-            started[0].start()
-        enter()
+        for worker in workers if at_once else workers[:1]:
+            launch(worker)
+        if not at_once and threads > 1:
+            launch(Worker(grow, "stage-pool"))
 
 
 def map_in_threads(function: Callable[[T], R], items: Sequence[T], threads: int, *, at_once: bool = False) -> list[R]:

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
+from staging.threads.worker import Worker
+
 T = TypeVar("T")
 
 LOOK_S = 1.0
@@ -105,7 +107,7 @@ class Channel(Generic[T]):
 
 
 @contextmanager
-def joined(threads: Sequence[threading.Thread], failure: Failure) -> Iterator[None]:
+def joined(threads: Sequence[Worker], failure: Failure) -> Iterator[None]:
     """Wait for ``threads`` after the body; an error in it ends them.
 
     Raises the first error of the pipeline, or what interrupts the waiting, such as a signal.
@@ -113,11 +115,11 @@ def joined(threads: Sequence[threading.Thread], failure: Failure) -> Iterator[No
     try:
         yield
         for thread in threads:
-            while thread.is_alive() and failure.error is None:
-                thread.join(LOOK_S)
+            while failure.error is None and not thread.wait(LOOK_S):
+                pass
     except BaseException as error:
         failure.fail(error)
     deadline = time.monotonic() + STOPPING_S
     for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
+        thread.wait(deadline - time.monotonic())
     failure.check()

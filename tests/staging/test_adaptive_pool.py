@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
 
 import pytest
 
+from staging.ranks.signals import Interrupted, Interrupts
 from staging.threads import adaptive_pool
 from staging.threads.adaptive_pool import are_small, map_in_threads, run_in_threads
 from staging.threads.channel import Failure
@@ -30,13 +33,13 @@ def test_those_who_wait_are_joined_by_others() -> None:
 
 
 def test_one_is_enough_where_one_is_asked_for() -> None:
-    assert workers(0.001, 1) == {threading.current_thread().name}
+    assert workers(0.001, 1) == {"stage-0"}
 
 
 def test_those_who_compute_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     # As if each second of the clock were one of a processor, which a busy machine does not grant.
     monkeypatch.setattr(adaptive_pool, "_processor_s", lambda clocks: time.perf_counter())
-    assert workers(0.005, 4) == {threading.current_thread().name}
+    assert workers(0.005, 4) == {"stage-0"}
     assert len(workers(0.005, 4, at_once=True)) == 4
 
 
@@ -82,10 +85,8 @@ def test_the_first_error_ends_all(at_once: bool) -> None:
 
 
 def test_an_error_of_a_thread_that_joined_later_is_raised() -> None:
-    own = threading.current_thread()
-
     def work() -> None:
-        if threading.current_thread() is not own:
+        if threading.current_thread().name != "stage-0":
             raise OSError("the disk is gone")
         for _ in range(100):
             time.sleep(0.01)
@@ -95,6 +96,30 @@ def test_an_error_of_a_thread_that_joined_later_is_raised() -> None:
     failure = Failure()
     with pytest.raises(OSError, match="the disk is gone"):
         run_in_threads(work, 2, failure, at_once=False)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_an_error_of_a_signal_waits_for_the_work_in_hand(at_once: bool) -> None:
+    """Work is broken off between items alone, and all threads have ended when the error comes out."""
+    failure, broken_off, under_way = Failure(), list[int](), list[int]()
+
+    def work() -> None:
+        while failure.error is None:
+            under_way.append(1)
+            try:
+                time.sleep(0.3)
+            except BaseException:
+                broken_off.append(1)
+                raise
+            under_way.pop()
+
+    signals = threading.Timer(0.2, lambda: [os.kill(os.getpid(), signal.SIGUSR1) for _ in range(3)])
+    signals.start()
+    with pytest.raises(Interrupted, match="signal SIGUSR1"), Interrupts():
+        run_in_threads(work, 3, failure, at_once=at_once)
+    assert not under_way
+    assert not broken_off
+    signals.join()
 
 
 def test_a_thread_that_cannot_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

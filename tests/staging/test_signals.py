@@ -7,22 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
 from staging.errors import Aborted, InputError
 from staging.ranks.signals import CAUGHT, Interrupted, Interrupts, warning_time
 from tests.staging.processes import ENVIRON
-
-
-@pytest.fixture(autouse=True)
-def handlers() -> Iterator[None]:
-    """This process's own handlers, as they were."""
-    before = {number: signal.getsignal(number) for number in CAUGHT}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 def send(number: signal.Signals) -> None:
@@ -96,6 +86,44 @@ def test_a_repeated_signal_does_not_end_a_process_that_tidies_up() -> None:
         "    send(signal.SIGTERM); send(signal.SIGINT); sys.exit(7)"
     )
     assert end_of(tidying_up) == 7
+
+
+@pytest.mark.parametrize("number", CAUGHT)
+def test_nor_one_that_meets_the_end_of_python(number: signal.Signals) -> None:
+    """Python gives the signals back after its last handlers, and before it takes modules apart."""
+    at_the_very_end = (
+        "class Last:\n"
+        f"    def __del__(self, kill=os.kill, own=os.getpid()): kill(own, {int(number)})\n"
+        "sys.modules['last'] = Last()\n"
+        "try:\n"
+        f"    with interrupts: send({int(number)})\n"
+        "except signals.Interrupted as error: sys.exit(error.exit_code)"
+    )
+    assert end_of(at_the_very_end) == 128 + number
+
+
+def close_what_is_closed() -> None:
+    os.close(1 << 20)
+
+
+def break_on_the_way_out() -> None:
+    try:
+        send(signal.SIGTERM)
+    finally:
+        close_what_is_closed()
+
+
+def test_what_breaks_on_the_way_out_does_not_hide_the_signal() -> None:
+    with pytest.raises(Interrupted, match="signal SIGTERM") as caught, Interrupts():
+        break_on_the_way_out()
+    assert caught.value.exit_code == 143
+
+
+def test_what_breaks_of_itself_after_a_signal_is_told() -> None:
+    with Interrupts() as interrupts, interrupts.deferred():
+        send(signal.SIGTERM)
+        with pytest.raises(OSError, match="Bad file descriptor"), interrupts:
+            close_what_is_closed()
 
 
 @pytest.mark.parametrize("others", [False, True])

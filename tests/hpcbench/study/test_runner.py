@@ -188,7 +188,6 @@ def test_a_signal_ends_all_runs_and_leaves_a_study_to_go_on_with(
         make(study, folder, launcher, grace_s=0.1)
     assert caught.value.exit_code == 143
     assert [process.code for process in launcher.processes] == [137 if stubborn else 143] * 2
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert not any(state.final for state in read_statuses(study, folder).values())
     make(study, folder, again := FakeLauncher(lambda settings: 5.0))
     assert len(again.started) == 8

@@ -28,8 +28,9 @@ from hpcbench.parallel import batchnorm_group, exposed, mesh, shard_messages
 from hpcbench.parallel.gradients import GradientReducer, _Bucket
 from hpcbench.parallel.node_peers import NodePeers
 from hpcbench.parallel.peers import Message, Peers
-from hpcbench.train import loop, run, setup
+from hpcbench.train import loop, noise_scale, run, setup
 from hpcbench.train.loss_buffer import LossBuffer
+from hpcbench.train.noise_scale import NoiseScale
 from hpcbench.train.training_step import TrainingStep
 
 MOST_S = 300.0
@@ -50,11 +51,12 @@ class Delay:
 class DelayClock:
     """Seconds of delays so far, and the last message that each rank has sent and that it waits for, in ``path``.
 
-    All ranks send the same messages in the same order, by which they are counted. Only one rank delays.
+    All ranks send the same messages in the same order, by which they are counted. Only the rank ``slow`` delays, and
+    who waits for others alone does not wait for it.
     """
 
-    def __init__(self, path: Path, rank: int, ranks: int) -> None:
-        self.rank = rank
+    def __init__(self, path: Path, rank: int, ranks: int, slow: int) -> None:
+        self.rank, self.slow = rank, slow
         shared = np.memmap(path, np.float64, "r+", shape=(1 + 2 * ranks,))
         self.time, self.sent, self.waits = shared[:1], shared[1 : 1 + ranks], shared[1 + ranks :]
 
@@ -84,12 +86,14 @@ class DelayClock:
 
         return counted
 
-    def start(self, start: Callable[..., Callable[[], None]]) -> Callable[..., Callable[[], None]]:
-        """The same of an exchange, which is waited for later."""
+    def start(self, peers: NodePeers, start: Callable[..., Callable[[], None]]) -> Callable[..., Callable[[], None]]:
+        """The same of an exchange between ``peers``, ranks in a row, which is waited for later."""
 
         def counted(*words: Any) -> Callable[[], None]:
             self.sent[self.rank] += 1
-            return self.waiting(self.sent[self.rank], start(*words))
+            wait = start(peers, *words)
+            with_slow = self.rank // peers.size == self.slow // peers.size
+            return self.waiting(self.sent[self.rank], wait) if with_slow else wait
 
         return counted
 
@@ -164,6 +168,8 @@ class Delayer:
 
     def recorded(self, peers: Peers, recorder: exposed.Recorder, kind: str) -> Peers:
         """As of ``exposed``; this rank may stand still in messages and before they are recorded."""
+        if isinstance(peers, DelayedPeers) and isinstance(peers.peers, exposed.RecordedPeers):
+            peers = peers.peers.peers  # as `exposed` does with those that are recorded already
         inner = DelayedPeers(peers, partial(self.after, f"in {kind}"))
         return DelayedPeers(exposed.recorded(inner, recorder, kind), first=partial(self.before, f"before {kind}"))
 
@@ -206,6 +212,7 @@ def install(delayer: Delayer) -> None:
         (shard_messages.ShardMessages, "send", "before sharding"),
         (tensors, "summed_over_shards", "before norms"),
         (LossBuffer, "flush", "before losses"),
+        (NoiseScale, "flush", "before noise_rows"),
         (BatchReader, "read", "in input"),
         (TrainingStep, "forward", "in forward"),
         (TrainingStep, "clip", "in optimizer"),
@@ -218,7 +225,7 @@ def keep_time(clock: DelayClock) -> None:
     real_timer, real_times, real_start = run.PhaseTimer, setup.StepTimes, NodePeers.start
     put(run, "PhaseTimer", lambda start: real_timer(clock.now, 0.0))
     put(setup, "StepTimes", partial(real_times, clock=clock.now))
-    put(NodePeers, "start", lambda peers, *words: clock.start(partial(real_start, peers))(*words))
+    put(NodePeers, "start", lambda peers, *words: clock.start(peers, real_start)(*words))
     for module, names in (
         (dist, ("all_reduce", "all_gather", "broadcast")),
         (shard_messages, ("_all_gather", "_reduce_scatter")),
@@ -245,25 +252,33 @@ def follow_steps(delayer: Delayer) -> None:
 
 def delay_messages(delayer: Delayer) -> None:
     """Let messages take longer, after ``keep_time``."""
-    real_launch, real_losses = _Bucket.launch, LossBuffer.__init__
+    real_launch = _Bucket.launch
 
     def launch(bucket: _Bucket, *words: Any) -> None:
         real_launch(bucket, *words)
         if bucket.work is not None:
             bucket.work = Work(delayer.after("in gradients", bucket.work.wait))
 
-    def losses(buffer: LossBuffer, group: Any, *words: Any) -> None:
-        real_losses(buffer, group, *words)
-        buffer.group = copy(group)
-        put(buffer.group, "all_reduce_sum", delayer.after("in losses", group.all_reduce_sum))
-
     put(_Bucket, "launch", launch)
-    put(LossBuffer, "__init__", losses)
+    for table, place in ((LossBuffer, "in losses"), (NoiseScale, "in noise_rows")):
+        put(table, "__init__", with_delayed_sums(table.__init__, delayer, place))
     put(tensors, "dist", SimpleNamespace(all_reduce=delayer.after("in norms", dist.all_reduce)))
     for name in ("_all_gather", "_reduce_scatter"):
         put(shard_messages, name, delayer.after("in sharding", getattr(shard_messages, name)))
-    for module in (mesh, batchnorm_group):
+    for module in (mesh, batchnorm_group, noise_scale):
         put(module, "recorded", delayer.recorded)
+
+
+def with_delayed_sums(make: Callable[..., None], delayer: Delayer, place: str) -> Callable[..., None]:
+    """``__init__`` of something with a group of ranks, whose sums take longer at ``place``."""
+
+    @wraps(make)
+    def made(owner: Any, *words: Any, **more: Any) -> None:
+        make(owner, *words, **more)
+        group, owner.group = owner.group, copy(owner.group)
+        put(owner.group, "all_reduce_sum", delayer.after(place, group.all_reduce_sum))
+
+    return made
 
 
 def put(owner: Any, name: str, value: Any) -> None:

@@ -34,6 +34,7 @@ SETTINGS = (
 SIZES = ("--simulate.train_samples", "24", "--simulate.validation_samples", "2")
 COSMOFLOW, DEEPCAM = ("train", "cosmoflow"), ("train", "deepcam", "--model.width_factor", "0.125")
 """Without and with batch norm."""
+NOISE = ("--train.noise_scale_every", "1")
 MESHES = {
     "one process": (1, COSMOFLOW),
     "simulated ranks": (1, (*COSMOFLOW, "--parallel.simulated_ranks", "2")),
@@ -41,6 +42,9 @@ MESHES = {
     "batch norm groups": (2, (*DEEPCAM, "--train.batchnorm_group_size", "2")),
     "spatial 2": (2, (*DEEPCAM, "--parallel.spatial", "2")),
     "sharded": (2, (*COSMOFLOW, "--parallel.shard_states", "true", "--optim.name", "nvlamb")),
+    "noise scale of parts": (2, (*COSMOFLOW, *NOISE)),
+    "noise scale, split": (2, (*DEEPCAM, "--parallel.spatial", "2", "--train.accumulation", "2", *NOISE)),
+    "four ranks": (4, (*DEEPCAM, "--parallel.spatial", "2")),
 }
 """How many ranks train, and what."""
 WORK = {"in input": "input_wait", "in forward": "compute", "in optimizer": "optimizer"}
@@ -48,9 +52,12 @@ WORK = {"in input": "input_wait", "in forward": "compute", "in optimizer": "opti
 KINDS = {
     "data": ["gradients", "losses"], "batch norm groups": ["batch_norm"],
     "spatial 2": ["halo", "batch_norm", "gradients"], "sharded": ["sharding", "norms"],
+    "noise scale of parts": ["noise_rows"], "noise scale, split": ["noise_scale"], "four ranks": ["halo", "gradients"],
 }  # fmt: skip
 """Messages that a rank is late for, or that take it longer."""
-LATE_IN = {"losses": "", "norms": "optimizer"}
+COLUMN = {"norms": "sharding", "noise_rows": "noise_scale"}
+"""The column of a kind whose name is another."""
+LATE_IN = {"losses": "", "noise_rows": "", "norms": "optimizer"}
 """The phase before messages of a kind where it is not ``compute``; between two steps it has no name."""
 BOTH_PASSES = ("halo", "batch_norm", "sharding")
 """Messages of the forward pass and of the backward pass."""
@@ -80,7 +87,7 @@ class Case:
             return {WORK[self.place]}
         if self.place.startswith("before"):
             return {LATE_IN.get(self.kind, "compute")} - {""}
-        return {"communication", "sharding" if self.kind == "norms" else self.kind}
+        return {"communication", COLUMN.get(self.kind, self.kind)}
 
     def __str__(self) -> str:
         return f"{'mpiexec, ' if self.launched else ''}{self.mesh}: {self.place}"
@@ -116,7 +123,7 @@ def drawn(case: Case, folder: Path, data: Path) -> Run:
     draw = random.Random(f"{os.environ['HPCBENCH_SEED']} {case}")
     ranks, words = MESHES[case.mesh]
     warm = [step for step in range(COLD + 1, STEPS + 1) if step not in WITHOUT.get(case.kind, ())]
-    steps = list(PARTS) if case.kind == "losses" else [COLD - 1, *draw.sample(warm, 2)]
+    steps = list(PARTS) if case.kind in ("losses", "noise_rows") else [COLD - 1, *draw.sample(warm, 2)]
     passes = [False, True] if case.kind in BOTH_PASSES else [case.place == "before gradients"]
     draw.shuffle(passes)
     delays = [

@@ -22,7 +22,8 @@ def train(asked: dict[str, Any]) -> int:
     """Train as this rank; the exit code."""
     launch, folder = detect(os.environ), Path(asked["folder"])
     delays = [Delay(**each) for each in asked["delays"] if launch.rank == asked["rank"]]
-    delayer = Delayer(DelayClock(folder.with_suffix(".clock"), launch.rank, launch.world_size), asked["place"], delays)
+    clock = DelayClock(folder.with_suffix(".clock"), launch.rank, launch.world_size, asked["rank"])
+    delayer = Delayer(clock, asked["place"], delays)
     install(delayer)
     code = main([*asked["words"], "--run-dir", str(folder)])
     (folder / f"delays-{launch.rank}.json").write_text(json.dumps(delayer.done))

@@ -1,6 +1,7 @@
 """The whole training loop against bare steps of the same model, paired, and the peak memory of both.
 
-``python benchmarks/loop.py [--rounds 9] [--only cosmoflow|deepcam]`` writes ``benchmarks/results/loop.json``.
+``python benchmarks/loop.py [--rounds 9] [--only cosmoflow|deepcam] [--steps N]`` writes
+``benchmarks/results/loop.json``.
 
 The loop is ``hpcbench.train.loop.Trainer.train_part`` on the run that ``hpcbench train`` opens, on simulated data in
 the published format: shuffling, reading (gzip TFRecords with checksums, HDF5), preparing and stacking the batch,
@@ -44,8 +45,9 @@ from staging.phase_timer import PhaseTimer
 from staging.ranks.launch import detect
 from staging.ranks.signals import Interrupts
 
-STEPS = {"cosmoflow": 3, "deepcam": 1}
-"""Steps of an epoch: few, so that what an epoch costs once weighs more here than in any real run."""
+STEPS = {"cosmoflow": 32, "deepcam": 8}
+"""Steps of an epoch by default. Presets have more, so that what an epoch costs once, such as the wait for its first
+batch, weighs more here than in a real run."""
 SETTINGS: dict[str, dict[str, Any]] = {
     "cosmoflow": {"data.sample_size": 64, "simulate.universe_size": 64},
     "deepcam": {"data.height": 192, "data.width": 288, "optim.name": "adamw"},
@@ -154,7 +156,8 @@ def measure(name: str, root: Path, folder: Path, rounds: int) -> dict[str, Any]:
         over_input = paired(("steps with their input", epochs["input"]), loop, rounds=rounds)
         spent, number = phases.totals(), 2 * (rounds + 1)
         precision = trainer.run.precision.name
-    workers = {kind: Worker(name, kind, str(root), str(folder / kind)) for kind in ("loop", "bare")}
+    steps = ("--steps", str(STEPS[name]))
+    workers = {kind: Worker(name, kind, str(root), str(folder / kind), *steps) for kind in ("loop", "bare")}
     for worker in workers.values():
         worker()
         worker()  # the optimizer has its states from the first step on
@@ -200,11 +203,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--only", choices=list(STEPS))
+    parser.add_argument("--steps", type=int, help="of an epoch, for both applications")
     parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         work(*options.worker)
         return
+    if options.steps:
+        STEPS.update(dict.fromkeys(STEPS, options.steps))
     if SWITCH not in os.environ:  # before torch is imported, as at the start of `hpcbench`
         use_huge_pages(os.environ)
         os.execv(sys.executable, [sys.executable, *sys.argv])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,16 +11,17 @@ from dataclasses import dataclass, field
 import psutil
 
 from hpcbench.measure.communication import Communication
+from hpcbench.measure.descendants import descendants
 from hpcbench.measure.phases import Phases
 from hpcbench.phase_names import MESSAGE_KINDS, STEP_PHASES
 
 
 def processor_s() -> float:
     """Seconds of processor time that this process and its readers have used, over all threads."""
-    process, used = psutil.Process(), 0.0
-    for each in (process, *process.children(recursive=True)):
+    used = 0.0
+    for pid in (os.getpid(), *descendants()):
         with contextlib.suppress(psutil.Error):
-            times = each.cpu_times()
+            times = psutil.Process(pid).cpu_times()
             used += times.user + times.system
     return used
 

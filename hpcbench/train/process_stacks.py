@@ -14,8 +14,7 @@ import traceback
 from pathlib import Path
 from types import FrameType
 
-import psutil
-
+from hpcbench.measure.descendants import descendants
 from hpcbench.train.progress import HEADER_BYTES
 
 DUMP_SIGNAL = signal.SIGRTMIN + 8
@@ -26,6 +25,9 @@ DUMP_S = 1.0
 
 LONGEST = 20_000
 """Characters of the stacks of one rank that are kept."""
+
+MOST_CHILDREN = 16
+"""Processes below a rank of which something is told."""
 
 WATCHERS = ("abort-watcher", "hang-watch")
 """Threads that have no part in what a rank does."""
@@ -53,7 +55,7 @@ def own_stacks() -> str:
         for ident, frame in frames
         if names.get(ident) not in WATCHERS
     ]
-    for child in _children():
+    for child in descendants()[:MOST_CHILDREN]:
         parts.append(f"child process {child}: {kernel_state(child)}\n")
     return "".join(parts)[:LONGEST]
 
@@ -124,12 +126,6 @@ def _dump(pid: int, descriptor: int) -> str:
             return file.read(LONGEST).decode(errors="replace")
     except OSError:
         return ""
-
-
-def _children() -> list[int]:
-    with contextlib.suppress(psutil.Error):
-        return [child.pid for child in psutil.Process().children(recursive=True)][:16]
-    return []
 
 
 def _field(pid: int, name: str) -> str:

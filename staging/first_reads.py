@@ -20,6 +20,7 @@ from staging.errors import DataError
 from staging.formats.reading import Feed, observed
 from staging.formats.regular import opened
 from staging.ledger.checksum_table import ChecksumTable, FileChecksums
+from staging.ledger.journal import Journal
 from staging.ledger.jsonl import read_header
 from staging.ledger.manifest import load_records, manifest_path, staged_destination
 
@@ -138,7 +139,7 @@ class FirstReads:
 
 
 def words_again(destination: Path) -> list[str]:
-    """The words of a command line that stages to ``destination`` what was staged there, from the same source.
+    """The words of a command line that stages to ``destination`` what was staged there last, from the same source.
 
     What the manifest has of another kind than staging writes is left out.
     """
@@ -154,7 +155,15 @@ def words_again(destination: Path) -> list[str]:
         patterns = identity.get(key)
         given = [pattern for pattern in patterns if isinstance(pattern, str)] if isinstance(patterns, list) else []
         words += [word for pattern in given for word in (f"--{key.replace('_', '-')}", pattern)]
-    return words
+    return words + last_selection(destination)
+
+
+def last_selection(destination: Path) -> list[str]:
+    """The words that chose the files of the last staging; none from a journal that cannot be read."""
+    try:
+        return list(Journal(destination).last_selection())
+    except DataError:
+        return []
 
 
 def checksum(file: int, start: int, stop: int, before: int) -> int:

@@ -73,3 +73,11 @@ class StageOptions:
     """Drop the source's cached pages before reading, where the system lets an ordinary user do so."""
     retries: int = 3
     """How often an input or output error that may pass is tried again."""
+
+    def selection_words(self) -> list[str]:
+        """The words of a command line that choose the same files of the source."""
+        patterns = (("--include", self.include), ("--exclude", self.exclude))
+        words = [word for option, given in patterns for pattern in given for word in (option, pattern)]
+        words += ["--follow-links"] * self.follow_links + ["--hidden"] * self.hidden
+        words += [] if self.first is None else ["--first", str(self.first)]
+        return words + ([] if self.index is None else ["--index", str(self.index.absolute())])

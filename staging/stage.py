@@ -96,7 +96,7 @@ def carry_out(
         together(world, lambda: clear_up(journal, prepared.destination, world.place, quiet))
         ceilings = world.broadcast(together(world, lambda: known_ceilings(prepared)))
         way = together(world, lambda: way_to_write(prepared, ceilings))
-        begun = journal.start(job, world.place, " ".join(sys.argv))
+        begun = journal.start(job, world.place, " ".join(sys.argv), prepared.options.selection_words())
         staging = Staging(prepared, manifest, quiet, job, way)
         with staging.written_down(journal, begun, watcher):
             if on_move is not None:

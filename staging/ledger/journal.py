@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ class Start:
     born: int
     """When the process started, in ticks since the node's; tells it from a later one of the same ``pid``."""
     command: str
+    selection: tuple[str, ...] | None = None
+    """The words of a command line that choose its files of the source, where it was one from a source."""
 
     def __str__(self) -> str:
         when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.time))
@@ -47,12 +50,15 @@ class Journal:
     def __init__(self, destination: Path) -> None:
         self.path = destination / BOOKKEEPING / NAME
 
-    def start(self, staging: str, place: Place, command: str) -> Start:
+    def start(self, staging: str, place: Place, command: str, selection: Sequence[str] | None = None) -> Start:
         """Write down that this process begins ``staging``, and wait until the disk has it.
 
         Unfinished files alone would tell nobody whose they are. Raises ``DataError`` where it can't be written.
         """
-        begun = Start(staging, time.time(), place.node_name, place.rank, os.getpid(), _born(os.getpid()) or 0, command)
+        begun = Start(
+            staging, time.time(), place.node_name, place.rank, os.getpid(), _born(os.getpid()) or 0, command,
+            None if selection is None else tuple(selection),
+        )  # fmt: skip
         start_file(self.path, {"what": "hpcbench staging journal"})
         append_lines(self.path, [json.dumps({"event": "start", **asdict(begun)})], durable=True)
         return begun
@@ -77,6 +83,11 @@ class Journal:
         starts, outcomes = self._read()
         return all(outcomes.get(_key(start)) == DONE for start in starts if start.id == starts[-1].id)
 
+    def last_selection(self) -> tuple[str, ...]:
+        """The words that chose the files of the last staging from a source; none where the journal does not tell."""
+        given = [start.selection for start in self._read()[0] if start.selection is not None]
+        return given[-1] if given else ()
+
     def _read(self) -> tuple[list[Start], dict[tuple[str, int, int], str]]:
         starts: list[Start] = []
         outcomes: dict[tuple[str, int, int], str] = {}
@@ -95,7 +106,9 @@ def _start(item: dict[str, Any]) -> Start:
     numbers, when = (int(item["rank"]), int(item["pid"]), int(item["born"])), float(item["time"])
     if not 0 <= when < LATEST:
         raise ValueError("no time")
-    return Start(str(item["id"]), when, str(item["node"]), *numbers, str(item["command"]))
+    words: Any = item.get("selection")
+    selection = tuple(words) if isinstance(words, list) and all(isinstance(word, str) for word in words) else None
+    return Start(str(item["id"]), when, str(item["node"]), *numbers, str(item["command"]), selection)
 
 
 def _key(start: Start) -> tuple[str, int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import shlex
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import h5py
 import numpy as np
 import pytest
 
+from hpcbench.cli.main import main
 from staging import first_reads
 from staging.checksums import BLOCK_BYTES
 from staging.errors import DataError
@@ -26,6 +28,7 @@ from staging.ledger.manifest import Manifest, load_records, manifest_path
 from staging.options import StageOptions
 from staging.ranks.world import Alone
 from staging.stage import stage
+from tests.staging.processes import contents
 from tests.staging.spoiled import flip
 
 SHAPE = (6, 50_000)
@@ -252,14 +255,41 @@ def test_the_command_that_brings_it_again(tmp_path: Path) -> None:
     write_array(tmp_path / "source/small.npy", ARRAY[:1, :5])
     options = StageOptions(
         tmp_path / "source", str(tmp_path / "o u t"), "shard", transform="gunzip", plain=("auto",), seed=5,
-        replicate_also=("small*",),
+        replicate_also=("small*",), include=("s*", "t*"), exclude=("*.txt",), follow_links=True, hidden=True, first=9,
     )  # fmt: skip
     stage(options, Alone(), quiet=True)
     assert words_again(tmp_path / "o u t") == [
         str(tmp_path / "source"), str(tmp_path / "o u t"), "--placement", "shard", "--seed", "5", "--transform",
-        "gunzip", "--plain", "auto", "--replicate-also", "small*",
+        "gunzip", "--plain", "auto", "--replicate-also", "small*", "--include", "s*", "--include", "t*", "--exclude",
+        "*.txt", "--follow-links", "--hidden", "--first", "9",
     ]  # fmt: skip
     flip_at(tmp_path / "o u t/small.npy", 130)
     problem = r"--repair`, started on all nodes that share it, or train with --staging\.repair true"
     with pytest.raises(DataError, match=problem), FirstReads(tmp_path / "o u t").checking():
         READERS["train/whole.npy"](tmp_path / "o u t/small.npy")
+
+
+def test_that_command_brings_just_what_was_chosen(tmp_path: Path) -> None:
+    source, destination = tmp_path / "source", tmp_path / "out"
+    make(source)
+    write_array(source / ".hidden.npy", ARRAY)
+    stage(StageOptions(source, str(destination), include=("*.npy",), hidden=True), Alone(), quiet=True)
+    before = contents(destination)
+    flip(destination / ".hidden.npy")
+    with pytest.raises(DataError) as caught, FirstReads(destination).checking():
+        read_array(destination / ".hidden.npy", shape=SHAPE, dtype=np.float32)
+    program, *words = shlex.split(str(caught.value).split("`")[1])
+    assert program == "hpcbench"
+    assert main(words) == 0
+    assert contents(destination) == before
+    assert set(before) == {".hidden.npy", "small.npy", "train/whole.npy"}
+
+
+@pytest.mark.parametrize("value", [5, "text", [5], {"a": 1}])
+def test_a_journal_that_tells_no_choice_gives_no_words(staged: Path, value: object) -> None:
+    path = staged / ".staging/journal.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines() if line]
+    path.write_text("".join(json.dumps(line | {"selection": value}) + "\n" for line in lines))
+    assert words_again(staged)[1:] == [str(staged)]
+    path.write_text("\0")
+    assert words_again(staged)[1:] == [str(staged)]

@@ -144,3 +144,11 @@ def test_who_was_killed_is_told_in_one_line(tmp_path: Path) -> None:
     assert str(start) == (
         "staging 3f2a of 9999-12-31 23:59:59 UTC was killed on node n2 \\x1b[2J\\ud800: rank 0, pid 1"
     )
+
+
+def test_the_last_staging_from_a_source_says_what_it_chose(tmp_path: Path) -> None:
+    kept = journal(tmp_path)
+    assert kept.last_selection() == ()
+    for words in (["--hidden"], ["--include", "a b"], None):  # the last brings nothing from the source
+        kept.end(kept.start("3f2a", PLACE, "hpcbench stage a b", words))
+    assert kept.last_selection() == ("--include", "a b")

@@ -15,6 +15,7 @@ from hpcbench.suggest import suggest
 from staging.atomic import replacing
 from staging.bounds import shown
 from staging.errors import InputError
+from staging.formats.regular import open_regular
 
 MOST_BYTES = 256 << 20
 NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
@@ -48,9 +49,11 @@ def read_characterisation(path: Path) -> Characterisation:
 def read_object(path: Path) -> dict[str, Any]:
     """The object of a JSON file. Raises ``InputError``."""
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise InputError(f"{path} has {path.stat().st_size:,} bytes, more than any file of this kind has")
-        found = json.loads(path.read_text(encoding="utf-8"))
+        with open_regular(path) as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise InputError(f"{path} has more than {MOST_BYTES:,} bytes, which no file of this kind has")
+        found = json.loads(content)
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError) as error:

@@ -238,7 +238,8 @@ class MeasureConfig:
     warmup_steps: int = field(default=5, metadata=within(0, MOST_STEPS))
     """Optimizer steps from the start of the process that no figure of a step counts."""
     profile_steps: int = field(default=0, metadata=within(0, 10_000))
-    """Trace so many steps of rank 0 after the warm-up with torch's profiler, into trace.json.gz; 0: none."""
+    """Trace so many steps of rank 0 after the warm-up, which no figure counts either, with torch's profiler, into
+    trace.json.gz; 0: none."""
     tensorboard: bool = False
     """Write losses and metrics for TensorBoard, into the folder tensorboard of the run."""
     extra: list[str] = field(default_factory=list)

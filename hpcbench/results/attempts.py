@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,11 @@ from staging.formats.regular import read_text
 FILE = "attempts.json"
 SCHEMA = 1
 
-TIMES = ("started", "ended", "wall_s")
-"""Fields of an attempt that enter the sums over all attempts."""
-
 Row = dict[str, Any]
 """What one rank measured, as in ``ranks.csv``."""
 
-DESCRIBES = ("rank", "node", "local_rank", "threads", "gemm_dtype", "gemm_flops", "all_reduce_s", "device_note")
-"""Columns of ``ranks.csv`` that are no sums."""
+DESCRIBES = ("rank", "local_rank", "threads", "gemm_dtype", "gemm_flops", "all_reduce_s", "device_note")
+"""Columns of ``ranks.csv`` that are no sums; of these the last attempt's counts."""
 
 
 @dataclass
@@ -47,6 +44,8 @@ class Attempt:
     energy_j: float | None = None
     energy_source: str = ""
     energy_note: str = ""
+    energy_to_end: bool | None = None
+    """Whether the energy goes to the end, and not to the last checkpoint alone; unset in files of earlier versions."""
     peak_memory_bytes: int = 0
     checkpoint: dict[str, float] = field(default_factory=dict)
     """What its checkpoints took: seconds and bytes by the names of ``summary.json``."""
@@ -106,10 +105,13 @@ class Attempts:
             unknown = next((each for each in self.attempts if each.energy_j is None), None)
             return None, "", unknown.energy_note if unknown is not None else ""
         notes = ", ".join(dict.fromkeys(each.energy_note for each in self.attempts))
+        cut = sum(_is_cut(each) for each in self.attempts[:-1])
+        cut += self.attempts[-1].cause is not None and _is_cut(self.attempts[-1])  # without a cause it is at work
         if len(known) > 1:
-            killed = sum(each.cause is None for each in self.attempts[:-1])
             notes += f", over {len(known)} attempts"
-            notes += f" without what {killed} lost after the last checkpoint" if killed else ""
+            notes += f" without what {cut} took after the last checkpoint" if cut else ""
+        elif cut:
+            notes += ", up to the last checkpoint"
         return sum(known), ", ".join(dict.fromkeys(each.energy_source for each in self.attempts)), notes
 
     def write(self, folder: Path) -> None:
@@ -134,15 +136,57 @@ class Attempts:
             values = json.loads(text, parse_float=_finite_number, parse_constant=_finite_number)
             if values["schema"] != SCHEMA:
                 raise ValueError(f"schema {values['schema']}")
-            known = {each.name for each in fields(Attempt)}
-            attempts = [Attempt(**{k: v for k, v in each.items() if k in known}) for each in values["attempts"]]
-            for name, value in ((name, getattr(each, name)) for each in attempts for name in TIMES):
-                if not isinstance(value, int | float):
-                    raise ValueError(f"{name} {shown(value)} is not a number")
-            return cls(attempts, [dict(row) for row in values["ranks"]])
+            return cls([_attempt(each) for each in values["attempts"]], [_row(each) for each in values["ranks"]])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             problem = f"is damaged ({' '.join(str(error).split())[:80]})"
             raise DataError(path, problem, "remove it to resume without the figures of earlier attempts") from error
+
+
+NUMBER = ("a number", lambda value: isinstance(value, int | float))
+WHOLE = ("a whole number", lambda value: isinstance(value, int))
+TEXT = ("a text", lambda value: isinstance(value, str))
+NUMBERS = ("numbers by name", lambda value: isinstance(value, dict) and all(map(NUMBER[1], value.values())))
+SAVES = (
+    "a list of checkpoints, with numbers by name",
+    lambda value: (
+        isinstance(value, list)
+        and all(NUMBERS[1](each) and {"step", "stall_s", "write_bytes"} <= {*each} for each in value)
+    ),
+)
+KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(("started", "ended", "wall_s", "energy_j"), NUMBER),
+    **dict.fromkeys(("first_step", "last_step", "world_size", "peak_memory_bytes", "energy_to_end"), WHOLE),
+    **dict.fromkeys(("cause", "energy_source", "energy_note"), TEXT),
+    **dict.fromkeys(("phases_s", "checkpoint"), NUMBERS),
+    "saves": SAVES,
+}
+"""What the fields of an attempt hold: in words, and whether a value is that."""
+
+
+def _attempt(values: Mapping[str, Any]) -> Attempt:
+    """An attempt as a file has it; keys of later versions are left out. Raises ``ValueError`` or ``TypeError``."""
+    found = Attempt(**{each.name: values[each.name] for each in fields(Attempt) if each.name in values})
+    for each in fields(Attempt):
+        value, (kind, is_that) = getattr(found, each.name), KINDS[each.name]
+        if not (is_that(value) or (value is None and each.default is None)):
+            raise ValueError(f"{each.name} {shown(value)} is not {kind}")
+    return found
+
+
+def _row(values: Mapping[str, Any]) -> Row:
+    """What a rank measured, as a file has it. Raises ``ValueError``, ``TypeError`` or ``KeyError``."""
+    row = dict(values)
+    if not WHOLE[1](row["rank"]):
+        raise ValueError(f"rank {shown(row['rank'])} is not {WHOLE[0]}")
+    for name, value in row.items():
+        if name not in (*DESCRIBES, "node") and not (value is None or NUMBER[1](value)):
+            raise ValueError(f"{name} {shown(value)} of rank {row['rank']} is not {NUMBER[0]}")
+    return row
+
+
+def _is_cut(attempt: Attempt) -> bool:
+    """Whether the energy of an attempt that has ended goes to its last checkpoint alone."""
+    return attempt.cause is None if attempt.energy_to_end is None else not attempt.energy_to_end
 
 
 def _finite_number(text: str) -> float:
@@ -163,7 +207,8 @@ def _added(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def summed(earlier: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Rows of all ranks over attempts: sums of what is a sum; of other ranks than these, the new rows alone.
 
-    What is unset in both stays unset; energy that one of them lacks is unknown.
+    What is unset in both stays unset; energy that one of them lacks is unknown. A rank that went on on another node has
+    the names of all its nodes, for what it took is not the last one's.
     """
     if [row["rank"] for row in earlier] != [row["rank"] for row in rows]:
         return [dict(row) for row in rows]
@@ -173,6 +218,8 @@ def summed(earlier: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any
 def _sum(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Any:
     if key in DESCRIBES:
         return new[key]
+    if key == "node":
+        return ", ".join(dict.fromkeys([*str(old.get(key, new[key])).split(", "), str(new[key])]))
     before, now = old.get(key), new[key]
     if before is None or now is None:
         measured = old.get("steps") and new.get("steps")

@@ -82,26 +82,35 @@ def _over_ranks(run: Run, rows: Sequence[Mapping[str, Any]], attempts: Attempts)
 
 def _left_out(run: Run, rows: Sequence[Mapping[str, Any]], attempts: Attempts) -> list[str]:
     """What of the run is not in the figures of its ranks."""
-    counted = attempts_of_ranks(attempts)
+    counted, number = attempts_of_ranks(attempts, len(rows)), len(attempts.attempts)
     said = []
-    if counted < len(attempts.attempts):
-        part = "the last attempt" if counted == 1 else f"the last {counted} attempts"
+    if 0 < counted.start < counted.stop == number:
+        part = "the last attempt" if len(counted) == 1 else f"the last {len(counted)} attempts"
         said.append(f"These are of {part}: the ones before had another number of ranks.")
-    after_s = sum(each.wall_s for each in attempts.attempts[-counted:]) - float(rows[0]["run_wall_s"])
+    elif counted.stop < number:
+        first, last = counted.start + 1, counted.stop
+        part = f"attempt {last}" if first == last else f"attempts {first} to {last}"
+        said.append(f"These are of {part} of {number}: the others had another number of ranks, or ended too early.")
+    after_s = sum(attempts.attempts[each].wall_s for each in counted) - float(rows[0]["run_wall_s"])
     if attempts.attempts and after_s > 0:
         alone = "" if run.summary.status == "aborted" else ", in which it computed baselines and drew plots,"
         said.append(f"The last {units.duration(after_s)} of rank 0{alone} are not in the figures of the ranks.")
     return said
 
 
-def attempts_of_ranks(attempts: Attempts) -> int:
-    """How many attempts, up to the last, the rows of ``ranks.csv`` add up: those with the same number of ranks."""
-    count = 0
-    for each in reversed(attempts.attempts):
-        if each.world_size != attempts.attempts[-1].world_size:
-            break
-        count += 1
-    return count
+def attempts_of_ranks(attempts: Attempts, ranks: int) -> range:
+    """The numbers, from 0, of the attempts that the rows of ``ranks.csv`` add up: the last in a row with so many ranks.
+
+    Later ones had another number of ranks, and ended before their figures were gathered.
+    """
+    of_these = [
+        each.world_size in (ranks, 0) for each in attempts.attempts
+    ]  # 0: of an earlier version, which says none
+    stop = max((number + 1 for number, is_one in enumerate(of_these) if is_one), default=0)
+    start = stop
+    while start and of_these[start - 1]:
+        start -= 1
+    return range(start, stop)
 
 
 def _line(run: Run, name: str, seconds: float, share: float) -> Line:

@@ -32,6 +32,7 @@ class AttemptRecorder:
         )
         self._ranks = earlier.ranks
         self._collected = NodesEnergy(None, "", "not measured: the run was aborted before its first checkpoint")
+        self._at_end = False
         self._peak = 0
         self._on_the_clock = True
         self._lock = threading.Lock()
@@ -41,13 +42,13 @@ class AttemptRecorder:
         """This attempt begins after the clock has stopped, so that no energy of it counts."""
         self._on_the_clock = False
 
-    def collect(self) -> None:
-        """Gather what all ranks have measured; collective."""
+    def collect(self, *, at_end: bool = False) -> None:
+        """Gather what all ranks have measured; collective. ``at_end``: no step follows in this attempt."""
         rows, energy = gather_rank_metrics(self.rank_metrics)
         if not self._on_the_clock and self.earlier.attempts:
             before = self.earlier.attempts[-1]
             energy = NodesEnergy(0.0, before.energy_source, before.energy_note)
-        self._collected = energy
+        self._collected, self._at_end = energy, at_end
         self._ranks = summed(self.earlier.ranks, rows)
         self._peak = int(self.run.group.max(float(peak_memory_bytes(self.run.device))))
 
@@ -86,6 +87,7 @@ class AttemptRecorder:
         now.energy_j, now.energy_source, now.energy_note = (
             self._collected.joules, self._collected.source, self._collected.note,
         )  # fmt: skip
+        now.energy_to_end = self._at_end
         now.peak_memory_bytes = self._peak or peak_memory_bytes(self.run.device)
 
     def _update_saves(self) -> None:

@@ -88,7 +88,7 @@ def finalize_complete(trainer: Trainer, status: Status, ending: Ending) -> None:
     with run.phases.timer.span("finalize"):
         if run.is_first:  # what follows waits for all ranks, one of which may be lost or hang
             run.folder.write_summary(replace(summarize(trainer, status, ending, None), complete=False))
-        trainer.recorder.collect()
+        trainer.recorder.collect(at_end=True)
         # A pass is for all ranks that share samples, or parameters.
         together = run.mesh.data_rank == 0 or run.config.parallel.shard_states
         examples = keep_examples(run.task, data, step) if together else {}
@@ -125,7 +125,7 @@ def finalize_aborted(trainer: Trainer, ending: Ending) -> None:
     with contextlib.suppress(OSError):
         if ending.agreed:
             with run.phases.timer.span("finalize"):
-                trainer.recorder.collect()
+                trainer.recorder.collect(at_end=True)
         if not (run.is_first or ending.stands_in):
             return
         run.folder.write_summary(summarize(trainer, "aborted", ending, None))

@@ -150,7 +150,8 @@ def assemble(
     times: CheckpointTimes,
 ) -> Trainer:  # fmt: skip
     """The trainer with its observers, where the checkpoint ``found`` stood. Raises ``InputError`` for another run's."""
-    step_times = StepTimes(run.phases, run.config.measure.warmup_steps, run.communication)
+    measure = run.config.measure
+    step_times = StepTimes(run.phases, measure.warmup_steps + measure.profile_steps, run.communication)
     rank_metrics = RankMetrics(run.group, step_times, run.threads, has_simulated_nodes(run.config))
     step.observers = make_observers(
         ObserverInputs(run, step, step_times, resumed_step=0 if found is None else int(found.state["step"]))

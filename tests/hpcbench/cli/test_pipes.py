@@ -83,6 +83,15 @@ def test_an_index_that_is_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[s
     refused(capsys, index, "stage", tmp_path / "set", tmp_path / "out", "--index", index)
 
 
+def test_a_characterisation_that_is_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    refused(capsys, pipe(tmp_path / "machine.json"), "characterize", "--from", tmp_path / "machine.json")
+
+
+def test_a_characterisation_without_an_end(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["characterize", "--from", "/dev/zero"]) == 2
+    assert "/dev/zero: is a character device, not a file" in capsys.readouterr().err
+
+
 def test_studies_whose_definition_is_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     refused(capsys, pipe(tmp_path / "study.json"), "study", "report", tmp_path)
 

@@ -145,15 +145,16 @@ def accelerators(t: Tables) -> str:
 
 
 def energy(t: Tables) -> Claims:
-    """Joules of all attempts, of which a killed one has those up to its last checkpoint."""
+    """Joules of all attempts, of which one that did not end in order has those up to its last checkpoint."""
     joules = [each["energy_j"] for each in t.attempts]
     if None in joules:
         return {}
     sources, notes = ({each[f"energy_{name}"] for each in t.attempts} for name in ("source", "note"))
     (source,), (note,) = sources, notes
-    killed = sum(each["cause"] is None for each in t.attempts)
+    killed = sum(not each["energy_to_end"] for each in t.attempts)
     note += f", over {len(joules)} attempts" if len(joules) > 1 else ""
-    note += f" without what {killed} lost after the last checkpoint" if killed else ""
+    alone = ", up to the last checkpoint" if killed else ""
+    note += f" without what {killed} took after the last checkpoint" if killed and len(joules) > 1 else alone
     return {"how-it-was-run/energy": f"{units.prefixed(sum(joules), 'J')} ({source}: {note})"}
 
 

@@ -312,6 +312,18 @@ def test_only_attempts_with_the_same_number_of_ranks_are_in_the_figures_of_the_r
     assert page.row("all")[2:] == ["10.000", "40.000", "together 50.000 s, from the first start to the last end"]
 
 
+def test_figures_of_the_ranks_that_a_last_attempt_of_others_did_not_replace(build_run: Any) -> None:
+    folder = build_run(world_size=4, resumed=1, status="aborted", cause="error")
+    rows = [{"rank": rank, "node": "n1", "run_compute_s": 4.0 + rank, "run_wall_s": 30.0} for rank in (0, 1)]
+    RunFolder(folder).write_ranks(rows)
+    each = [Attempt(0.0, 30.0, 0, 5, "epochs", 2, 30.0), Attempt(40.0, 50.0, 5, 9, "error", 4, 10.0)]
+    Attempts(each).write(folder)
+    page = report(folder)
+    assert page.has("These are of attempt 1 of 2: the others had another number of ranks, or ended too early.")
+    assert not page.has("the last attempt: the ones before")
+    assert not page.has("of rank 0 are not in the figures")
+
+
 def test_of_several_ranks_that_told_nothing_the_page_says_whose_seconds_it_has(build_run: Any) -> None:
     page = report(build_run(world_size=2, status="aborted", cause="rank_lost"))
     assert page.has("These are the seconds of rank 0: the run ended before the other ranks told theirs.")

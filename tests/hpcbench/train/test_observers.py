@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from hpcbench.measure.step_times import Mark, StepTimes
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.train.loss_buffer import LossBuffer
 from hpcbench.train.noise_scale import NoiseScale
@@ -84,6 +85,27 @@ def test_a_resumed_run_keeps_the_trace_of_the_attempt_before(train: Train, tmp_p
     assert train(tmp_path / "run", "--resume", "--train.max_epochs", "2") == 0
     assert (tmp_path / "run" / "trace.json.gz").read_bytes() == first
     assert optimizer_steps(tmp_path / "run" / "trace-2.json.gz") == 1
+
+
+def test_traced_steps_are_in_no_figure_of_a_step(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is the writing of the trace, which holds up the rank as long as it takes."""
+    seen: list[str] = []
+    begin = StepTimes._start
+
+    def noted_begin(times: StepTimes) -> Mark:
+        seen.append("figures begin")
+        return begin(times)
+
+    monkeypatch.setattr(StepTimes, "_start", noted_begin)
+    monkeypatch.setattr(torch.profiler.profile, "export_chrome_trace", lambda *words: seen.append("trace"))
+    common = ("--measure.warmup_steps", "1", "--train.max_epochs", "2")
+    assert train(tmp_path / "plain", *common) == 0
+    assert seen.pop(0) == "figures begin"
+    seen.clear()
+    assert train(tmp_path / "traced", *common, "--measure.profile_steps", "2") == 0
+    assert seen[:2] == ["trace", "figures begin"]
+    plain, traced = (RunFolder(tmp_path / name).read_ranks()["steps"].item() for name in ("plain", "traced"))
+    assert traced == plain - 2 > 0
 
 
 def optimizer_steps(trace: Path) -> int:

@@ -1,0 +1,107 @@
+"""What the attempts of a run add up to, and what a damaged file of theirs is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbench.cli.main import main
+from hpcbench.measure.slow_nodes import slow_nodes
+from hpcbench.results.attempts import Attempt, Attempts, summed
+from hpcbench.results.rank_phases import rank_name
+from staging.errors import DataError
+
+SAVE = {"epoch": 1, "step": 4, "stall_s": 0.1, "copy_s": 0.1, "write_bytes": 9, "write_s": 0.2}
+
+
+def attempt(cause: str | None = None, joules: float | None = 5.0, **values: Any) -> Attempt:
+    """An attempt of ten seconds with a checkpoint."""
+    common: dict[str, Any] = {"energy_source": "rapl", "energy_note": "packages of 1 node", "saves": [SAVE]}
+    return Attempt(0.0, 10.0, 0, 4, cause, 2, 10.0, {"compute": 9.0}, joules, **{**common, **values})
+
+
+def rows(node: str, steps: int, seconds: list[float]) -> list[dict[str, Any]]:
+    """Of a rank on each of some nodes."""
+    return [
+        {"rank": rank, "node": f"{node}{rank}", "local_rank": 0, "steps": steps, "compute_s": each, "wall_s": each}
+        for rank, each in enumerate(seconds)
+    ]
+
+
+def test_a_node_is_not_called_slow_for_what_another_one_took() -> None:
+    before, after = rows("old", 100, [100.0, 100.0, 100.0, 150.0]), rows("new", 5, [5.0] * 4)
+    assert slow_nodes(before)[0].startswith("old3 ")
+    both = summed(before, after)
+    assert [row["compute_s"] for row in both] == [105.0, 105.0, 105.0, 155.0]
+    assert slow_nodes(both)[0].startswith("old3, new3 computes a step 1.48 times")
+    assert rank_name(both[3]) == "rank 3 on old3, new3"
+    assert rank_name(summed(both, rows("old", 5, [5.0] * 4))[3]) == "rank 3 on old3, new3", "each of them once"
+    assert rank_name(summed(before, before)[3]) == "rank 3 on old3"
+
+
+@pytest.mark.parametrize(
+    ("attempts", "note"),
+    [
+        ([attempt("epochs", energy_to_end=True)], ""),
+        ([attempt("rank_lost", energy_to_end=False)], ", up to the last checkpoint"),
+        ([attempt(None, energy_to_end=False)], ""),
+        ([attempt("signal", energy_to_end=True), attempt("epochs", energy_to_end=True)], ", over 2 attempts"),
+        (
+            [attempt("rank_lost", energy_to_end=False), attempt(None, energy_to_end=False)],
+            ", over 2 attempts without what 1 took after the last checkpoint",
+        ),
+        (
+            [attempt(None, energy_to_end=False), attempt("full_disk", energy_to_end=False)],
+            ", over 2 attempts without what 2 took after the last checkpoint",
+        ),
+        (
+            [attempt(None), attempt("signal"), attempt("epochs")],  # of an earlier version
+            ", over 3 attempts without what 1 took after the last checkpoint",
+        ),
+    ],
+)
+def test_energy_says_what_of_the_time_it_leaves_out(attempts: list[Attempt], note: str) -> None:
+    assert Attempts(attempts).energy == (5.0 * len(attempts), "rapl", f"packages of 1 node{note}")
+
+
+def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+    kept = Attempts([attempt("signal", energy_to_end=True), attempt(None, None)], rows("n", 5, [5.0, 6.0]))
+    kept.write(tmp_path)
+    assert Attempts.read(tmp_path) == kept
+
+
+DAMAGE = {
+    "started": "a", "wall_s": None, "first_step": 1.5, "world_size": [], "cause": 5, "phases_s": {"init": "a"},
+    "energy_j": "x", "energy_source": None, "energy_to_end": "yes", "peak_memory_bytes": {}, "checkpoint": [1],
+    "saves": [{"step": 1}],
+}  # fmt: skip
+MORE_DAMAGE = [("phases_s", [1]), ("saves", 5), ("saves", [5]), ("saves", [SAVE | {"step": ""}])]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [*DAMAGE.items(), ("phases_s", [1]), ("saves", 5), ("saves", [5]), ("saves", [SAVE | {"step": ""}])],
+)
+def test_a_damaged_field_is_one_line(
+    name: str, value: object, build_run: Any, undrawn: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = build_run()
+    values = {"schema": 1, "attempts": [asdict(attempt("epochs")) | {name: value}], "ranks": []}
+    (folder / "attempts.json").write_text(json.dumps(values))
+    with pytest.raises(DataError, match=rf"attempts\.json: is damaged \({name} .* is not "):
+        Attempts.read(folder)
+    assert main(["report", str(folder)]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("hpcbench: ")]
+    assert "remove it to resume without the figures of earlier attempts" in line
+
+
+@pytest.mark.parametrize("row", [{"x": 1}, {"rank": "0"}, {"rank": 0, "wall_s": "a"}, {"rank": 0, "wall_s": [1]}, 5])
+def test_a_damaged_row_is_one_line(row: object, tmp_path: Path) -> None:
+    values = {"schema": 1, "attempts": [asdict(attempt())], "ranks": [row]}
+    (tmp_path / "attempts.json").write_text(json.dumps(values))
+    with pytest.raises(DataError, match=r"attempts\.json: is damaged"):
+        Attempts.read(tmp_path)

@@ -45,15 +45,19 @@ def run(args: argparse.Namespace, on_report: Callable[[dict[str, Any]], None] = 
 def dispatch(args: argparse.Namespace, on_report: Callable[[dict[str, Any]], None]) -> int:
     """All ranks together do what is asked."""
     said_once(lambda: check(args))
+    from staging.ranks.abort import unwatched
     from staging.ranks.collective_errors import together, watch
+    from staging.ranks.launch import detect
     from staging.ranks.mpi_world import mpi_world, one_node_per_rank, simulated
 
-    launched = world = said_once(mpi_world)
-    if args.simulated_nodes is not None:
-        world = together(world, partial(simulated, world, args.simulated_nodes))
-    if "{rank}" in (args.destination or args.clean or args.verify_only or ""):
-        world = one_node_per_rank(world)
-    with watch(launched, node=world.place.node_name, until_exit=True) as watcher:
+    with unwatched(said_once(partial(detect, os.environ))):
+        launched = world = said_once(mpi_world)
+        if args.simulated_nodes is not None:
+            world = together(world, partial(simulated, world, args.simulated_nodes))
+        if "{rank}" in (args.destination or args.clean or args.verify_only or ""):
+            world = one_node_per_rank(world)
+        watching = watch(launched, node=world.place.node_name, until_exit=True)
+    with watching as watcher:
         together(world, lambda: refuse_report(args.report, world.place.rank))
         if args.clean is not None:
             return clean(args.clean, world)

@@ -59,6 +59,8 @@ class Prepared:
     """For each entry its place in the order in which entries shall arrive."""
     timer: PhaseTimer
     counters: Counters
+    by_names: bool = False
+    """Whether the caller has named the files, and not the options chosen them."""
 
     @property
     def wanted(self) -> NDArray[np.bool_]:
@@ -141,7 +143,7 @@ def prepare(
     piece_bytes = max(options.piece_bytes, held_bytes(options, source.listing))
     prepared = Prepared(
         options, world, places, destination, source, plan, present, bad, unchecked, make_sink, piece_bytes, turns,
-        timer, counters,
+        timer, counters, by_names=names is not None,
     )  # fmt: skip
     together(world, lambda: check_memory(prepared))
     return prepared

@@ -32,7 +32,7 @@ from staging.landing.file_sink import FileSinkMaker
 from staging.landing.sinks import Landed, kept
 from staging.ledger.destination_lock import lock_destination
 from staging.ledger.durable_batch import sync_filesystem
-from staging.ledger.journal import Journal
+from staging.ledger.journal import Journal, Start
 from staging.ledger.jsonl import read_header
 from staging.ledger.manifest import Manifest, identity_of, load_records, manifest_path
 from staging.moving.exchange import Lane, move_by_exchange
@@ -45,6 +45,7 @@ from staging.prepare import own_destination, ranks_per_node
 from staging.present import unlink_as_landed
 from staging.print_line import print_line
 from staging.ranks.collective_errors import together
+from staging.ranks.signals import what_ended
 from staging.ranks.world import Place, World
 from staging.source.listing import Listing, Names
 from staging.source.sources import TreeSource
@@ -114,15 +115,17 @@ def reshuffle(options: StageOptions, shuffle: int, world: World) -> ReshuffleRep
         moves = draw(options, shuffle, world, destination)
         together(world, lambda: make_ready(destination, moves, world))
         journal = Journal(destination)
-        begun = journal.start(job, world.place, " ".join(sys.argv))
+        begun = Start.of_this_process(job, world.place, " ".join(sys.argv))
         try:
+            journal.start(begun)
             move(options, moves, world, destination)
             world.barrier()
             together(world, lambda: settle(destination, moves.arriving(world.place.node), world.place))
             together(world, lambda: remove(destination, moves.leaving(world.place.node), world.place))
         except BaseException as error:
+            cause = what_ended(error)
             with suppress(DataError):  # a full disk, of which the first error tells
-                journal.end(begun, "aborted", str(error) or type(error).__name__)
+                journal.end(begun, "aborted", str(cause) or type(cause).__name__)
             raise
         journal.end(begun)
         world.barrier()

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -47,6 +48,7 @@ from staging.storage.destination import storage
 from staging.storage.destination_folder import DestinationFolder
 from staging.storage.space import filesystem_type
 from staging.storage.write_ways import WriteWay, choose_way
+from staging.threads.adaptive_pool import run_aside
 from staging.timeline import Landings
 from staging.verification import bad_table, damaged, unchecked_line
 
@@ -80,7 +82,7 @@ def carry_out(
     prepared: Prepared,
     *,
     quiet: bool = False,
-    watcher: AbortWatcher | None = None,
+    watcher: AbortHook | None = None,
     on_move: Callable[[], None] | None = None,
 ) -> StagingReport:
     """The part of ``stage`` that writes, once, after ``prepare``; collective. ``on_move`` is called before it moves."""
@@ -96,7 +98,8 @@ def carry_out(
         together(world, lambda: clear_up(journal, prepared.destination, world.place, quiet))
         ceilings = world.broadcast(together(world, lambda: known_ceilings(prepared)))
         way = together(world, lambda: way_to_write(prepared, ceilings))
-        begun = journal.start(job, world.place, " ".join(sys.argv), prepared.options.selection_words())
+        chosen = None if prepared.by_names else prepared.options.selection_words()
+        begun = Start.of_this_process(job, world.place, " ".join(sys.argv), chosen)
         staging = Staging(prepared, manifest, quiet, job, way)
         with staging.written_down(journal, begun, watcher):
             if on_move is not None:
@@ -138,8 +141,14 @@ def clear_up(journal: Journal, destination: Path, place: Place, quiet: bool) -> 
         sync_filesystem(destination)
 
 
+class AbortHook(Protocol):
+    """What calls ``on_abort`` with the reason before it ends this process, as ``AbortWatcher`` does."""
+
+    on_abort: Callable[[str], None] | None
+
+
 @contextmanager
-def told_of_abort(watcher: AbortWatcher | None, tell: Callable[[str], None]) -> Iterator[None]:
+def told_of_abort(watcher: AbortHook | None, tell: Callable[[str], None]) -> Iterator[None]:
     """While entered, ``tell`` is called before what ``watcher`` calls on an abort."""
     if watcher is None:
         yield
@@ -183,7 +192,7 @@ class Staging:
                 self.move(landings)
         after = IoCounters.now()
         with self.timer.span("commit"):
-            self.batch.commit()
+            run_aside(self.batch.commit)
             self.counters.sync_s += self.batch.sync_seconds
         with self.timer.span("wait"):
             self.world.barrier()
@@ -202,8 +211,8 @@ class Staging:
             self.manifest.doubt(self.prepared.present.stale)
 
     @contextmanager
-    def written_down(self, journal: Journal, begun: Start, watcher: AbortWatcher | None) -> Iterator[None]:
-        """Write into the journal how what is inside ended, also where ``watcher`` ends this process.
+    def written_down(self, journal: Journal, begun: Start, watcher: AbortHook | None) -> Iterator[None]:
+        """Write into the journal that ``begun`` begins, and how what is inside ended, also where ``watcher`` ends it.
 
         The first reason counts: some launchers then send a signal to those who still write theirs down.
         """
@@ -217,6 +226,7 @@ class Staging:
 
         with told_of_abort(watcher, aborted):
             try:
+                journal.start(begun)
                 yield
             except BaseException as error:
                 cause = what_ended(error)
@@ -249,7 +259,7 @@ class Staging:
                         shared,
                     ))  # fmt: skip
                 if plan.slices.is_cut.any():
-                    landings(together(self.world, partial(self.settle, shared)))
+                    run_aside(partial(landings, together(self.world, partial(self.settle, shared))))
             except BaseException:
                 shared.abandon()
                 raise

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+from functools import partial
 
 from staging.ranks.signals import Interrupted, Interrupts
 
@@ -33,15 +35,19 @@ def run(args: argparse.Namespace) -> int:
     from hpcbench.environment_copy import ENVIRONMENT, bring_environment
     from staging.cli import said_once
     from staging.print_line import print_line
+    from staging.ranks.abort import unwatched
     from staging.ranks.collective_errors import watch
+    from staging.ranks.launch import detect
     from staging.ranks.mpi_world import mpi_world, one_node_per_rank
 
     try:
         with Interrupts():
-            launched = world = said_once(mpi_world)
-            if "{rank}" in args.destination:
-                world = one_node_per_rank(world)
-            with watch(launched, "hpcbench", node=world.place.node_name, until_exit=True) as watcher:
+            with unwatched(said_once(partial(detect, os.environ))):
+                launched = world = said_once(mpi_world)
+                if "{rank}" in args.destination:
+                    world = one_node_per_rank(world)
+                watching = watch(launched, "hpcbench", node=world.place.node_name, until_exit=True)
+            with watching as watcher:
                 reports = bring_environment(args.destination, world, watcher)
             if world.place.rank == 0:
                 for report in reports:

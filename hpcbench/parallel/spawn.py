@@ -69,10 +69,12 @@ def run_ranks(command: Sequence[str], environments: Sequence[Mapping[str, str]])
     """
     ranks: list[subprocess.Popen[bytes]] = []
     # Groups of their own, so that Ctrl-C at a terminal reaches the ranks once: from here.
-    with forward_signals(ranks):
+    with forward_signals(ranks) as came:
         try:
             for environ in environments:
                 ranks.append(_start(command, environ, len(environments)))
+            for number in came:  # before there were all of them
+                _signal(ranks, number)
             return _wait(ranks)
         finally:
             for rank in ranks:
@@ -138,8 +140,11 @@ def _signal(ranks: list[subprocess.Popen[bytes]], number: int) -> None:
 
 
 @contextlib.contextmanager
-def forward_signals(ranks: list[subprocess.Popen[bytes]]) -> Iterator[None]:
-    """While entered, pass signals on to ``ranks`` instead of dying from them; after one came, until the end."""
+def forward_signals(ranks: list[subprocess.Popen[bytes]]) -> Iterator[list[int]]:
+    """While entered, pass signals on to ``ranks`` instead of dying from them; after one came, until the end.
+
+    Gives the numbers of those that came.
+    """
     came: list[int] = []
 
     def forward(number: int, frame: FrameType | None) -> None:
@@ -148,7 +153,7 @@ def forward_signals(ranks: list[subprocess.Popen[bytes]]) -> Iterator[None]:
 
     before = {number: signal.signal(number, forward) for number in CAUGHT}
     try:
-        yield
+        yield came
     finally:
         if came:
             ignore_at_exit(before)

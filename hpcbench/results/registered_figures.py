@@ -11,6 +11,7 @@ from hpcbench.results import style
 from hpcbench.results.plots import Figure
 from hpcbench.results.records import Run
 from staging.errors import InputError
+from staging.ranks.signals import Interrupted
 
 BUILT_IN = (
     "quality", "loss", "phases", "throughput", "noise_scale", "trust_ratios", "staging-timelines", "beside", "staging",
@@ -50,6 +51,8 @@ def draw_figure(name: str, run: Run) -> Figure | None:
     draw = style.styled(find_figure(name))
     try:
         found = draw(run)
+    except Interrupted:
+        raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise InputError(f"figure '{name}' cannot draw {run.folder.path} ({reason}); mend its package") from error

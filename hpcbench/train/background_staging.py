@@ -9,6 +9,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,13 @@ def never() -> bool:
     return False
 
 
+@dataclass
+class NoOthers:
+    """Stands for the watcher of a process that is alone."""
+
+    on_abort: Callable[[str], None] | None = None
+
+
 class BackgroundStaging:
     """A staging in a thread of this process; ``lacking`` are the files of samples that this node does not have yet.
 
@@ -47,6 +55,7 @@ class BackgroundStaging:
         # What lies under such a name was left by a staging that did not end, and will be replaced.
         self._stale = {path: inode for path in lacking if (inode := inode_of(path)) is not None}
         self._watcher = watcher if self.world.place.size > 1 else None
+        self._alone = NoOthers()
         self._report: StagingReport | None = None
         self._error: BaseException | None = None
         self._moving, self._noticed = threading.Event(), threading.Event()
@@ -58,7 +67,9 @@ class BackgroundStaging:
 
     def _stage(self, prepared: Prepared) -> None:
         try:
-            self._report = carry_out(prepared, quiet=True, watcher=self._watcher, on_move=self._moving.set)
+            self._report = carry_out(
+                prepared, quiet=True, watcher=self._watcher or self._alone, on_move=self._moving.set
+            )
         except BaseException as error:
             # the ranks notice at different times then, so that each has to tell the others
             late = isinstance(error, EveryRankError) and self._moving.is_set()
@@ -69,6 +80,11 @@ class BackgroundStaging:
 
     def _goes_on(self) -> bool:
         return self._error is None and self._thread.is_alive()
+
+    def close(self) -> None:
+        """Write down that it ends with the training where it still goes on; of several ranks the watcher does."""
+        if self._goes_on() and self._alone.on_abort is not None:
+            self._alone.on_abort("the training that it was for has ended")
 
     def check(self) -> None:
         """Raise what ended the staging, if anything did."""

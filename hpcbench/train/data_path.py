@@ -112,7 +112,9 @@ class DataPath:
         self.share_out_epoch()
 
     def close(self) -> None:
-        """End the processes that read ahead."""
+        """End the processes that read ahead, and a staging that still goes on."""
+        if self.background is not None:
+            self.background.close()
         for loader in self._loaders:
             loader.close()
 

@@ -27,6 +27,7 @@ from hpcbench.train.evaluate import evaluate, keep_examples
 from hpcbench.train.loop import Trainer
 from hpcbench.train.targets import epochs_to_target
 from staging.errors import InputError
+from staging.ranks.signals import Interrupted
 
 if TYPE_CHECKING:  # drawing needs packages that training does not
     from hpcbench.results.report import Drawings
@@ -255,6 +256,8 @@ def draw(run: RunContext) -> Drawings | None:
         from hpcbench.results.report import draw_run
 
         return draw_run(read_run(run.folder.path), run.folder.report)
+    except Interrupted:
+        raise
     except Exception as error:
         run.console.say(f"the report page could not be drawn: {error}")
         return None
@@ -268,6 +271,8 @@ def write_page(folder: RunFolder, console: Console, drawn: Drawings | None) -> N
         from hpcbench.results.report import write_run_page
 
         write_run_page(folder.path, drawn)
+    except Interrupted:
+        raise
     except Exception as error:
         console.say(f"the report page could not be written: {error}")
 

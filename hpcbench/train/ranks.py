@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,11 +21,9 @@ from hpcbench.parallel.precision import PrecisionPolicy
 from hpcbench.parallel.simulated_ranks import deal_to_nodes
 from hpcbench.parallel.threads import threads_per_rank
 from staging.errors import EveryRankError, InputError
-from staging.ranks.abort import AbortWatcher
+from staging.ranks.abort import AbortWatcher, unwatched
 from staging.ranks.collective_errors import raise_first
 from staging.ranks.launch import Launch
-from staging.ranks.process_exit import leave
-from staging.ranks.signals import Interrupted
 
 T = TypeVar("T")
 
@@ -84,18 +81,6 @@ def connect_ranks(launch: Launch, found: RunConfig | InputError, asked: Asked | 
         group.close()
         raise
     group.close()
-
-
-@contextmanager
-def unwatched(launch: Launch) -> Iterator[None]:
-    """Before the ranks watch each other: one that a signal ends does not wait for all others in MPI's Finalize."""
-    try:
-        yield
-    except Interrupted as error:
-        if launch.world_size > 1:
-            error.speaks = launch.rank == 0
-            atexit.register(leave, error.exit_code)
-        raise
 
 
 def on_simulated_nodes(launch: Launch, nodes: int, simulated_ranks: int | None = None) -> Launch:

@@ -36,7 +36,7 @@ from staging.phase_timer import PhaseTimer
 from staging.ranks.abort import OTHERS_FIRST_S, AbortWatcher
 from staging.ranks.launch import detect
 from staging.ranks.process_exit import cause_of, is_told
-from staging.ranks.signals import MARGIN_S, Interrupts, warning_time
+from staging.ranks.signals import MARGIN_S, Interrupts, warning_time, what_ended
 
 ASK_S = 3.0
 """How long Slurm may take to say whether it preempts the job."""
@@ -74,7 +74,7 @@ def run_training(
                 return execute(trainer, end)
         except BaseException as error:
             watch.stop()
-            ended = explain(error, trainer.run)
+            ended = explain(what_ended(error) or error, trainer.run)
             # What breaks here may follow from what another rank has met, which is then written down as the reason.
             if is_told(ended) or ranks.watcher.reason_from_elsewhere(OTHERS_FIRST_S) is None:
                 end("aborted", if_preempted(ending_of(ended), interrupts, first=trainer.run.is_first))

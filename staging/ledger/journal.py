@@ -39,6 +39,12 @@ class Start:
     selection: tuple[str, ...] | None = None
     """The words of a command line that choose its files of the source, where it was one from a source."""
 
+    @classmethod
+    def of_this_process(cls, staging: str, place: Place, command: str, selection: Sequence[str] | None = None) -> Start:
+        """This process, as ``Journal.start`` takes it."""
+        born, words = _born(os.getpid()) or 0, None if selection is None else tuple(selection)
+        return cls(staging, time.time(), place.node_name, place.rank, os.getpid(), born, command, words)
+
     def __str__(self) -> str:
         when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.time))
         return one_line(f"staging {self.id} of {when} was killed on node {self.node}: rank {self.rank}, pid {self.pid}")
@@ -50,18 +56,13 @@ class Journal:
     def __init__(self, destination: Path) -> None:
         self.path = destination / BOOKKEEPING / NAME
 
-    def start(self, staging: str, place: Place, command: str, selection: Sequence[str] | None = None) -> Start:
-        """Write down that this process begins ``staging``, and wait until the disk has it.
+    def start(self, start: Start) -> None:
+        """Write down that this process begins to stage, and wait until the disk has it.
 
         Unfinished files alone would tell nobody whose they are. Raises ``DataError`` where it can't be written.
         """
-        begun = Start(
-            staging, time.time(), place.node_name, place.rank, os.getpid(), _born(os.getpid()) or 0, command,
-            None if selection is None else tuple(selection),
-        )  # fmt: skip
         start_file(self.path, {"what": "hpcbench staging journal"})
-        append_lines(self.path, [json.dumps({"event": "start", **asdict(begun)})], durable=True)
-        return begun
+        append_lines(self.path, [json.dumps({"event": "start", **asdict(start)})], durable=True)
 
     def end(self, start: Start, outcome: str = DONE, reason: str = "") -> None:
         """Write down how it ended: ``done``, which a crash does not undo, ``aborted`` or ``killed``, and why."""

@@ -88,6 +88,14 @@ def map_in_threads(function: Callable[[T], R], items: Sequence[T], threads: int,
     return [results[number] for number in range(len(items))]
 
 
+def run_aside(work: Callable[[], T]) -> T:
+    """What ``work`` returns, done by another thread, so that no signal breaks it off half; its errors are raised.
+
+    One that a signal raises here comes out when the work is done, or takes longer than ``STOPPING_S``.
+    """
+    return map_in_threads(lambda _: work(), [None], 1)[0]
+
+
 def are_small(size: int, files: int) -> bool:
     """Whether ``files`` files of ``size`` bytes in all are for one thread, unless it waits."""
     return size < SMALL_BYTES * files

@@ -58,12 +58,14 @@ class Channel(Generic[T]):
         self._capacity = capacity
         self._closed = False
         self._failure = failure
-        self._change = threading.Condition()
+        self._lock = threading.RLock()
+        """Entered by itself: a signal that raises as the condition is entered would leave that locked."""
+        self._change = threading.Condition(self._lock)
         failure.watch(self)  # type: ignore[arg-type]
 
     def put(self, item: T) -> None:
         """Add an item, waiting for room. Raises ``BrokenPipelineError`` where another thread has failed."""
-        with self._change:
+        with self._lock:
             if len(self._items) >= self._capacity and self._failure.error is None:
                 start = time.perf_counter()
                 self._change.wait_for(lambda: len(self._items) < self._capacity or self._failure.error is not None)
@@ -74,7 +76,7 @@ class Channel(Generic[T]):
 
     def get(self) -> T | None:
         """The oldest item, waiting for one; ``None`` when the channel is closed and empty."""
-        with self._change:
+        with self._lock:
             if not self._items and not self._closed and self._failure.error is None:
                 start = time.perf_counter()
                 self._change.wait_for(lambda: self._items or self._closed or self._failure.error is not None)
@@ -92,13 +94,13 @@ class Channel(Generic[T]):
 
     def close(self) -> None:
         """No more items come."""
-        with self._change:
+        with self._lock:
             self._closed = True
             self._change.notify_all()
 
     def wake(self) -> None:
         """Let those who wait look again."""
-        with self._change:
+        with self._lock:
             self._change.notify_all()
 
     def _check(self) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+ENTER_S = 0.5
+"""How long a thread may take to begin its work, after a signal has come while it was started."""
+
 
 class Worker(threading.Thread):
     """A daemon thread that does ``work``.
@@ -18,18 +21,22 @@ class Worker(threading.Thread):
         self._work = work
         self._has_ended = False
         self._running = threading.Lock()
+        self._entered = threading.Event()
 
     def start(self) -> None:
         """Start the thread. Raises ``RuntimeError`` where the system has none left."""
-        self._running.acquire()
         try:
+            self._running.acquire()
             super().start()
-        except RuntimeError:
-            self._running.release()
+        except BaseException as error:
+            # Python has given the thread up, or it runs: where a signal came after it had begun.
+            if isinstance(error, RuntimeError) or not self._entered.wait(ENTER_S):
+                self._has_ended = True
             raise
 
     def run(self) -> None:
         """Do the work."""
+        self._entered.set()
         try:
             self._work()
         finally:

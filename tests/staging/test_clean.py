@@ -19,6 +19,7 @@ from staging.ledger.manifest import Manifest, is_inside
 from staging.present import drop
 from staging.ranks.world import Alone
 from staging.storage.destination_folder import DestinationFolder
+from tests.staging.begun import begin
 
 
 def stage(destination: Path, *names: str) -> Manifest:
@@ -223,7 +224,7 @@ def test_killed_as_the_books_go_the_same_call_goes_on(
 ) -> None:
     """The journal goes first: with it, and without a manifest, what was left would seem to be staged."""
     stage(tmp_path, "a")
-    Journal(tmp_path).start("job", Alone().place, "")
+    begin(Journal(tmp_path), "job", Alone().place, "")
     if kept:
         (tmp_path / kept).touch()
     at_sync: list[list[str]] = []

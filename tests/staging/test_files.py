@@ -11,6 +11,7 @@ from staging.landing.sinks import Landed
 from staging.ledger.journal import Journal
 from staging.ledger.manifest import Manifest
 from staging.ranks.world import Alone
+from tests.staging.begun import begin
 
 HINT = "set data.root to the dataset, or make one with `hpcbench data simulate`"
 
@@ -105,7 +106,7 @@ def test_a_staged_folder_without_a_staged_sample(tmp_path: Path) -> None:
 def test_a_staging_that_was_killed_is_no_dataset(tmp_path: Path) -> None:
     folder = staged(tmp_path)
     journal = Journal(tmp_path)
-    start = journal.start("3f2a", Alone().place, "")
+    start = begin(journal, "3f2a", Alone().place, "")
     with pytest.raises(DataError, match="was not staged to its end; stage it again"):
         list_samples(folder, ".npy")
     journal.end(start)

@@ -12,6 +12,7 @@ import pytest
 from staging.errors import DataError
 from staging.ledger.journal import KILLED, Journal
 from staging.ranks.world import Place
+from tests.staging.begun import begin
 
 FORK = multiprocessing.get_context("fork")
 PLACE = Place(2, 4, 1, 2, 0, 2, "n1")
@@ -23,14 +24,14 @@ def journal(folder: Path) -> Journal:
 
 
 def begin_and_wait(folder: Path, ready: "multiprocessing.synchronize.Event") -> None:
-    Journal(folder).start("3f2a", PLACE, "hpcbench stage a b")
+    begin(Journal(folder), "3f2a", PLACE, "hpcbench stage a b")
     ready.set()
     signal.pause()
 
 
 def test_start_and_end_are_lines_of_text(tmp_path: Path) -> None:
     kept = journal(tmp_path)
-    kept.end(kept.start("3f2a", PLACE, "hpcbench stage a b"), "aborted", "no space")
+    kept.end(begin(kept, "3f2a", PLACE, "hpcbench stage a b"), "aborted", "no space")
     lines = (tmp_path / ".staging/journal.jsonl").read_text().splitlines()
     header, start, end = [json.loads(line) for line in lines if line]
     assert header == {"schema": 1, "what": "hpcbench staging journal"}
@@ -61,7 +62,7 @@ def test_a_killed_process_is_named_until_it_is_written_down(tmp_path: Path) -> N
 
 def test_the_number_of_a_process_that_was_given_again_misleads_nobody(tmp_path: Path) -> None:
     kept = journal(tmp_path)
-    kept.start("3f2a", PLACE, "")
+    begin(kept, "3f2a", PLACE, "")
     text = kept.path.read_text()
     assert kept.unfinished("n1") == []
     kept.path.write_text(re.sub(r'"born": \d+', '"born": 1', text))
@@ -70,18 +71,18 @@ def test_the_number_of_a_process_that_was_given_again_misleads_nobody(tmp_path: 
 
 def test_a_process_of_another_node_counts_as_gone(tmp_path: Path) -> None:
     kept = journal(tmp_path)
-    start = kept.start("3f2a", PLACE, "")
+    start = begin(kept, "3f2a", PLACE, "")
     assert kept.unfinished("n2") == [start]
 
 
 def test_done_means_all_ranks_of_the_last_staging(tmp_path: Path) -> None:
     kept = journal(tmp_path)
     assert kept.is_done()
-    old = kept.start("old", PLACE, "")
+    old = begin(kept, "old", PLACE, "")
     assert not kept.is_done()
     kept.end(old, KILLED)
-    first = kept.start("new", PLACE, "")
-    other = kept.start("new", Place(3, 4, 1, 2, 1, 2, "n1"), "")
+    first = begin(kept, "new", PLACE, "")
+    other = begin(kept, "new", Place(3, 4, 1, 2, 1, 2, "n1"), "")
     kept.end(first)
     assert not kept.is_done()
     kept.end(other)
@@ -90,7 +91,7 @@ def test_done_means_all_ranks_of_the_last_staging(tmp_path: Path) -> None:
 
 def test_torn_and_foreign_lines_are_skipped(tmp_path: Path) -> None:
     kept = journal(tmp_path)
-    start = kept.start("3f2a", PLACE, "")
+    start = begin(kept, "3f2a", PLACE, "")
     with kept.path.open("a") as file:
         file.write('\n{"event": "start", "id": 3}\n{"event": "end"}\n{"a": 1}\n{"event": "end", "id": "3f2')
     assert kept.unfinished("n2") == [start]
@@ -100,7 +101,7 @@ def test_torn_and_foreign_lines_are_skipped(tmp_path: Path) -> None:
 
 def test_a_journal_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"journal.jsonl: cannot be written \(No such file or directory\)"):
-        Journal(tmp_path).start("3f2a", PLACE, "")
+        begin(Journal(tmp_path), "3f2a", PLACE, "")
 
 
 def line(**changes: object) -> str:
@@ -150,5 +151,5 @@ def test_the_last_staging_from_a_source_says_what_it_chose(tmp_path: Path) -> No
     kept = journal(tmp_path)
     assert kept.last_selection() == ()
     for words in (["--hidden"], ["--include", "a b"], None):  # the last brings nothing from the source
-        kept.end(kept.start("3f2a", PLACE, "hpcbench stage a b", words))
+        kept.end(begin(kept, "3f2a", PLACE, "hpcbench stage a b", words))
     assert kept.last_selection() == ("--include", "a b")

@@ -10,6 +10,7 @@ from staging.ledger.journal import Journal
 from staging.options import StageOptions
 from staging.ranks.world import Alone
 from staging.stage import stage
+from tests.staging.begun import begin
 from tests.staging.processes import make_tree, unfinished
 
 
@@ -19,7 +20,7 @@ def test_unfinished_files_are_gone_for_good_where_nothing_is_to_be_moved(
     make_tree(tmp_path / "source", 20)
     options = StageOptions(tmp_path / "source", str(tmp_path / "out"))
     stage(options, Alone(), quiet=True)
-    Journal(tmp_path / "out").start("killed", Alone().place, "")
+    begin(Journal(tmp_path / "out"), "killed", Alone().place, "")
     (tmp_path / "out" / ".file.0123.part").touch()
     at_sync: list[list[str]] = []
     monkeypatch.setattr("staging.stage.sync_filesystem", lambda folder: at_sync.append(unfinished(folder)))

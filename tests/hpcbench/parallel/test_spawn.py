@@ -115,3 +115,17 @@ def test_a_reserved_port_is_free_on_all_addresses() -> None:
             found.append(reserve_port())
             _KEEPERS.pop().close()
     assert taken.isdisjoint(found)
+
+
+def test_a_signal_that_comes_before_all_ranks_have_started_reaches_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = subprocess.Popen
+
+    def begin_and_be_asked_to_end(*words: Any, **more: Any) -> Any:
+        process = begin(*words, **more)
+        os.kill(os.getpid(), signal.SIGTERM)  # before its caller knows of it
+        return process
+
+    monkeypatch.setattr("hpcbench.parallel.spawn.subprocess.Popen", begin_and_be_asked_to_end)
+    code, seconds = run("time.sleep(60)")
+    assert code == 143
+    assert seconds < 10

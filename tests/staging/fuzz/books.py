@@ -35,6 +35,7 @@ from staging.probing.ceilings import Ceilings, Rate, ceilings_for, read_ceilings
 from staging.ranks.world import Alone
 from staging.source.listing import Listing, Names
 from staging.verification import verify
+from tests.staging.begun import begin
 from tests.staging.fuzz.allowed import expect, expect_line, refused
 from tests.staging.fuzz.family import Family
 from tests.staging.fuzz.mutations import BORDERS, DEEPEST
@@ -229,7 +230,7 @@ class JournalFamily(JSONFamily):
         with refused():
             verify(destination, 1, Alone(NODE), quiet=True).table()
         with refused():
-            journal.end(journal.start("5", Alone(NODE).place, "test"))
+            journal.end(begin(journal, "5", Alone(NODE).place, "test"))
 
 
 class LockFamily(JSONFamily):

@@ -69,10 +69,12 @@ class Scenario:
         self.stage(place, "wanted")
 
     def command(self, place: Path, root: str = "root") -> list[object]:
-        """What is interrupted, as a process."""
+        """What is interrupted, as a process; of one rank in one thread."""
         if self.what == "clean":
             return self.clean_command(place, root, "node0")
-        return self._threads(self.what, place, root) if self.what == "reshuffle" else self.stage_command(place, root)
+        if self.what == "reshuffle" or self.ranks != (1,):
+            return self._threads(self.what, place, root)
+        return [*PLAIN[:1], PROGRAMS / "one_thread.py", *self.stage_command(place, root)[len(PLAIN) :]]
 
     def stage_command(self, place: Path, root: str = "root") -> list[object]:
         """What a user runs to go on."""

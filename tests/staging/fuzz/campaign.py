@@ -173,7 +173,7 @@ class Campaign:
         self._began = self._shown = time.monotonic()
 
     def run(self, families: list[str], cases: int, seconds: float | None = None) -> Outcome:
-        """``cases`` in all, the same number of each family; none that would begin after ``seconds``."""
+        """``cases`` in all, the same number of each family; only the first of each begin after ``seconds``."""
         batches = self._batches(families, -(-cases // len(families)), seconds)
         with ThreadPoolExecutor(self.jobs) as pool:
             list(pool.map(lambda number: self._work(number, batches), range(self.jobs)))
@@ -185,7 +185,7 @@ class Campaign:
     def _batches(self, families: list[str], each: int, seconds: float | None) -> Iterator[tuple[str, int, int]]:
         for first in range(0, each, BATCH):
             for family in families:
-                if seconds is not None and time.monotonic() - self._began > seconds:
+                if first and seconds is not None and time.monotonic() - self._began > seconds:
                     return
                 yield family, first, min(first + BATCH, each)
 
@@ -273,7 +273,9 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=100_000, metavar="N")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30), metavar="S", help="default: drawn")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="children at a time")
-    parser.add_argument("--seconds", type=float, metavar="S", help="begin no further cases after so long")
+    parser.add_argument(
+        "--seconds", type=float, metavar="S", help=f"begin no cases after so long but the first {BATCH} of each format"
+    )
     parser.add_argument("--formats", default=",".join(FAMILIES), metavar="A,B", help="default: %(default)s")
     parser.add_argument("--reproduce", metavar="FORMAT:SEED:CASE", help="one case, with its whole traceback")
     parser.add_argument("--save", type=Path, metavar="FILE", help="with --reproduce: write the file of the case")

@@ -45,7 +45,7 @@ from staging.phase_timer import PhaseTimer
 from staging.ranks.launch import detect
 from staging.ranks.signals import Interrupts
 
-STEPS = {"cosmoflow": 32, "deepcam": 8}
+STEPS = {"cosmoflow": 32, "deepcam": 4}
 """Steps of an epoch by default. Presets have more, so that what an epoch costs once, such as the wait for its first
 batch, weighs more here than in a real run."""
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -61,10 +61,12 @@ EAGER = {"graph": "none"}
 
 SMOKE = {
     "cosmoflow roofs", "cosmoflow batch 2: graph", "cosmoflow batch 2: eager", "cosmoflow batch 2: graph, from files",
+    "cosmoflow batch 2: graph, float32", "cosmoflow batch 2: graph, float16", "cosmoflow batch 2: eager, contiguous",
+    "cosmoflow batch 2: forward and backward captured", "cosmoflow batch 2: graph, adamw",
     "cosmoflow batch 2: compiled, graph", "cosmoflow batch 2: hpcbench train",
     "deepcam batch 2: eager", "deepcam batch 2: graph, from memory", "deepcam batch 2: eager, optimizer not fused",
 }  # fmt: skip
-"""What is tried on a processor: every kind of step once."""
+"""What is tried on a processor: every value of every setting once."""
 
 
 def train(smoke: bool) -> list[Planned]:

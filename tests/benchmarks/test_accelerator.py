@@ -106,6 +106,17 @@ def run(plan: list[Planned], path: Path, budget_s: float) -> dict[str, Any]:
     return written
 
 
+def test_a_processor_tries_every_value_of_every_setting_of_a_step() -> None:
+    """No way to step is met for the first time on a machine that is lent for an hour."""
+
+    def tried(smoke: bool) -> set[tuple[str, Any]]:
+        steps = [one.settings for one in planned("train", smoke) if one.kind == "step"]
+        return {(name, value) for settings in steps for name, value in settings.items() if name != "batch"}
+
+    assert tried(smoke=True) == tried(smoke=False)
+    assert len(tried(smoke=True)) > 15
+
+
 def test_a_measurement_that_dies_or_hangs_leaves_the_others(tmp_path: Path) -> None:
     plan = [
         Planned("first", "a", "x", {}),

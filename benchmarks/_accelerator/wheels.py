@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[2]
 CARRIED = (
     "PyYAML", "mlperf-logging", "deflate", "fastcrc", "psutil",
     "rich", "markdown-it-py", "mdurl", "pygments", "scipy", "pytest", "pluggy", "iniconfig", "packaging", "hypothesis",
-    "sortedcontainers",
+    "sortedcontainers", "h5py", "lightning-fabric", "lightning-utilities",
 )  # fmt: skip
-"""What training, simulating and testing import beside PyTorch, NumPy, h5py, mpi4py and Lightning, with what that needs.
+"""What training, simulating and testing import beside PyTorch and NumPy, with what that needs.
 
 Matplotlib and pandas are not among them: without them a run leaves no page.
 """

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from _accelerator.wheels import CARRIED, normal
 
-PRESENT = ("torch", "numpy", "lightning-fabric", "h5py", "mpi4py")
+PRESENT = ("torch", "numpy")
 """What such a machine has, with all that these need."""
 NAME = re.compile(r"[A-Za-z0-9._-]+")
 

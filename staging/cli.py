@@ -45,10 +45,10 @@ def run(args: argparse.Namespace, on_report: Callable[[dict[str, Any]], None] = 
 def dispatch(args: argparse.Namespace, on_report: Callable[[dict[str, Any]], None]) -> int:
     """All ranks together do what is asked."""
     said_once(lambda: check(args))
-    from staging.ranks.abort import unwatched
     from staging.ranks.collective_errors import together, watch
     from staging.ranks.launch import detect
     from staging.ranks.mpi_world import mpi_world, one_node_per_rank, simulated
+    from staging.ranks.unwatched import unwatched
 
     with unwatched(said_once(partial(detect, os.environ))):
         launched = world = said_once(mpi_world)

@@ -10,10 +10,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
+from staging.abort_hook import AbortHook, told_of_abort
 from staging.bookkeeping import BOOKKEEPING
 from staging.counters import Counters
 from staging.errors import DataError
@@ -139,32 +139,6 @@ def clear_up(journal: Journal, destination: Path, place: Place, quiet: bool) -> 
         journal.end(start, KILLED)
     if remove_unfinished(destination):
         sync_filesystem(destination)
-
-
-class AbortHook(Protocol):
-    """What calls ``on_abort`` with the reason before it ends this process, as ``AbortWatcher`` does."""
-
-    on_abort: Callable[[str], None] | None
-
-
-@contextmanager
-def told_of_abort(watcher: AbortHook | None, tell: Callable[[str], None]) -> Iterator[None]:
-    """While entered, ``tell`` is called before what ``watcher`` calls on an abort."""
-    if watcher is None:
-        yield
-        return
-    then = watcher.on_abort
-
-    def on_abort(reason: str) -> None:
-        tell(reason)
-        if then is not None:
-            then(reason)
-
-    watcher.on_abort = on_abort
-    try:
-        yield
-    finally:
-        watcher.on_abort = then
 
 
 class Staging:

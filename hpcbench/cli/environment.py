@@ -35,10 +35,10 @@ def run(args: argparse.Namespace) -> int:
     from hpcbench.environment_copy import ENVIRONMENT, bring_environment
     from staging.cli import said_once
     from staging.print_line import print_line
-    from staging.ranks.abort import unwatched
     from staging.ranks.collective_errors import watch
     from staging.ranks.launch import detect
     from staging.ranks.mpi_world import mpi_world, one_node_per_rank
+    from staging.ranks.unwatched import unwatched
 
     try:
         with Interrupts():

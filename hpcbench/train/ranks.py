@@ -21,9 +21,10 @@ from hpcbench.parallel.precision import PrecisionPolicy
 from hpcbench.parallel.simulated_ranks import deal_to_nodes
 from hpcbench.parallel.threads import threads_per_rank
 from staging.errors import EveryRankError, InputError
-from staging.ranks.abort import AbortWatcher, unwatched
+from staging.ranks.abort import AbortWatcher
 from staging.ranks.collective_errors import raise_first
 from staging.ranks.launch import Launch
+from staging.ranks.unwatched import unwatched
 
 T = TypeVar("T")
 

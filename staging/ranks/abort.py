@@ -13,7 +13,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn
@@ -21,7 +21,6 @@ from typing import Any, NoReturn
 from staging.errors import Aborted, EveryRankError, InputError
 from staging.print_line import print_line
 from staging.ranks.connections import Connections, Peers
-from staging.ranks.launch import Launch
 from staging.ranks.messages import Lines
 from staging.ranks.mpi import uses_mpi
 from staging.ranks.process_exit import (
@@ -339,15 +338,3 @@ class AbortWatcher:
         """A rank that another process started on this machine ends when that was killed."""
         if self._parent is not None and os.getppid() != self._parent:
             self._end({"kind": "abort", "reason": PARENT_DIED, "code": 1, **self._sender()})
-
-
-@contextlib.contextmanager
-def unwatched(launch: Launch) -> Iterator[None]:
-    """Before the ranks watch each other: one that a signal ends does not wait for all others in MPI's Finalize."""
-    try:
-        yield
-    except Interrupted as error:
-        if launch.world_size > 1:
-            error.speaks = launch.rank == 0
-            atexit.register(leave, error.exit_code)
-        raise

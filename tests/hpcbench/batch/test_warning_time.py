@@ -16,7 +16,7 @@ from hpcbench.results.run_folder import RunFolder
 
 def saved(folder: Path, *seconds: float) -> None:
     """Attempts with a checkpoint each, which took so long to write."""
-    saves = [[{"step": 1, "stall_s": 1.0, "copy_s": 0.5, "write_s": each}] for each in seconds]
+    saves = [[{"step": 1, "stall_s": 1.0, "copy_s": 0.5, "write_bytes": 1, "write_s": each}] for each in seconds]
     Attempts([Attempt(0.0, 1.0, 0, 1, saves=each) for each in saves]).write(folder)
 
 

@@ -64,7 +64,8 @@ def main(words: list[str]) -> int:
         step += 1
         folder.append_rows("steps.csv", [{"epoch": 1, "step": step, "lr": 0.1}])
         if step % 2 == 0 or caught:
-            own.saves.append({"step": step, "stall_s": 0.0, "copy_s": 0.0, "write_s": float(os.environ["FAKE_SAVE_S"])})
+            took_s = float(os.environ["FAKE_SAVE_S"])
+            own.saves.append({"step": step, "stall_s": 0.0, "copy_s": 0.0, "write_bytes": 1, "write_s": took_s})
             own.last_step, own.ended = step, time.time()
             attempts.write(path)
             (folder.checkpoints / f"epoch-0001-step-{step:08d}.pt").touch()

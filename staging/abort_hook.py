@@ -1,0 +1,33 @@
+"""Who is told before an abort ends this process, so that a staging can write down why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+
+class AbortHook(Protocol):
+    """What calls ``on_abort`` with the reason before it ends this process, as ``AbortWatcher`` does."""
+
+    on_abort: Callable[[str], None] | None
+
+
+@contextmanager
+def told_of_abort(watcher: AbortHook | None, tell: Callable[[str], None]) -> Iterator[None]:
+    """While entered, ``tell`` is called before what ``watcher`` calls on an abort."""
+    if watcher is None:
+        yield
+        return
+    then = watcher.on_abort
+
+    def on_abort(reason: str) -> None:
+        tell(reason)
+        if then is not None:
+            then(reason)
+
+    watcher.on_abort = on_abort
+    try:
+        yield
+    finally:
+        watcher.on_abort = then

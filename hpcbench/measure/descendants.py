@@ -12,8 +12,8 @@ import psutil
 def descendants() -> list[int]:
     """Their ids, parents first; those that end meanwhile may be missing.
 
-    From the kernel's lists of children. Looking for parents in all processes of a node, as psutil does, takes each of
-    its ranks 10 ms at 1,000 of them; that is only done where the kernel keeps no lists (``CONFIG_PROC_CHILDREN``).
+    From the kernel's lists of children. Looking for parents in all processes of a node, as psutil does, takes longer
+    the more there are; that is only done where the kernel keeps no lists (``CONFIG_PROC_CHILDREN``).
     """
     if not Path(f"/proc/self/task/{os.getpid()}/children").exists():
         with contextlib.suppress(psutil.Error):

@@ -101,11 +101,10 @@ def _left_out(run: Run, rows: Sequence[Mapping[str, Any]], attempts: Attempts) -
 def attempts_of_ranks(attempts: Attempts, ranks: int) -> range:
     """The numbers, from 0, of the attempts that the rows of ``ranks.csv`` add up: the last in a row with so many ranks.
 
-    Later ones had another number of ranks, and ended before their figures were gathered.
+    Later ones had another number of ranks, and ended before their figures were gathered. A number of 0 is of an earlier
+    version, which said none.
     """
-    of_these = [
-        each.world_size in (ranks, 0) for each in attempts.attempts
-    ]  # 0: of an earlier version, which says none
+    of_these = [each.world_size in (ranks, 0) for each in attempts.attempts]
     stop = max((number + 1 for number, is_one in enumerate(of_these) if is_one), default=0)
     start = stop
     while start and of_these[start - 1]:

@@ -77,7 +77,7 @@ class StageOptions:
     def selection_words(self) -> list[str]:
         """The words of a command line that choose the same files of the source."""
         patterns = (("--include", self.include), ("--exclude", self.exclude))
-        words = [word for option, given in patterns for pattern in given for word in (option, pattern)]
+        words = [f"{option}={pattern}" for option, given in patterns for pattern in given]  # it may begin with a dash
         words += ["--follow-links"] * self.follow_links + ["--hidden"] * self.hidden
         words += [] if self.first is None else ["--first", str(self.first)]
         return words + ([] if self.index is None else ["--index", str(self.index.absolute())])

@@ -260,8 +260,8 @@ def test_the_command_that_brings_it_again(tmp_path: Path) -> None:
     stage(options, Alone(), quiet=True)
     assert words_again(tmp_path / "o u t") == [
         str(tmp_path / "source"), str(tmp_path / "o u t"), "--placement", "shard", "--seed", "5", "--transform",
-        "gunzip", "--plain", "auto", "--replicate-also", "small*", "--include", "s*", "--include", "t*", "--exclude",
-        "*.txt", "--follow-links", "--hidden", "--first", "9",
+        "gunzip", "--plain", "auto", "--replicate-also", "small*", "--include=s*", "--include=t*", "--exclude=*.txt",
+        "--follow-links", "--hidden", "--first", "9",
     ]  # fmt: skip
     flip_at(tmp_path / "o u t/small.npy", 130)
     problem = r"--repair`, started on all nodes that share it, or train with --staging\.repair true"
@@ -273,7 +273,7 @@ def test_that_command_brings_just_what_was_chosen(tmp_path: Path) -> None:
     source, destination = tmp_path / "source", tmp_path / "out"
     make(source)
     write_array(source / ".hidden.npy", ARRAY)
-    stage(StageOptions(source, str(destination), include=("*.npy",), hidden=True), Alone(), quiet=True)
+    stage(StageOptions(source, str(destination), include=("*.npy",), exclude=("-*",), hidden=True), Alone(), quiet=True)
     before = contents(destination)
     flip(destination / ".hidden.npy")
     with pytest.raises(DataError) as caught, FirstReads(destination).checking():

@@ -155,5 +155,5 @@ def test_a_training_that_names_its_files_leaves_no_words_that_choose_others(sour
     starts: list[dict[str, Any]] = [
         json.loads(line) for line in Journal(tmp_path / "out").path.read_text().splitlines() if '"start"' in line
     ]
-    assert [each["selection"] for each in starts] == [["--include", "train/*"], None]
-    assert Journal(tmp_path / "out").last_selection() == ("--include", "train/*")
+    assert [each["selection"] for each in starts] == [["--include=train/*"], None]
+    assert Journal(tmp_path / "out").last_selection() == ("--include=train/*",)

@@ -48,7 +48,7 @@ from staging.storage.destination import storage
 from staging.storage.destination_folder import DestinationFolder
 from staging.storage.space import filesystem_type
 from staging.storage.write_ways import WriteWay, choose_way
-from staging.threads.adaptive_pool import run_aside
+from staging.threads.adaptive_pool import run_in_thread
 from staging.timeline import Landings
 from staging.verification import bad_table, damaged, unchecked_line
 
@@ -166,7 +166,7 @@ class Staging:
                 self.move(landings)
         after = IoCounters.now()
         with self.timer.span("commit"):
-            run_aside(self.batch.commit)
+            run_in_thread(self.batch.commit)
             self.counters.sync_s += self.batch.sync_seconds
         with self.timer.span("wait"):
             self.world.barrier()
@@ -233,7 +233,7 @@ class Staging:
                         shared,
                     ))  # fmt: skip
                 if plan.slices.is_cut.any():
-                    run_aside(partial(landings, together(self.world, partial(self.settle, shared))))
+                    run_in_thread(partial(landings, together(self.world, partial(self.settle, shared))))
             except BaseException:
                 shared.abandon()
                 raise

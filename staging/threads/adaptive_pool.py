@@ -88,7 +88,7 @@ def map_in_threads(function: Callable[[T], R], items: Sequence[T], threads: int,
     return [results[number] for number in range(len(items))]
 
 
-def run_aside(work: Callable[[], T]) -> T:
+def run_in_thread(work: Callable[[], T]) -> T:
     """What ``work`` returns, done by another thread, so that no signal breaks it off half; its errors are raised.
 
     One that a signal raises here comes out when the work is done, or takes longer than ``STOPPING_S``.

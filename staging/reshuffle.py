@@ -51,6 +51,7 @@ from staging.source.listing import Listing, Names
 from staging.source.sources import TreeSource
 from staging.storage.destination_folder import DestinationFolder
 from staging.storage.space import bytes_in_blocks, check_space
+from staging.threads.adaptive_pool import run_in_thread
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ def reshuffle(options: StageOptions, shuffle: int, world: World) -> ReshuffleRep
             with suppress(DataError):  # a full disk, of which the first error tells
                 journal.end(begun, "aborted", str(cause) or type(cause).__name__)
             raise
-        journal.end(begun)
+        run_in_thread(partial(journal.end, begun))
         world.barrier()
     seconds = max(world.all_gather(time.perf_counter() - start))
     return ReshuffleReport(shuffle, len(moves.listing), moves.listing.bytes, seconds)

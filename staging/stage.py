@@ -206,7 +206,7 @@ class Staging:
                 cause = what_ended(error)
                 aborted(str(cause) or type(cause).__name__, KEEP_S)
                 raise
-        journal.end(begun)
+        run_in_thread(partial(journal.end, begun))
 
     def progress(self) -> Progress:
         """A bar of what this rank writes, shown by the first one."""

@@ -78,6 +78,22 @@ def test_one_that_meets_the_first_line_of_the_journal_is_written_down(
     assert Journal(tmp_path / "out").unfinished("any") == []
 
 
+def test_one_that_meets_the_last_line_of_the_journal_finds_it_written(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = Journal.end
+
+    def be_asked_to_end_first(journal: Journal, begun: Start, *words: str) -> None:
+        send()
+        time.sleep(0.2)  # in which the main thread hears of it
+        end(journal, begun, *words)
+
+    monkeypatch.setattr(Journal, "end", be_asked_to_end_first)
+    with pytest.raises(Interrupted), Interrupts():
+        stage(StageOptions(source, str(tmp_path / "out")), Alone(), quiet=True)
+    assert ends(tmp_path / "out") == [("done", "")]
+
+
 @pytest.mark.parametrize("begun", [False, True])
 def test_one_that_meets_the_start_of_a_thread(begun: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python gives a thread up whose start a signal meets, unless it had come to its first line."""

@@ -299,13 +299,17 @@ def test_aborted_run_says_its_cause_in_words(build_run: Any, cause: str, words: 
     assert page.has("To continue, start again with another --run-dir") is (cause != "diverged")
 
 
-def test_only_attempts_with_the_same_number_of_ranks_are_in_the_figures_of_the_ranks(build_run: Any) -> None:
-    folder = build_run(world_size=2, resumed=1)
-    rows = [{"rank": rank, "node": "n1", "run_compute_s": 4.0 + rank, "run_wall_s": 9.0} for rank in (0, 1)]
+def report_of_two_attempts(folder: Path, ranks_s: float, attempts: list[Attempt]) -> Page:
+    """The page of a run whose rows of two ranks took ``ranks_s`` each."""
+    rows = [{"rank": rank, "node": "n1", "run_compute_s": 4.0 + rank, "run_wall_s": ranks_s} for rank in (0, 1)]
     RunFolder(folder).write_ranks(rows)
+    Attempts(attempts).write(folder)
+    return report(folder)
+
+
+def test_only_attempts_with_the_same_number_of_ranks_are_in_the_figures_of_the_ranks(build_run: Any) -> None:
     each = [Attempt(0.0, 30.0, 0, 5, "signal", 4, 30.0), Attempt(40.0, 50.0, 5, 9, "epochs", 2, 10.0)]
-    Attempts(each).write(folder)
-    page = report(folder)
+    page = report_of_two_attempts(build_run(world_size=2, resumed=1), 9.0, each)
     assert page.has("These are of the last attempt: the ones before had another number of ranks.")
     assert page.has("The last 1.00 s of rank 0, in which it computed baselines")
     assert page.row("compute")[1:5] == ["4.500", "50.0 %", "5.000", "rank 1 on n1"]
@@ -313,12 +317,8 @@ def test_only_attempts_with_the_same_number_of_ranks_are_in_the_figures_of_the_r
 
 
 def test_figures_of_the_ranks_that_a_last_attempt_of_others_did_not_replace(build_run: Any) -> None:
-    folder = build_run(world_size=4, resumed=1, status="aborted", cause="error")
-    rows = [{"rank": rank, "node": "n1", "run_compute_s": 4.0 + rank, "run_wall_s": 30.0} for rank in (0, 1)]
-    RunFolder(folder).write_ranks(rows)
     each = [Attempt(0.0, 30.0, 0, 5, "epochs", 2, 30.0), Attempt(40.0, 50.0, 5, 9, "error", 4, 10.0)]
-    Attempts(each).write(folder)
-    page = report(folder)
+    page = report_of_two_attempts(build_run(world_size=4, resumed=1, status="aborted", cause="error"), 30.0, each)
     assert page.has("These are of attempt 1 of 2: the others had another number of ranks, or ended too early.")
     assert not page.has("the last attempt: the ones before")
     assert not page.has("of rank 0 are not in the figures")

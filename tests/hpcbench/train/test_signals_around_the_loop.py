@@ -41,29 +41,22 @@ def test_one_of_which_a_compiler_makes_an_error_of_its_own(
     assert summary.reason == "signal SIGTERM"
 
 
-def test_one_while_plots_are_drawn_ends_a_run_that_can_be_completed(
-    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("where", "complete", "again"), [("draw_run", False, "train --resume"), ("write_run_page", True, "report")]
+)
+def test_one_while_the_page_is_made_leaves_a_run_that_another_command_completes(
+    where: str, complete: bool, again: str, train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    run = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr("hpcbench.results.report.draw_run", lambda *words: send())
-        assert train(tmp_path / "run", "--train.max_epochs", "1") == 143
-    summary = RunFolder.open(tmp_path / "run").read_summary()
-    assert (summary.status, summary.cause, summary.complete) == ("success", "epochs", False)
-    assert not (tmp_path / "run/report.html").exists()
-    assert train(tmp_path / "run", "--resume") == 0
-    assert RunFolder.open(tmp_path / "run").read_summary().complete
-    assert (tmp_path / "run/report.html").exists()
-
-
-def test_one_while_the_page_is_written_leaves_it_to_another_command(
-    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr("hpcbench.results.report.write_run_page", lambda *words: send())
-        assert train(tmp_path / "run", "--train.max_epochs", "1") == 143
-    assert RunFolder.open(tmp_path / "run").read_summary().complete
-    assert main(["report", str(tmp_path / "run")]) == 0
-    assert (tmp_path / "run/report.html").exists()
+        patch.setattr(f"hpcbench.results.report.{where}", lambda *words: send())
+        assert train(run, "--train.max_epochs", "1") == 143
+    summary = RunFolder.open(run).read_summary()
+    assert (summary.status, summary.cause, summary.complete) == ("success", "epochs", complete)
+    assert not (run / "report.html").exists()
+    assert (train(run, "--resume") if again == "train --resume" else main(["report", str(run)])) == 0
+    assert RunFolder.open(run).read_summary().complete
+    assert (run / "report.html").exists()
 
 
 def test_one_while_samples_arrive_leaves_a_staging_that_says_how_it_ended(

@@ -22,6 +22,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "deepcam": {"data.height": 192, "data.width": 288, "optim.name": "adamw"},
 }
 BOUND = 1.05
+READY = 2
+"""Batches that bare steps keep in memory and take in turns. With all of an epoch the loop would seem to need less."""
 Step = Callable[[], None]
 
 
@@ -94,15 +97,13 @@ def loop_epoch(trainer: Trainer) -> Step:
 
 def bare_epoch(trainer: Trainer) -> Step:
     """As many bare steps as an epoch has, on batches that are ready."""
-    keys = keys_of_epoch(trainer)
-    ready = [
-        (*trainer.run.task.prepare(batch.inputs, batch.targets, own), own)
-        for batch, own in zip(trainer.data.training_batches(1), keys, strict=True)
-    ]
-    step = bare_step(trainer)
+    keys, step = keys_of_epoch(trainer), bare_step(trainer)
+    read, prepare = BatchLoader(trainer.data.training, 0, pin=False).reader.read, trainer.run.task.prepare
+    batches = trainer.data.batches_of_epoch(1)
+    ready = [prepare(*read(indices), own) for indices, own in zip(batches[:READY], keys, strict=False)]
 
     def epoch() -> None:
-        for inputs, target, own in ready:
+        for (inputs, target), own in zip(cycle(ready), keys, strict=False):
             step(inputs, target, own)
 
     return epoch

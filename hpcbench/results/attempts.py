@@ -21,8 +21,9 @@ SCHEMA = 1
 Row = dict[str, Any]
 """What one rank measured, as in ``ranks.csv``."""
 
-DESCRIBES = ("rank", "local_rank", "threads", "gemm_dtype", "gemm_flops", "all_reduce_s", "device_note")
+DESCRIBES = ("rank", "local_rank", "threads", "gemm_dtype", "all_reduce_s", "device_note")
 """Columns of ``ranks.csv`` that are no sums; of these the last attempt's counts."""
+NO_NUMBERS = ("node", "gemm_dtype", "device_note")
 
 
 @dataclass
@@ -179,7 +180,7 @@ def _row(values: Mapping[str, Any]) -> Row:
     if not WHOLE[1](row["rank"]):
         raise ValueError(f"rank {shown(row['rank'])} is not {WHOLE[0]}")
     for name, value in row.items():
-        if name not in (*DESCRIBES, "node") and not (value is None or NUMBER[1](value)):
+        if name not in NO_NUMBERS and not (value is None or NUMBER[1](value)):
             raise ValueError(f"{name} {shown(value)} of rank {row['rank']} is not {NUMBER[0]}")
     return row
 
@@ -208,7 +209,8 @@ def summed(earlier: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any
     """Rows of all ranks over attempts: sums of what is a sum; of other ranks than these, the new rows alone.
 
     What is unset in both stays unset; energy that one of them lacks is unknown. A rank that went on on another node has
-    the names of all its nodes, for what it took is not the last one's.
+    the names of all its nodes, for what it took is not the last one's, and the mean of what they measured as the rate
+    of their matrix products, weighted by the seconds of their steps.
     """
     if [row["rank"] for row in earlier] != [row["rank"] for row in rows]:
         return [dict(row) for row in rows]
@@ -220,8 +222,25 @@ def _sum(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Any:
         return new[key]
     if key == "node":
         return ", ".join(dict.fromkeys([*str(old.get(key, new[key])).split(", "), str(new[key])]))
+    if key == "gemm_flops":
+        return _mean_rate(old, new)
     before, now = old.get(key), new[key]
     if before is None or now is None:
         measured = old.get("steps") and new.get("steps")
         return None if measured else (now if before is None else before)
     return before + now
+
+
+def _mean_rate(old: Mapping[str, Any], new: Mapping[str, Any]) -> float | None:
+    """FLOP/s of matrix products over both, so that seconds times rate is what the nodes could have computed.
+
+    Unset where one that took steps measured none, or another type of number.
+    """
+    taken = [row for row in (old, new) if row.get("steps") and row.get("wall_s")] or [new]
+    rates = [row.get("gemm_flops") for row in taken]
+    if None in rates or len({row.get("gemm_dtype") for row in taken}) > 1:
+        return None
+    if len(taken) == 1:
+        return rates[0]
+    seconds = [row["wall_s"] for row in taken]
+    return sum(rate * each for rate, each in zip(rates, seconds, strict=True)) / sum(seconds)

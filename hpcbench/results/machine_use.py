@@ -62,7 +62,7 @@ def use_pairs(run: Run) -> Pairs:
     s, rows = run.summary, run.rank_rows()
     pairs = [
         ("model FLOP/s", _rate_words(s)),
-        ("peak FLOP/s", _peak_words(rows)),
+        ("peak FLOP/s", _peak_words(s, rows)),
         ("FLOP/s utilization", _utilization_words(s, rows)),
         ("processors busy", _over_ranks(rows, processors_busy, "no step came after the warm-up")),
     ]
@@ -82,13 +82,14 @@ def _rate_words(s: Summary) -> str:
     return f"{units.prefixed(rate, 'FLOP/s')}: {samples} samples/s {when} x {sample}/sample"
 
 
-def _peak_words(rows: Sequence[Row]) -> str:
+def _peak_words(s: Summary, rows: Sequence[Row]) -> str:
     peak = peak_flops(rows)
     if peak is None:
         return NOT_PROBED
     dtype = rows[0].get("gemm_dtype") or ""
     ranks = f", the sum over {len(rows):,} ranks" if len(rows) > 1 else ""
-    return f"{units.prefixed(peak, 'FLOP/s')} in {dtype} matrix products".replace("in  ", "in ") + ranks
+    mean = ", the mean over its attempts" if s.resumed else ""
+    return f"{units.prefixed(peak, 'FLOP/s')} in {dtype} matrix products".replace("in  ", "in ") + ranks + mean
 
 
 def _utilization_words(s: Summary, rows: Sequence[Row]) -> str:

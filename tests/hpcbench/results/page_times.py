@@ -112,7 +112,8 @@ def use(t: Tables) -> Claims:
         if t.config["measure"]["probe"]:
             peak = t.ranks["gemm_flops"].sum()
             ranks = f", the sum over {t.world} ranks" if t.world > 1 else ""
-            claims["use/peak FLOP/s"] = f"{units.prefixed(peak, 'FLOP/s')} in float32 matrix products{ranks}"
+            mean = ", the mean over its attempts" if t.gaps else ""
+            claims["use/peak FLOP/s"] = f"{units.prefixed(peak, 'FLOP/s')} in float32 matrix products{ranks}{mean}"
             claims["use/FLOP/s utilization"] = units.percent(rate * sample / peak) + (
                 "; the peak is of float32, and the run trained in bfloat16 (bf16-mixed)"
                 if precision(t) == "bf16-mixed"

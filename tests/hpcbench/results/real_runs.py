@@ -127,9 +127,8 @@ class RealRuns:
 
     def resumed_ranks(self, folder: Path) -> None:
         stop = ["-c", ENDING, "5", "SIGTERM", "written"]
-        self.train(
-            folder, *self.settings, "--train.local_batch_size", "2", before=stop, ranks=2, code=128 + signal.SIGTERM
-        )
+        settings = (*self.settings, *PROBE, "--train.local_batch_size", "2")
+        self.train(folder, *settings, before=stop, ranks=2, code=128 + signal.SIGTERM)
         self.train(folder, "--resume", "--preset", "smoke", ranks=2)
 
     def reached(self, folder: Path) -> None:

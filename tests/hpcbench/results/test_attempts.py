@@ -43,6 +43,30 @@ def test_a_node_is_not_called_slow_for_what_another_one_took() -> None:
     assert rank_name(summed(before, before)[3]) == "rank 3 on old3"
 
 
+def probed(rate: float | None, steps: int, seconds: float | None, dtype: str = "float32") -> list[dict[str, Any]]:
+    """The row of a rank that measured its matrix products at ``rate``."""
+    (row,) = rows("node", steps, [0.0])
+    return [row | {"wall_s": seconds, "gemm_dtype": dtype, "gemm_flops": rate}]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "rate"),
+    [
+        (probed(1e12, 10, 30.0), probed(4e12, 10, 10.0), 1.75e12),  # 70e12 products in 40 s
+        (probed(1e12, 10, 30.0), probed(1e12, 5, 4.0), 1e12),
+        (probed(1e12, 0, None), probed(4e12, 10, 10.0), 4e12),
+        (probed(1e12, 10, 30.0), probed(4e12, 0, None), 1e12),
+        (probed(1e12, 0, None), probed(4e12, 0, None), 4e12),
+        (probed(None, 10, 30.0), probed(4e12, 10, 10.0), None),
+        (probed(1e12, 10, 30.0), probed(4e12, 10, 10.0, "bfloat16"), None),
+    ],
+)
+def test_the_peak_is_that_of_the_nodes_that_took_the_steps(
+    before: list[dict[str, Any]], after: list[dict[str, Any]], rate: float | None
+) -> None:
+    assert summed(before, after)[0]["gemm_flops"] == rate
+
+
 @pytest.mark.parametrize(
     ("attempts", "note"),
     [
@@ -84,7 +108,7 @@ MORE_DAMAGE = [("phases_s", [1]), ("saves", 5), ("saves", [5]), ("saves", [SAVE 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [*DAMAGE.items(), ("phases_s", [1]), ("saves", 5), ("saves", [5]), ("saves", [SAVE | {"step": ""}])],
+    [*DAMAGE.items(), *MORE_DAMAGE],
 )
 def test_a_damaged_field_is_one_line(
     name: str, value: object, build_run: Any, undrawn: None, capsys: pytest.CaptureFixture[str]

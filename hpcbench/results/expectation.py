@@ -39,10 +39,10 @@ def expectation(run: Run, points: Sequence[ReferencePoint]) -> str:
 
 def interval(epochs: Sequence[float], evaluations_per_epoch: float = 1) -> tuple[float, float]:
     """Between which epochs a new run's lie at ``LEVEL``, by Student's t; outwards to the next evaluation."""
-    from scipy.special import stdtrit  # pages of runs without recorded ones need none of it
+    from hpcbench.measure.distributions import student_quantile  # other pages need no SciPy
 
     count = len(epochs)
-    half = stdtrit(count - 1, (1 + LEVEL) / 2) * statistics.stdev(epochs) * math.sqrt(1 + 1 / count)
+    half = student_quantile((1 + LEVEL) / 2, count - 1) * statistics.stdev(epochs) * math.sqrt(1 + 1 / count)
     mean, step = statistics.fmean(epochs), evaluations_per_epoch
     return max(1.0, math.floor((mean - half) * step)) / step, math.ceil((mean + half) * step) / step
 

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 from threadpoolctl import threadpool_limits
 
+from hpcbench.measure.distributions import chi_squared_tail, f_quantile
 from hpcbench.study.epoch_likelihood import Floats
 from hpcbench.study.epoch_profile import EpochProfile, Lines, Peak
 from hpcbench.study.epoch_run import EpochRun
@@ -118,7 +118,7 @@ def _fitted(runs: Sequence[EpochRun]) -> EpochFit:
     p = 1.0
     if best.scatter > NO_SCATTER:
         ratio = 2 * (best.value - EpochProfile(runs, with_scatter=False).best().value)
-        p = float(stats.chi2.sf(max(ratio, 0.0), 1)) / 2
+        p = float(chi_squared_tail(max(ratio, 0.0), 1)) / 2
     has_intervals = len({run.batch_size for run in runs}) >= INTERVAL_BATCHES
     lines = profile.lines(best, loss_bound(freedom(runs, best))) if has_intervals else None
     e_min, slope = _of_share(best.share, math.exp(best.log_middle), profile.middle)
@@ -139,7 +139,7 @@ def freedom(runs: Sequence[EpochRun], best: Peak) -> int:
 
 def loss_bound(degrees: float) -> float:
     """How much twice the log-likelihood may lose within a 95 % interval, at so many degrees of freedom."""
-    return (degrees + 2) * math.log1p(float(stats.f.ppf(CONFIDENCE, 1, degrees)) / degrees)
+    return (degrees + 2) * math.log1p(float(f_quantile(CONFIDENCE, 1, degrees)) / degrees)
 
 
 def _check(runs: Sequence[EpochRun]) -> None:

@@ -63,12 +63,12 @@ def spread_interval(values: Sequence[float], step: float) -> Interval | None:
     """The 95 % interval of standard deviation over mean; ``None`` of fewer than two values."""
     if len(values) < 2:
         return None
-    from scipy import stats  # a study's status needs none of it
+    from hpcbench.measure.distributions import chi_squared_quantile  # a study's status needs no SciPy
 
     degrees = len(values) - 1
     least = _rounding(values, step) ** 2
     variance = max(float(np.var(np.log(values), ddof=1)), least)
-    ends = (float(stats.chi2.ppf(chance, degrees)) for chance in ((1 + CONFIDENCE) / 2, (1 - CONFIDENCE) / 2))
+    ends = (float(chi_squared_quantile(chance, degrees)) for chance in ((1 + CONFIDENCE) / 2, (1 - CONFIDENCE) / 2))
     low, high = (math.sqrt(math.expm1(min(700.0, max(0.0, variance * degrees / end - least)))) for end in ends)
     return low, high
 

@@ -34,23 +34,23 @@ def step_ratio(option: Sequence[float], baseline: Sequence[float]) -> StepRatio 
     """From seconds of a step of an option and of the baseline, repeat by repeat; ``None`` of fewer than two."""
     if len(option) < LEAST_PAIRS:
         return None
-    from scipy import stats  # a study's status needs none of it
+    from hpcbench.measure.distributions import student_quantile, student_tail  # a status needs no SciPy
 
     logs = np.log(np.asarray(option) / np.asarray(baseline))
     middle, error = float(logs.mean()), float(logs.std(ddof=1)) / math.sqrt(len(logs))
     if error == 0:
         return StepRatio(math.exp(middle), (math.exp(middle), math.exp(middle)), 1.0 if middle == 0 else 0.0, len(logs))
-    away = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(logs) - 1)) * error
-    p = 2 * float(stats.t.sf(abs(middle) / error, len(logs) - 1))
+    away = float(student_quantile((1 + CONFIDENCE) / 2, len(logs) - 1)) * error
+    p = 2 * float(student_tail(abs(middle) / error, len(logs) - 1))
     return StepRatio(math.exp(middle), (math.exp(middle - away), math.exp(middle + away)), p, len(logs))
 
 
 def mean_difference(option: Sequence[float], baseline: Sequence[float]) -> tuple[float, bool]:
     """The mean difference over repeats, and whether its 95 % interval leaves out zero."""
-    from scipy import stats
+    from hpcbench.measure.distributions import student_quantile
 
     each = np.asarray(option) - np.asarray(baseline)
     if len(each) < LEAST_PAIRS:
         return (float(each.mean()) if len(each) else 0.0), False
-    away = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(each) - 1)) * float(each.std(ddof=1)) / math.sqrt(len(each))
+    away = float(student_quantile((1 + CONFIDENCE) / 2, len(each) - 1)) * float(each.std(ddof=1)) / math.sqrt(len(each))
     return float(each.mean()), bool(abs(each.mean()) > away)

@@ -8,6 +8,7 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from hpcbench.phase_names import STEP_PHASES
@@ -24,8 +25,11 @@ TEXTS = ("node", "device_note")
 NUMBERS = ("steps", "samples", "wall_s", "cpu_s", "threads", "energy_j", "gemm_flops", "device_busy_s",
            "device_sampled_s", *(f"{name}_s" for name in STEP_PHASES))  # fmt: skip
 """Columns that are numbers."""
-COLUMN_TYPES: dict[Hashable, Any] = {**dict.fromkeys(TEXTS, "object"), **dict.fromkeys(NUMBERS, "float64")}
-"""Of all columns that are read."""
+COLUMN_TYPES: dict[Hashable, Any] = {
+    **dict.fromkeys(TEXTS, np.dtype(object)),
+    **dict.fromkeys(NUMBERS, np.dtype(np.float64)),
+}
+"""Of all columns that are read. Pandas takes a tenth of a report to find out what types their names would mean."""
 
 
 def read_run(path: Path, summary: Summary | None = None) -> Figures:

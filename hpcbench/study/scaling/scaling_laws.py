@@ -27,8 +27,8 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
+from hpcbench.measure.distributions import student_quantile
 from hpcbench.results.units import significant
 from hpcbench.study.scaling.weighted_line import (
     CONFIDENCE,
@@ -151,7 +151,7 @@ def _fit(law: Law, nodes: Sequence[float], samples_per_s: Sequence[float]) -> Sp
     ends, covariance = to_ends @ line.coefficients, to_ends @ line.covariance @ to_ends.T
     if ends[0] <= 0:
         return _unfitted(law, sizes, rates, "the nearest line has no throughput at the smallest size")
-    quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, line.freedom))
+    quantile = float(student_quantile((1 + CONFIDENCE) / 2, line.freedom))
     fraction, interval = _ratio(ends, covariance, quantile)
     limit, limit_interval = _limit(law, fraction, interval)
     base = float(1 / ends[0] if law == "Amdahl" else ends[0])

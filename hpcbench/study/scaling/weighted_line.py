@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+
+from hpcbench.measure.distributions import f_quantile, f_tail, noncentral_f_tail
 
 Floats = npt.NDArray[np.float64]
 Interval = tuple[float, float]
@@ -16,7 +17,7 @@ CONFIDENCE = 0.95
 MISFIT = 0.05
 """Level of the test for lack of fit: means that miss the line this improbably are said to."""
 SURE = 1e4
-"""A noncentrality that no test misses; scipy's distribution fails at much larger ones."""
+"""A noncentrality that no test misses; SciPy's distribution fails at much larger ones."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def lack_of_fit(batch: Floats, taken: Floats, line: Line) -> float:
     lack = float(np.sum(((means - fitted) / fitted) ** 2)) / (len(distinct) - 2)
     if lack < 1e-20:
         return 1.0
-    return float(stats.f.sf(lack / pure, len(distinct) - 2, freedom)) if pure else 0.0
+    return float(f_tail(lack / pure, len(distinct) - 2, freedom)) if pure else 0.0
 
 
 def pure_error(batch: Floats, taken: Floats, line: Line) -> tuple[float, int]:
@@ -98,7 +99,7 @@ def power(batch: Floats, taken: Floats, line: Line, shifts: Floats) -> float:
     if squares >= SURE * pure:
         return 1.0
     lines = len(np.unique(batch)) - 2
-    return float(stats.ncf.sf(stats.f.isf(MISFIT, lines, freedom), lines, freedom, squares / pure))
+    return float(noncentral_f_tail(f_quantile(1 - MISFIT, lines, freedom), lines, freedom, squares / pure))
 
 
 def _at(line: Line, batch: Floats) -> Floats:

@@ -7,6 +7,7 @@ lowered, as an administrator may do; the test of full length meets limits that t
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ def elapsed_s(slurm: Slurm, number: str) -> int:
     return sum(int(part) * 60**place for place, part in enumerate(reversed(shown.split(":"))))
 
 
-def is_whole(slurm: Slurm, run: Path, local: Path, ranks: int, hits: int) -> None:
+def is_whole(slurm: Slurm, run: Path, ranks: int, hits: int) -> None:
     """A run that was warned so often, and then reached its target, as its folder, its log and Slurm say."""
     assert " done" in ended(slurm, run), log(run)
     summary = RunFolder.open(run).read_summary()
@@ -57,21 +58,15 @@ def is_whole(slurm: Slurm, run: Path, local: Path, ranks: int, hits: int) -> Non
     assert f"attempt {hits + 1}," in log(run)
     assert f"attempt {hits + 2}," not in log(run)
     assert "DUE TO TIME LIMIT" not in log(run)
-    assert staged_files(local) == []
 
 
-@pytest.mark.parametrize(
-    ("application", "nodes", "ranks"),
-    [("cosmoflow", 2, 2), pytest.param("deepcam", 4, 2, marks=pytest.mark.long)],
-)
-def test_a_job_that_slurm_warns_twice_reaches_its_target(
-    slurm: Slurm, datasets: Path, tmp_path: Path, application: str, nodes: int, ranks: int
-) -> None:
-    run, settings = tmp_path / "runs" / "job", tmp_path / "settings.yaml"
+def warned_twice(slurm: Slurm, datasets: Path, folder: Path, application: str, nodes: int) -> Path:
+    """A job with two ranks a node that Slurm warns twice before it reaches its target; returns its run folder."""
+    run, settings = folder / "runs" / application, folder / f"{application}.yaml"
     never, now = TARGETS[application]
     write_target(settings, never)
     more = ["--staging.path", "exchange", "--config", settings, "--train.baselines", "false"]
-    more += ["--time", "01:00:00", "--warn-s", WARN_S, "--ranks-per-node", ranks, "--cores-per-rank", 1]
+    more += ["--time", "01:00:00", "--warn-s", WARN_S, "--ranks-per-node", 2, "--cores-per-rank", 1]
     done = submit(slurm, application, datasets, run, *more, site="four-nodes", nodes=nodes)
     assert done.returncode == 0, done.stderr
     number = job_id(run)
@@ -83,7 +78,25 @@ def test_a_job_that_slurm_warns_twice_reaches_its_target(
         set_limit(slurm, number, 60)
         if hit == 2:
             write_target(settings, now)
-    is_whole(slurm, run, tmp_path / "local", nodes * ranks, 2)
+    is_whole(slurm, run, nodes * 2, 2)
+    return run
+
+
+def test_jobs_that_slurm_warns_twice_reach_their_targets(slurm: Slurm, datasets: Path, tmp_path: Path) -> None:
+    """Both applications at once, on two nodes each: most of the time they wait for Slurm's next look."""
+    with ThreadPoolExecutor() as pool:
+        jobs = [pool.submit(warned_twice, slurm, datasets, tmp_path, application, 2) for application in TARGETS]
+    runs = [job.result() for job in jobs]
+    assert [RunFolder.open(run).read_summary().application for run in runs] == list(TARGETS)
+    assert staged_files(tmp_path / "local") == []
+
+
+@pytest.mark.long
+def test_a_job_of_four_nodes_that_slurm_warns_twice_reaches_its_target(
+    slurm: Slurm, datasets: Path, tmp_path: Path
+) -> None:
+    warned_twice(slurm, datasets, tmp_path, "deepcam", 4)
+    assert staged_files(tmp_path / "local") == []
 
 
 @pytest.mark.long
@@ -98,4 +111,5 @@ def test_a_job_over_the_limit_that_it_was_submitted_with(slurm: Slurm, datasets:
     assert done.returncode == 0, done.stderr
     wait_until(lambda: log(run).count(STOPPED) == 2, run, 600)
     write_target(settings, now)
-    is_whole(slurm, run, tmp_path / "local", 4, 2)
+    is_whole(slurm, run, 4, 2)
+    assert staged_files(tmp_path / "local") == []

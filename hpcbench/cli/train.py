@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,10 @@ from hpcbench.frame_lookups import cheap_frame_lookups
 from staging.bounds import shown
 from staging.cli import said_once
 from staging.errors import InputError
+from staging.ranks.launch import detect, is_first_rank
 from staging.ranks.mpi import start_early
+from staging.ranks.signals import Interrupts, warning_time
+from staging.ranks.unwatched import unwatched
 
 if TYPE_CHECKING:  # importing them here would make `hpcbench --help` slow
     from hpcbench.application import Application
@@ -62,7 +66,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> int:
     """Resolve the configuration and train, here or on several ranks started here."""
     asked = said_once(lambda: asked_for(args.check_job))
-    start_early(os.environ)
+    # MPICH takes SIGUSR1 for a word of its own from MPI_Init on, and passes it on to whom it went before: to us, and
+    # not to nobody, while PyTorch is imported, which takes a minute where many ranks do it at once.
+    with Interrupts(said_once(warning_time)) as interrupts:
+        with unwatched(said_once(partial(detect, os.environ))):
+            start_early(os.environ)
+            found = configured(args, overrides)
+            if isinstance(found, int):
+                return found
+            application, config = found
+            starts_ranks = (config.parallel.devices or 1) > 1 and "HPCBENCH_SPAWNED" not in os.environ
+            if not starts_ranks:
+                with cheap_frame_lookups():
+                    from hpcbench.train.run import run_training
+                    from hpcbench.train.stage_only import stage_only
+            interrupts.check()  # an import may have swallowed the error
+        if not starts_ranks:
+            if args.stage_only:
+                return stage_only(application, config, interrupts)
+            if asked is not None:
+                asked = replace(asked, local=config.staging.destination)
+            return run_training(
+                application, config, args.run_dir, interrupts=interrupts, resume=args.resume,
+                again=args.resume_or_start, asked=asked,
+            )  # fmt: skip
+    assert config.parallel.devices is not None
+    return spawn_ranks(args, application.name, config.preset, config.parallel.devices)
+
+
+def configured(args: argparse.Namespace, overrides: dict[str, str]) -> tuple[Application, RunConfig] | int:
+    """What the command line asks for; the exit code where that is no training, or one that an earlier attempt ended.
+
+    Raises ``InputError`` on all ranks.
+    """
     try:
         check_run_dir(args.run_dir)
         check_hold(args)
@@ -84,21 +120,8 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
         from hpcbench.cli.settings import settings_table
 
         print(settings_table(config))
-        return 0
-    devices = config.parallel.devices
-    if devices is not None and devices > 1 and "HPCBENCH_SPAWNED" not in os.environ:
-        return spawn_ranks(args, application.name, config.preset, devices)
-    if args.stage_only:
-        with cheap_frame_lookups():
-            from hpcbench.train.stage_only import stage_only
-
-        return stage_only(application, config)
-    with cheap_frame_lookups():
-        from hpcbench.train.run import run_training
-
-    if asked is not None:
-        asked = replace(asked, local=config.staging.destination)
-    return run_training(application, config, args.run_dir, resume=args.resume, again=args.resume_or_start, asked=asked)
+        return DONE
+    return application, config
 
 
 def configuration(application: Application, args: argparse.Namespace, overrides: dict[str, str]) -> RunConfig:
@@ -107,7 +130,6 @@ def configuration(application: Application, args: argparse.Namespace, overrides:
     if recipe is None:
         return resolve_arguments(application, args, overrides, "train")
     from hpcbench.submission.borrowed_recipe import recipe_lines
-    from staging.ranks.launch import detect
 
     launch = detect(os.environ)
     before = resolve_arguments(application, args, {**recipe.settings, **overrides}, "train")
@@ -123,7 +145,6 @@ def asked_for(text: str | None) -> Asked | None:
     if text is None:
         return None
     from hpcbench.measure.job_check import check_ranks, parse_asked
-    from staging.ranks.launch import detect
 
     asked = parse_asked("--check-job", text)
     check_ranks(asked, detect(os.environ))
@@ -145,7 +166,6 @@ def check_run_dir(run_dir: Path | None) -> None:
 
 def check_hold(args: argparse.Namespace) -> None:
     """Raise ``InputError`` on the first rank where a job, not this one, holds the folder of the run."""
-    from staging.ranks.launch import is_first_rank
 
     if args.run_dir is None or args.list or not (args.run_dir / "holds").exists() or not is_first_rank(os.environ):
         return
@@ -164,7 +184,6 @@ def exit_code_if_finished(run_dir: Path, config: RunConfig) -> int | None:
     ``None`` where something is left.
     """
     from hpcbench.results.run_folder import RunFolder
-    from staging.ranks.launch import is_first_rank
 
     folder = RunFolder(run_dir)
     summary = folder.read_summary() if folder.summary.exists() else None
@@ -200,8 +219,6 @@ def has_checkpoint(run_dir: Path | None) -> bool:
 
 def refuse(error: InputError) -> None:
     """Tell all ranks of a launcher of bad input that this rank met before it knew them, so that one reports it."""
-    from staging.ranks.launch import detect
-
     launch = detect(os.environ)
     if launch.world_size > 1:
         from hpcbench.train.ranks import connect_ranks

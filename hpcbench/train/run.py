@@ -31,30 +31,28 @@ from hpcbench.train.rank_metrics import RankMetrics, node_name
 from hpcbench.train.ranks import connect_ranks
 from hpcbench.train.setup import has_simulated_nodes, set_up
 from hpcbench.train.warm_up import is_due, warm_up
-from staging.cli import said_once
 from staging.phase_timer import PhaseTimer
 from staging.ranks.abort import OTHERS_FIRST_S, AbortWatcher
 from staging.ranks.launch import detect
 from staging.ranks.process_exit import cause_of, is_told
-from staging.ranks.signals import MARGIN_S, Interrupts, warning_time, what_ended
+from staging.ranks.signals import MARGIN_S, Interrupts, what_ended
 
 ASK_S = 3.0
 """How long Slurm may take to say whether it preempts the job."""
 
 
 def run_training(
-    application: Application, config: RunConfig, run_dir: Path | None, *, resume: bool = False, again: bool = False,
-    asked: Asked | None = None,
+    application: Application, config: RunConfig, run_dir: Path | None, *, interrupts: Interrupts, resume: bool = False,
+    again: bool = False, asked: Asked | None = None,
 ) -> int:  # fmt: skip
     """Train, and leave a run folder. Returns the exit code. ``again``: what an earlier attempt left may be put aside.
 
-    ``asked`` is what the job asked for; all ranks first look whether they got it.
+    ``interrupts`` are entered. ``asked`` is what the job asked for; all ranks first look whether they got it.
 
     Raises ``InputError`` before anything is written, if the input is bad; ``Aborted`` when the run had to stop.
     """
     timer = PhaseTimer(start=process_start())
     with (
-        Interrupts(said_once(warning_time)) as interrupts,
         connect_ranks(detect(os.environ), config, asked) as ranks,
         HangWatch(
             ranks.group, ranks.watcher, Bounds(config.parallel.hang_s),

@@ -16,12 +16,13 @@ from staging.ranks.signals import Interrupts
 from staging.stage import stage
 
 
-def stage_only(application: Application, config: RunConfig) -> int:
+def stage_only(application: Application, config: RunConfig, interrupts: Interrupts) -> int:
     """Bring the dataset of the run to every node, print the figures, and return the exit code.
 
-    Raises ``InputError`` on all ranks for bad input, and where ``staging.destination`` is not set.
+    ``interrupts`` are entered. Raises ``InputError`` on all ranks for bad input, and where ``staging.destination`` is
+    not set.
     """
-    with Interrupts(), connect_ranks(detect(os.environ), config) as ranks:
+    with connect_ranks(detect(os.environ), config) as ranks:
         ranks.together(lambda: check(application, config))
         seed = ranks.group.broadcast_object(
             secrets.randbelow(2**31) if config.train.seed is None else config.train.seed

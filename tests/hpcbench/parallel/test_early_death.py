@@ -20,6 +20,7 @@ from staging.ranks.siblings import Siblings
 from tests.params import slow_except
 
 PROGRAM = Path(__file__).parent / "programs" / "early.py"
+SIGNALLED = Path(__file__).parent / "programs" / "signalled_before_torch.py"
 ENDED = "1 of the 3 ranks of this node ended before all ranks had met, or could not be started; see what it printed"
 LIMIT_S = 200
 """The imports take most of it, on a busy machine; without the watch it is 300, and for ever in MPI_Init."""
@@ -68,6 +69,17 @@ def test_spawned(rank: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
     other.kill()
     other.wait()
     assert printed.err.count(f"error: {ENDED}") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_a_warning_between_mpi_init_and_the_training_is_not_lost(mpiexec: str, tmp_path: Path) -> None:
+    command = [mpiexec, "-n", "2", sys.executable, str(SIGNALLED), "train", "cosmoflow", "--preset", "smoke"]
+    words = ["--data.root", str(tmp_path), "--run-dir", str(tmp_path / "run")]
+    done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 138, done.stderr
+    assert done.stderr.count("hpcbench: aborted: signal SIGUSR1") == 1
+    assert not (tmp_path / "run").exists()
 
 
 def test_under_an_unknown_parent_nothing_is_found() -> None:

@@ -1,0 +1,92 @@
+"""The time limit under schedulers that do not warn: ``timeout`` in the script signals the launcher, MPICH's mpiexec.
+
+Scheduler and queue are fakes that run the scripts; ``timeout``, mpiexec, ranks, staging and training are real.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hpcbench.cli.main import main
+from hpcbench.results.run_folder import RunFolder
+from tests.hpcbench.batch.executing import Machine
+
+pytestmark = [pytest.mark.slow, pytest.mark.mpi]
+
+NEVER, NOW = "0.000001", "1.0"
+"""A target that no run reaches, and one that every evaluation meets."""
+SITE = "title: {kind}, ranks by MPICH\nscheduler: {kind}\nlauncher: {launcher}\nlocal_path: {local}/${{job_id}}\n"
+FLUX_RUN = """\
+if [ "$1" = run ]; then
+    for word; do case "$word" in --ntasks=*) ranks="${word#*=}" ;; esac; done
+    while [ "$1" != -m ]; do python="$1"; shift; done
+    exec %s -n "$ranks" "$python" "$@"
+fi
+"""
+"""``flux run`` starts as many ranks, here."""
+
+
+@pytest.fixture
+def machine(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mpiexec: str
+) -> Iterator[Machine]:
+    """A scheduler whose jobs start their ranks by the real mpiexec; ``sites`` has its profile."""
+    made = Machine(request.param, tmp_path, monkeypatch)
+    programs = tmp_path / "bin"
+    for name in ("srun", "mpirun", "mpiexec"):
+        (programs / name).unlink()
+    (programs / "mpiexec").write_text(f'#!/bin/bash\nexec {mpiexec} "$@"\n')
+    (programs / "mpiexec").chmod(0o755)
+    if made.kind == "flux":
+        fake = (programs / "flux").read_text().rpartition("fi\n")[2]
+        (programs / "flux").write_text(f"#!/bin/bash\n{FLUX_RUN % mpiexec}{fake}")
+    (tmp_path / "sites").mkdir()
+    launcher = "flux" if made.kind == "flux" else "mpich"
+    text = SITE.format(kind=made.kind, launcher=launcher, local=tmp_path / "local")
+    (tmp_path / "sites" / "here.yaml").write_text(text)
+    monkeypatch.setenv("HPCBENCH_SITES", str(tmp_path / "sites"))
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """CosmoFlow at the size of the preset ``smoke``."""
+    root = tmp_path_factory.mktemp("data")
+    words = ["data", "simulate", "cosmoflow", "--preset", "smoke", "--processes", "1", "--out", str(root / "set")]
+    assert main(words) == 0
+    return root / "set"
+
+
+@pytest.mark.parametrize("machine", ["pbs", "lsf", "flux"], indirect=True)
+def test_a_job_meets_its_time_limit_twice_and_then_its_target(machine: Machine, data: Path, tmp_path: Path) -> None:
+    run, settings = tmp_path / "runs" / "job", tmp_path / "settings.yaml"
+    write_target(settings, NEVER)
+    words = ["submit", "cosmoflow", "--site", "here", "--preset", "smoke", "--ranks-per-node", "2"]
+    words += ["--cores-per-rank", "1", "--time", "00:02:00", "--warn-s", "80", "--run-dir", str(run)]
+    words += ["--data.root", str(data), "--config", str(settings), "--train.baselines", "false"]
+    assert main(words) == 0
+    deadline = time.monotonic() + 600
+    while machine.log(run).count("the run was stopped by SIGUSR1; continued") < 2:
+        assert time.monotonic() < deadline, machine.log(run)
+        time.sleep(0.1)
+    write_target(settings, NOW)
+    assert machine.ended(run).state == "done", machine.log(run)
+    summary, log = RunFolder.open(run).read_summary(), machine.log(run)
+    assert (summary.status, summary.cause, summary.world_size, summary.resumed) == ("success", "target", 2, 2), log
+    assert log.count("hpcbench: aborted: signal SIGUSR1") == 2
+    assert [path for path in (tmp_path / "local").rglob("*") if path.is_file()] == []
+    steps = RunFolder.open(run).read_steps()["step"]
+    assert steps.tolist() == list(range(1, len(steps) + 1)), "each step once, in order"
+
+
+def write_target(path: Path, target: str) -> None:
+    """The user's settings, which each attempt of the job reads."""
+    part = path.with_suffix(".part")
+    part.write_text(yaml.safe_dump({"train": {"target": float(target), "max_epochs": 100_000}}))
+    part.replace(path)

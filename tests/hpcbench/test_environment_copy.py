@@ -6,15 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
 
 from hpcbench.environment_copy import parts_of
 from staging.errors import InputError
-
-ROOT = Path(__file__).parents[2]
+from tests.environments import ROOT, make_environment
 
 
 def test_a_virtual_environment_comes_with_the_library_that_it_was_made_from() -> None:
@@ -31,17 +29,8 @@ def test_a_virtual_environment_comes_with_the_library_that_it_was_made_from() ->
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Path:
-    """A virtual environment that has hpcbench, and finds all that it needs where this Python does."""
-    folder = tmp_path / "shared" / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    packages = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
-    for name in ("hpcbench", "staging"):
-        shutil.copytree(ROOT / name, packages / name, ignore=shutil.ignore_patterns("__pycache__"))
-    (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    tool = packages / "hpcbench" / "tool"
-    tool.write_text("#!/bin/sh\n")
-    tool.chmod(0o755)
-    return folder
+    """One whose files lie on shared storage."""
+    return make_environment(tmp_path / "shared" / "venv")
 
 
 def run(python: Path, *words: object, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -37,7 +37,7 @@ from staging.ranks.process_exit import leave_together
 MOST_STEPS, MOST_DELAYED = 30, 12
 """Without and with a delay, in search of a step that other work on the machine hardly disturbs."""
 DELAY_S = 0.8
-TRIES = 4
+TRIES = 3
 """After so many disturbed steps the delay is twice as long, and the disturbance half as large a part of it."""
 QUIET = 0.02
 """Time that a step may take beyond that of a usual one and of what was slept, as a part of the latter."""

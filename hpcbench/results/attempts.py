@@ -237,10 +237,10 @@ def _mean_rate(old: Mapping[str, Any], new: Mapping[str, Any]) -> float | None:
     Unset where one that took steps measured none, or another type of number.
     """
     taken = [row for row in (old, new) if row.get("steps") and row.get("wall_s")] or [new]
-    rates = [row.get("gemm_flops") for row in taken]
+    rates: list[Any] = [row.get("gemm_flops") for row in taken]
     if None in rates or len({row.get("gemm_dtype") for row in taken}) > 1:
         return None
     if len(taken) == 1:
-        return rates[0]
-    seconds = [row["wall_s"] for row in taken]
+        return float(rates[0])
+    seconds = [float(row["wall_s"]) for row in taken]
     return sum(rate * each for rate, each in zip(rates, seconds, strict=True)) / sum(seconds)

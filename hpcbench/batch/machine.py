@@ -23,6 +23,7 @@ from hpcbench.suggest import suggest, suggest_by_title
 from staging.errors import InputError
 
 MACHINES = Path(__file__).parents[1] / "machines"
+MEMORY_PATH = "/dev/shm"  # noqa: S108 - where Linux has memory of the node as a folder
 MOST_GB = 1e9
 NOT_FACTS = ("name", "title", "storage", "published_as", "sources")
 

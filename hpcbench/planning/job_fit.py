@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 
 from hpcbench.application import Application
 from hpcbench.batch.job import Job
-from hpcbench.batch.machine import Machine, Storage
+from hpcbench.batch.machine import MEMORY_PATH, Machine, Storage
 from hpcbench.batch.shell_quoting import clock
 from hpcbench.batch.site import Site
 from hpcbench.config.schema import RunConfig
@@ -157,9 +158,20 @@ def staging_finding(config: RunConfig, job: Job, site: Site, staged: StagedBytes
     if staged is None:
         return Finding("ok", "unknown, since nothing tells the size of the dataset")
     path, machine = storage_path(config, job), site.machine
-    own = machine.storage_at(path) if machine is not None else None
+    own = storage_of(site, path)
     others = [room_of(each, site, job) for each in (machine.storage if machine is not None else ()) if each != own]
     return judge_staging(staged, room_of(own, site, job) if own is not None else Room(path, None), others)
+
+
+def storage_of(site: Site, path: str) -> Storage | None:
+    """The storage that a folder of a node lies on; ``None`` where it is unknown.
+
+    Linux has memory below ``MEMORY_PATH``, whether the file of the machine tells of it or not.
+    """
+    known = site.machine.storage_at(path) if site.machine is not None else None
+    if known is None and PurePosixPath(path).is_relative_to(MEMORY_PATH):
+        return Storage(MEMORY_PATH, in_memory=True)
+    return known
 
 
 def room_of(storage: Storage, site: Site, job: Job) -> Room:
@@ -189,7 +201,7 @@ def memory_finding(
     need = rank_memory(application, config, job.nodes, job.ranks_per_node)
     if need is None:
         return Finding("ok", f"unknown, since {application.name} has no module `shapes`")
-    room = rank_room(job, site, staged)
+    room = rank_room(job, site, memory_taken(config, job, site, staged))
     local = config.train.local_batch_size
     too_much = room.limit is not None and need > room.limit
     smaller = largest_batch(application, config, job, room.limit) if too_much and room.limit is not None else None
@@ -201,15 +213,19 @@ def on_processors(config: RunConfig) -> RunConfig:
     return replace(config, parallel=replace(config.parallel, accelerator="cpu"))
 
 
-def rank_room(job: Job, site: Site, staged: StagedBytes | None) -> Room:
-    """What a rank has: its accelerators, or a share of the memory that staging leaves."""
+def memory_taken(config: RunConfig, job: Job, site: Site, staged: StagedBytes | None) -> int:
+    """Bytes of a node's memory that staged files take."""
+    storage = storage_of(site, storage_path(config, job))
+    return staged.per_node if staged is not None and storage is not None and storage.in_memory else 0
+
+
+def rank_room(job: Job, site: Site, taken: int = 0) -> Room:
+    """What a rank has: its accelerators, or a share of the node's memory, of which staged files have ``taken``."""
     machine = site.machine
     if job.gpus_per_rank:
         each = machine.accelerator_memory_gib if machine is not None else None
         return Room("an accelerator", None if each is None else int(each * GIB))
     memory = node_memory(site, job)
-    storage = machine.storage_at(job.local_path) if machine is not None and job.stages else None
-    taken = staged.per_node if staged is not None and storage is not None and storage.in_memory else 0
     where = "a rank's share of its node's memory"
     return Room(where, None if memory is None else max(0, memory - taken) // job.ranks_per_node)
 

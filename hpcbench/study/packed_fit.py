@@ -59,7 +59,7 @@ def memory_of_process(study: Study, site: Site, packing: Packing) -> Finding:
     if not known:
         return Finding("ok", f"unknown, since {application.name} has no module `shapes`")
     need, config = max(known, key=lambda pair: pair[0])
-    room = rank_room(node_of_runs(study, site, packing), site, None)
+    room = rank_room(node_of_runs(study, site, packing), site)
     local = config.train.local_batch_size
     too_much = room.limit is not None and need > room.limit
     one_run = replace(node_of_runs(study, site, packing), ranks_per_node=packing.processes)

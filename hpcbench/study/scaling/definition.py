@@ -17,7 +17,6 @@ TIER = "tier"
 """The axis of storage: where the samples are read from in training."""
 TIERS = ("shared", "node", "memory")
 """Values of it, beside any folder: where the dataset is, the site's node-local storage, and memory."""
-MEMORY = "/dev/shm"  # noqa: S108 - where Linux has it
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,14 @@ from pathlib import Path
 from hpcbench.application import find_application
 from hpcbench.batch.job import Job, make_job
 from hpcbench.batch.launchers import STEPS
+from hpcbench.batch.machine import MEMORY_PATH
 from hpcbench.batch.packed_runs import PackedRuns
 from hpcbench.batch.script import asked_for
 from hpcbench.batch.site import Site
 from hpcbench.config.resolve import resolve
 from hpcbench.planning.job_fit import doctor_gib, settings_of_script, staging_nodes
 from hpcbench.planning.staged_bytes import staged_bytes
-from hpcbench.study.scaling.definition import MEMORY, Scaling
+from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.run_matrix import (
     PlannedRun,
     local_batch_size,
@@ -101,7 +102,7 @@ def storage(study: Scaling, site: Site, run: PlannedRun) -> tuple[bool, str]:
         return study.stages, ""
     if tier == "shared":
         return False, ""
-    return True, {"node": "", "memory": MEMORY}.get(tier, tier)
+    return True, {"node": "", "memory": MEMORY_PATH}.get(tier, tier)
 
 
 def study_run(study: Scaling, run: PlannedRun) -> StudyRun:

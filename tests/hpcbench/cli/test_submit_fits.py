@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.application import find_application
+from hpcbench.batch.job import make_job
+from hpcbench.batch.job_request import JobRequest
+from hpcbench.batch.site import find_site, known_sites
 from hpcbench.cli.main import main
+from hpcbench.config.resolve import resolve
+from hpcbench.planning.job_fit import GIB, memory_taken, rank_room, staged_by
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
 
@@ -78,6 +84,41 @@ def test_what_does_not_fit_is_refused_in_a_line_that_names_what_does(
     assert (code, script) == (2, "")
     assert said in error
     assert error.count("\n") == 1
+
+
+KNOWN_MEMORY = [name for name in known_sites() if find_site(name).node.memory_gib is not None]
+
+
+@pytest.mark.parametrize("site", KNOWN_MEMORY)
+def test_dev_shm_is_memory_of_the_node_on_every_machine(site: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whether its file has an entry for it, which may say less than the memory, or not."""
+    words = ["deepcam", "--site", site, "--account", "m1", "--preset", "mlperf", "--data.root", "/nowhere/set"]
+    shard = ["--local-path", "/dev/shm/me", "--staging.placement", "shard"]
+    code, script, error = submitted([*words, *DRY, "2", *shard], capsys)
+    assert (code, script) == (2, "")
+    assert re.search(r"4\.83 TB to each node \(.*\), more than the \S+ [GT]B of /dev/shm \(memory of the node\)", error)
+
+
+def test_the_memory_tier_of_a_study_is_refused_where_it_does_not_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["study", "strong", "deepcam", *POLARIS, "--nodes", "10", "--steps", "100", "--vary", "tier=memory"]
+    assert main([*words, "--study-dir", str(tmp_path / "study"), "--dry-run"]) == 2
+    assert "more than the 550 GB of /dev/shm (memory of the node)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("by_job", [True, False], ids=["--local-path", "staging.destination"])
+def test_what_is_staged_to_memory_is_no_room_for_ranks(by_job: bool) -> None:
+    site, application = find_site("polaris"), find_application("cosmoflow")
+    request = JobRequest(nodes=2, account="m1", gpus_per_rank=0, ranks_per_node=4, local_path="/dev/shm")
+    job = make_job(site, request, Path("run"), ("hpcbench",), (), "", by_job)
+    settings = {"data.train_samples": "4096", "data.validation_samples": "1024", "staging.destination": "/dev/shm/x"}
+    config = resolve(application, "mlperf", None, settings)
+    staged = staged_by(application, config, job)
+    assert staged is not None
+    assert memory_taken(config, job, site, staged) == staged.per_node > GIB
+    room = rank_room(job, site, staged.per_node)
+    assert room.limit == (512 * GIB - staged.per_node) // 4
 
 
 def test_unknown_facts_are_said_and_refuse_nothing(capsys: pytest.CaptureFixture[str]) -> None:

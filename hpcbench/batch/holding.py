@@ -15,9 +15,10 @@ from pathlib import Path
 import psutil
 
 from hpcbench.batch.holds import Hold, continuation, has_ended, newest_hold, stem, write_hold
+from hpcbench.batch.job_record import RECORD, JobHandle, newest_id
 from hpcbench.batch.scheduler import ENDED
 from hpcbench.batch.schedulers import find_scheduler
-from hpcbench.batch.submission import RECORD, JobHandle, job_status, newest_id
+from hpcbench.batch.submission import job_status
 from staging.errors import DataError
 from staging.formats.regular import read_text
 

@@ -15,14 +15,19 @@ import re
 import secrets
 import socket
 import time
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from hpcbench.config.bounds import within
+from hpcbench.config.json_record import read_record
 from hpcbench.results.run_folder import write_atomic
 from staging.atomic import make_folder, sync_file, sync_folder, take_name
 from staging.errors import DataError
 from staging.formats.regular import read_text
+from staging.number_options import MOST_NODES
 
+LATEST_S = 253_402_300_799
+"""The end of the year 9999, the last that a date can be of."""
 HOLDS = "holds"
 """Folder of the run folder."""
 
@@ -33,15 +38,15 @@ class Hold:
 
     job_id: str
     """As the script knows it."""
-    attempt: int
+    attempt: int = field(metadata=within(1, 10**9))
     scheduler: str
     mark: str = ""
-    nodes: int = 1
+    nodes: int = field(default=1, metadata=within(0, MOST_NODES))
     """Of the job; 0 of a command that holds the folder while it moves it."""
-    process: int = 0
+    process: int = field(default=0, metadata=within(0, 2**31))
     """Of the script, on ``host``."""
     host: str = ""
-    began: float = 0.0
+    began: float = field(default=0.0, metadata=within(0, LATEST_S))
     """Seconds since 1970."""
     number: int = 0
     """Of the file; 0 of one that has not taken the folder."""
@@ -79,13 +84,11 @@ def numbers(folder: Path) -> list[int]:
 
 def read_hold(folder: Path, number: int) -> Hold:
     """One hold. Raises ``DataError``."""
-    path = stem(folder, number).with_suffix(".json")
+    path, advice = stem(folder, number).with_suffix(".json"), "remove it if no job works in the run folder"
     try:
-        values = json.loads(read_text(path))
-        return Hold(**{each.name: values[each.name] for each in fields(Hold) if each.name != "number"}, number=number)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        advice = "remove it if no job works in the run folder"
-        raise DataError(path, f"is damaged ({' '.join(str(error).split())[:80]})", advice) from error
+        return replace(read_record(Hold, path, advice), number=number)
+    except FileNotFoundError as error:
+        raise DataError(path, f"is damaged ({error.strerror})", advice) from error
 
 
 def write_hold(folder: Path, hold: Hold, number: int) -> Path:

@@ -22,8 +22,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from hpcbench.batch.job_record import RECORD, JobHandle
 from hpcbench.batch.scheduler import UnreachableError
-from hpcbench.batch.submission import MOST_IDS, RECORD, JobHandle, ask
+from hpcbench.batch.submission import MOST_IDS, ask
 from hpcbench.results.run_folder import write_atomic
 from staging.errors import DataError
 from staging.formats.regular import read_text

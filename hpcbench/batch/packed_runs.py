@@ -6,14 +6,17 @@ wherever the command that submits it is killed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from staging.errors import DataError
-from staging.formats.regular import read_text
+from hpcbench.config.bounds import within
+from hpcbench.config.json_record import read_record
+from staging.number_options import MOST_PER_NODE
+
+MOST_RANKS = 10**9
+"""Processes and accelerators of a run on nodes of its own."""
 
 
 @dataclass(frozen=True)
@@ -22,17 +25,17 @@ class PackedRuns:
 
     words: Mapping[str, tuple[str, ...]]
     """By name: what follows ``hpcbench train``, run folder and threads apart."""
-    side_by_side: int
+    side_by_side: int = field(metadata=within(1, MOST_PER_NODE))
     """Runs at once; the others follow as places become free."""
-    processes: int = 1
+    processes: int = field(default=1, metadata=within(1, MOST_RANKS))
     """Of each run."""
-    gpus: int = 0
+    gpus: int = field(default=0, metadata=within(0, MOST_RANKS))
     """Accelerators of each run."""
     keep: bool = False
     """Whether runs that are done keep their checkpoints and large files."""
     launchers: tuple[tuple[str, ...], ...] = ()
     """What starts the ranks of each of the runs side by side, on nodes of its own; unset: all share the job's node."""
-    cores: int = 0
+    cores: int = field(default=0, metadata=within(0, MOST_PER_NODE))
     """Of each process, where there are launchers."""
     further_words: tuple[str, ...] = ()
     """What every attempt of a run is asked beside ``words``."""
@@ -42,6 +45,11 @@ class PackedRuns:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class _Record:
+    packed_runs: PackedRuns | None = None
+
+
 def packed_runs(folder: Path, record: str = "job.json") -> PackedRuns | None:
     """The runs that the job in ``folder`` packs; ``None`` where it is a job of one run, or there is none.
 
@@ -49,17 +57,9 @@ def packed_runs(folder: Path, record: str = "job.json") -> PackedRuns | None:
     """
     path = folder / record
     try:
-        found = json.loads(read_text(path)).get("packed_runs")
-        if found is None:
-            return None
-        words = {str(name): tuple(map(str, each)) for name, each in found["words"].items()}
-        launchers = tuple(tuple(map(str, each)) for each in found.get("launchers", ()))
-        further = tuple(map(str, found.get("further_words", ())))
-        return PackedRuns(**{**found, "words": words, "launchers": launchers, "further_words": further})
+        return read_record(_Record, path, "ask the scheduler itself").packed_runs
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(path, f"is damaged ({error})", "ask the scheduler itself") from None
 
 
 def run_path(job_folder: Path, name: str) -> Path:

@@ -35,6 +35,7 @@ from hpcbench.batch.scheduler import Scheduler
 from hpcbench.batch.shell_quoting import clock, expanded, quoted
 from hpcbench.batch.site import Site
 from hpcbench.environment_copy import ENVIRONMENT
+from staging.errors import InputError
 from staging.ranks.signals import WARNING_VARIABLE
 
 PAUSES_S = (0, 5, 20, 60, 120)
@@ -42,13 +43,28 @@ PAUSES_S = (0, 5, 20, 60, 120)
 
 
 def job_script(job: Job, site: Site, scheduler: Scheduler) -> str:
-    """The whole script."""
+    """The whole script. Raises ``InputError`` for a path or a word in it that is not UTF-8."""
     head = [f"#!{scheduler.SHELL}", *(f"{scheduler.PREFIX} {line}" for line in scheduler.directives(job, site)), ""]
     parts = [
         about(job, site), place(job, site, scheduler), software(job), programs(job, site), hold(job, site),
         environment(job), training(job, scheduler), ending(job, scheduler),
     ]  # fmt: skip
-    return "\n".join([*head, *("\n".join(part) + "\n" for part in parts if part)])
+    text = "\n".join([*head, *("\n".join(part) + "\n" for part in parts if part)])
+    for line in text.splitlines():
+        if not is_utf8(line):
+            raise InputError(
+                f"the job script would have a line that is not UTF-8, {line.strip()!r}; rename what it names"
+            )
+    return text
+
+
+def is_utf8(text: str) -> bool:
+    """Whether UTF-8 can have ``text``; names of files with other bytes have surrogates in their place."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def about(job: Job, site: Site) -> list[str]:

@@ -9,13 +9,14 @@ over to.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ from typing import Any
 from hpcbench.batch.failure_reason import last_attempt, own_reason, read_job_log
 from hpcbench.batch.holds import continuation, newest_hold, write_continuation
 from hpcbench.batch.job import Job
-from hpcbench.batch.scheduler import ENDED, JobStatus, Known, Reply, Scheduler, UnreachableError
+from hpcbench.batch.job_record import RECORD, SCRIPT, JobHandle, is_unused, mark_of, newest_id, read_job
+from hpcbench.batch.scheduler import ENDED, JobStatus, Known, Reply, UnreachableError
 from hpcbench.batch.schedulers import find_scheduler
 from hpcbench.batch.script import job_script
 from hpcbench.batch.site import Site
@@ -32,28 +34,12 @@ from staging.atomic import make_folder, sync_file, sync_folder, take_name
 from staging.errors import DataError, InputError
 from staging.formats.regular import read_text
 
-SCRIPT, RECORD = "job.sh", "job.json"
 LIMIT_S = 60
 """How long a scheduler may take to answer."""
 SETTLED_S = 300
 """A submission without an answer may reach the queue so much later, when every message has timed out."""
 MOST_IDS = 500
 """Jobs in one question: command lines have an end."""
-
-
-@dataclass(frozen=True)
-class JobHandle:
-    """A job that was handed to a scheduler, or may have been."""
-
-    folder: Path
-    scheduler: str
-    job_id: str
-    """Empty where the scheduler's answer was lost."""
-    site: str
-    mark: str = ""
-    """What the job carries, to be found again."""
-    asked: float = 0.0
-    """When it was submitted, in seconds since 1970."""
 
 
 class UnansweredError(InputError):
@@ -63,8 +49,9 @@ class UnansweredError(InputError):
 def submit(job: Job, site: Site) -> JobHandle:
     """Write the script into the run folder and submit it there.
 
-    Raises ``InputError`` where there is no such scheduler, the folder holds something already, or the job is refused,
-    which leaves the folder empty; ``UnansweredError`` where the answer was lost.
+    Raises ``InputError`` where there is no such scheduler, the folder holds something already or is taken by another
+    submission meanwhile, or the job is refused, which leaves the folder empty; ``UnansweredError`` where the answer was
+    lost.
     """
     scheduler = find_scheduler(site.scheduler)
     if shutil.which(scheduler.COMMAND) is None:
@@ -78,17 +65,20 @@ def submit(job: Job, site: Site) -> JobHandle:
         "time_s": job.time_s, "warn_s": job.warn_s, "submitted": datetime.now(UTC).isoformat(timespec="seconds"),
         **({} if job.packed is None else {"packed_runs": job.packed.as_dict()}),
     }  # fmt: skip
+    script = job_script(job, site, scheduler)
     try:
-        prepare(job, site, record)
+        prepare(job, record, script)
     except OSError as error:
         raise InputError(
             f"run folder {job.folder} cannot be made ({error.strerror}); give another --run-dir"
         ) from error
     command = scheduler.submit_command(SCRIPT, job.mark)
-    reply = ask(command, job.folder, (job.folder / SCRIPT).read_text(encoding="utf-8") if scheduler.READS_INPUT else "")
-    if scheduler.is_refusal(reply):
+    reply = ask(command, job.folder, script if scheduler.READS_INPUT else "")
+    is_ours = is_of_mark(job.folder, job.mark)
+    if scheduler.is_refusal(reply) and is_ours:
         (job.folder / RECORD).unlink()
         (job.folder / SCRIPT).unlink()
+    if scheduler.is_refusal(reply):
         raise InputError(
             f"{command[0]} refused the job: {reply.words}; change the job, or the profile of site {site.name}"
         )
@@ -97,63 +87,66 @@ def submit(job: Job, site: Site) -> JobHandle:
         raise UnansweredError(
             f"{command[0]} did not say whether it took the job ({reply.words}); see: hpcbench jobs {job.folder}"
         )
+    if not is_ours:
+        raise InputError(
+            f"run folder {job.folder} was submitted again while {command[0]} took job {job_id}, which would end at its "
+            f"first lines; cancel it: {' '.join(scheduler.cancel_command(job_id))}"
+        )
     write_atomic(job.folder / RECORD, json.dumps(record | {"job_id": job_id}, indent=2) + "\n")
     return read_job(job.folder)
 
 
-def prepare(job: Job, site: Site, record: dict[str, Any]) -> None:
+def prepare(job: Job, record: dict[str, Any], script: str) -> None:
     """Take the folder by ``record``, then write the script. Raises ``InputError`` for a folder that is taken."""
     make_folder(job.folder)
+    part = job.folder / f".{RECORD}.{os.getpid()}.{job.mark[-8:]}"
     if (job.folder / RECORD).exists():
         before, status = settled(read_job(job.folder))
         if status is not None and status.state == "lost":
-            (before.folder / RECORD).unlink()
-    taken = InputError(f"run folder {job.folder} exists and is not empty; give another --run-dir")
+            give_up(before, part)
     if not is_unused(job.folder):
-        raise taken
-    part = job.folder / f".{RECORD}.{os.getpid()}.{job.mark[-8:]}"
+        raise taken(job.folder)
     try:
         part.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         sync_file(part)
         take_name(part, job.folder / RECORD)
         sync_folder(job.folder)
     except FileExistsError:
-        raise taken from None
+        raise taken(job.folder) from None
     finally:
         part.unlink(missing_ok=True)
+    write_script(job, script)
+
+
+def write_script(job: Job, script: str) -> None:
+    """Write the script beside the record. Raises ``InputError`` where another submission has taken the folder since."""
     path = job.folder / SCRIPT
-    write_atomic(path, job_script(job, site, find_scheduler(site.scheduler)))
-    path.chmod(0o755)
+    if is_of_mark(job.folder, job.mark):
+        write_atomic(path, script)
+        path.chmod(0o755)
+    if not is_of_mark(job.folder, job.mark):
+        raise taken(job.folder)
 
 
-def is_unused(folder: Path) -> bool:
-    """Whether a folder is empty, or holds what a submission left that was killed before it took the folder."""
-    return not folder.exists() or all(
-        path.name == SCRIPT or path.name.startswith((f".{SCRIPT}.", f".{RECORD}.")) for path in folder.iterdir()
-    )
+def give_up(before: JobHandle, aside: Path) -> None:
+    """Remove the record of a submission that never reached the queue, unless another one has taken the folder since."""
+    path = before.folder / RECORD
+    with contextlib.suppress(FileNotFoundError):  # another submission was faster
+        path.rename(aside)
+        if mark_of(aside) != before.mark:
+            with contextlib.suppress(FileExistsError):
+                take_name(aside, path)
+        aside.unlink(missing_ok=True)
 
 
-def read_job(folder: Path) -> JobHandle:
-    """The job of a run folder, the newest attempt's. Raises ``InputError`` where there is none."""
-    path = folder / RECORD
-    try:
-        record = json.loads(read_text(path))
-        job_id = newest_id(folder, find_scheduler(record["scheduler"])) or str(record["job_id"] or "")
-        asked = datetime.fromisoformat(record["submitted"]).timestamp()
-        return JobHandle(folder, record["scheduler"], job_id, record["site"], str(record.get("mark", "")), asked)
-    except OSError:
-        raise InputError(f"{folder} holds no {RECORD}; give the run folder of a job that was submitted") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(path, f"is damaged ({error})", "ask the scheduler itself") from None
+def taken(folder: Path) -> InputError:
+    """A run folder that another submission has, or that something else lies in."""
+    return InputError(f"run folder {folder} exists and is not empty; give another --run-dir")
 
 
-def newest_id(folder: Path, scheduler: Scheduler) -> str:
-    """The job that works, or worked last, in a run folder, or the one that it hands over to; empty where none began."""
-    hold = newest_hold(folder)
-    if hold is None:
-        return ""
-    printed, _ = continuation(folder, hold) or ("", 0.0)
-    return scheduler.parse_id(printed) or hold.job_id
+def is_of_mark(folder: Path, mark: str) -> bool:
+    """Whether the folder is that submission's: no other one has given it up, and taken the folder itself."""
+    return mark_of(folder / RECORD) == mark
 
 
 def job_status(job: JobHandle) -> JobStatus:
@@ -182,10 +175,9 @@ def settled(job: JobHandle) -> tuple[JobHandle, JobStatus | None]:
     if job.job_id:
         return job, None
     scheduler = find_scheduler(job.scheduler)
-    if not (job.folder / SCRIPT).exists():
-        return job, JobStatus("lost", "never submitted")
+    was_asked = (job.folder / SCRIPT).exists()
     try:
-        ids = scheduler.find(job.mark, lambda command: ask(command, job.folder))
+        ids = scheduler.find(job.mark, lambda command: ask(command, job.folder)) if was_asked else []
     except UnreachableError as error:
         return job, JobStatus("unknown", f"submitted without an answer, and {scheduler.TITLE} cannot be asked: {error}")
     if ids:
@@ -194,8 +186,8 @@ def settled(job: JobHandle) -> tuple[JobHandle, JobStatus | None]:
         return replace(job, job_id=ids[-1]), None
     left = job.asked + SETTLED_S - time.time()
     if left > 0:
-        reason = f"submitted without an answer; no queue has it, which is certain in {left:.0f} s"
-        return job, JobStatus("unknown", reason)
+        what = "submitted without an answer; no queue has it" if was_asked else "not submitted so far, or never"
+        return job, JobStatus("unknown", f"{what}, which is certain in {left:.0f} s")
     return job, JobStatus("lost", "never reached the queue")
 
 

@@ -6,8 +6,9 @@ import json
 import math
 from pathlib import Path
 
-from hpcbench.batch.submission import RECORD
+from hpcbench.batch.job_record import RECORD
 from hpcbench.results.attempts import Attempts
+from staging.errors import DataError
 from staging.formats.regular import read_text
 
 SHARE = 0.5
@@ -42,7 +43,9 @@ def too_short(folder: Path) -> list[str]:
     """A line where the warning time of the job of a run folder is too short for its checkpoints; else none."""
     try:
         warn_s = json.loads(read_text(folder / RECORD))["warn_s"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []  # a script that was submitted by hand
-    said, is_too_short = comparison(folder, int(warn_s))
+    except (DataError, OSError, ValueError, KeyError, TypeError):
+        return []  # a script that was submitted by hand, or what `read_job` calls damaged
+    if not isinstance(warn_s, int):
+        return []
+    said, is_too_short = comparison(folder, warn_s)
     return [said] if is_too_short else []

@@ -13,7 +13,7 @@ from staging.number_options import MOST_NODES, add_whole
 from staging.print_line import print_line
 
 if TYPE_CHECKING:
-    from hpcbench.batch.submission import JobHandle
+    from hpcbench.batch.job_record import JobHandle
 
 HELP = "show the status of submitted jobs, or cancel them"
 DESCRIPTION = """\
@@ -53,7 +53,8 @@ def run(args: argparse.Namespace) -> int:
         return take(args)
     if args.interrupted:
         return say_interruption(one_folder(args, "--interrupted"), args.cancelled, args.hold)
-    from hpcbench.batch.submission import RECORD, cancel, read_job
+    from hpcbench.batch.job_record import RECORD, read_job
+    from hpcbench.batch.submission import cancel
 
     several = len(args.folders) > 1
     jobs = [read_job(folder) for folder in args.folders if not several or (folder / RECORD).exists()]

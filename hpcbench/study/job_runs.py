@@ -10,9 +10,10 @@ from pathlib import Path
 
 from hpcbench.batch.holding import HeldError, move_aside
 from hpcbench.batch.job import Job
+from hpcbench.batch.job_record import JobHandle, read_job
 from hpcbench.batch.polling import LONGEST_S, first_pause_s
 from hpcbench.batch.site import Site
-from hpcbench.batch.submission import JobHandle, UnansweredError, cancel, read_job, submit
+from hpcbench.batch.submission import UnansweredError, cancel, submit
 from hpcbench.results.units import counted
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.progress import say

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from hpcbench.batch.failure_reason import failure_reason, read_job_log
+from hpcbench.batch.job_record import JobHandle, is_unused
 from hpcbench.batch.scheduler import JobStatus
-from hpcbench.batch.submission import JobHandle, is_unused, job_statuses
+from hpcbench.batch.submission import job_statuses
 from hpcbench.results.run_folder import CRASH, write_atomic
 from hpcbench.results.summary import Summary
 from staging.errors import DataError

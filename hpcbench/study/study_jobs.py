@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from hpcbench.batch.job_record import RECORD, JobHandle, read_job
 from hpcbench.batch.packed_runs import packed_runs
-from hpcbench.batch.submission import RECORD, JobHandle, cancel, read_job
+from hpcbench.batch.submission import cancel
 from hpcbench.exits import BAD_INPUT, DONE
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.progress import say

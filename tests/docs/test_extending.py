@@ -145,8 +145,9 @@ def test_jobs_are_submitted_to_the_scheduler_of_the_page_found_and_cancelled(
     assert main(["jobs", str(tmp_path / "run")]) == 0
     assert "running" in capsys.readouterr().out
 
+    from hpcbench.batch.job_record import read_job
     from hpcbench.batch.schedulers import find_scheduler
-    from hpcbench.batch.submission import ask, cancel, read_job
+    from hpcbench.batch.submission import ask, cancel
 
     assert find_scheduler("spooler").find("hpcbench:me/run:0badf00d", ask) == ["7"]
     assert find_scheduler("spooler").find("hpcbench:me/run:another", ask) == []

@@ -11,8 +11,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from hpcbench.batch.job_record import read_job
 from hpcbench.batch.packed_runs import packed_runs
-from hpcbench.batch.submission import read_job
 from hpcbench.results.run_folder import RunFolder
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.usefixtures("sites", "forked_processes")]

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hpcbench.batch.job_energy import FILE, JobEnergy, job_energies, read_kept
+from hpcbench.batch.job_record import RECORD, JobHandle, read_job
 from hpcbench.batch.packed_runs import packed_runs
-from hpcbench.batch.submission import RECORD, JobHandle, read_job
 from hpcbench.study.scaling.run_figures import Figures
 
 

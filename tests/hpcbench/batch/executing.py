@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.batch.job_record import read_job
 from hpcbench.batch.scheduler import JobStatus
-from hpcbench.batch.submission import job_status, read_job
+from hpcbench.batch.submission import job_status
 from hpcbench.cli.main import main
 
 PROGRAMS = Path(__file__).parent / "programs"

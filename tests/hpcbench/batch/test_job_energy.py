@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.batch.job_energy import BY_JOB, BY_STEPS, FILE, JobEnergy, job_energy, parse_energy
-from hpcbench.batch.submission import JobHandle
+from hpcbench.batch.job_record import JobHandle
 
 NO_VALUE = "18446744073709551614"
 WITHOUT_EXTERN = """\

@@ -21,9 +21,10 @@ import pytest
 from hpcbench.batch import submission
 from hpcbench.batch.holding import HeldError, move_aside
 from hpcbench.batch.job import make_job
+from hpcbench.batch.job_record import RECORD, is_unused, read_job
 from hpcbench.batch.job_request import JobRequest
 from hpcbench.batch.site import find_site
-from hpcbench.batch.submission import RECORD, is_unused, job_status, read_job, submit
+from hpcbench.batch.submission import job_status, submit
 from staging.errors import InputError
 from tests.hpcbench.batch.executing import COMMANDS, ENDED, Machine, read_lines
 

@@ -15,7 +15,8 @@ import pytest
 
 from hpcbench.batch import script, submission
 from hpcbench.batch.holds import read_holds
-from hpcbench.batch.submission import job_status, read_job
+from hpcbench.batch.job_record import read_job
+from hpcbench.batch.submission import job_status
 from hpcbench.cli.main import main
 from tests.hpcbench.batch.executing import COMMANDS, Machine
 from tests.params import slow_except

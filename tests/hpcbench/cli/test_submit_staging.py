@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hpcbench.batch.submission import job_status, read_job
+from hpcbench.batch.job_record import read_job
+from hpcbench.batch.submission import job_status
 from hpcbench.cli.main import main
 from hpcbench.results.run_folder import RunFolder
 

@@ -1,0 +1,88 @@
+"""What a run folder says of the job that was submitted from it: ``job.json``, beside the script.
+
+The record is written before the job is submitted, without an id, so that a job whose answer is lost is found again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from hpcbench.batch.holds import continuation, newest_hold
+from hpcbench.batch.scheduler import Scheduler
+from hpcbench.batch.schedulers import find_scheduler
+from hpcbench.config.bounds import within
+from hpcbench.config.json_record import read_record
+from staging.errors import DataError, InputError
+
+SCRIPT, RECORD = "job.sh", "job.json"
+ADVICE = "ask the scheduler itself"
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """The fields of ``job.json`` that are read again; packed runs are in ``hpcbench.batch.packed_runs``."""
+
+    job_id: str | None
+    """Unset while the scheduler has not answered."""
+    scheduler: str
+    site: str
+    submitted: str
+    """When, as ISO 8601 has it."""
+    mark: str = ""
+    warn_s: int | None = field(default=None, metadata=within(0, 10**9))
+
+
+@dataclass(frozen=True)
+class JobHandle:
+    """A job that was handed to a scheduler, or may have been."""
+
+    folder: Path
+    scheduler: str
+    job_id: str
+    """Empty where the scheduler's answer was lost."""
+    site: str
+    mark: str = ""
+    """What the job carries, to be found again."""
+    asked: float = 0.0
+    """When it was submitted, in seconds since 1970."""
+
+
+def is_unused(folder: Path) -> bool:
+    """Whether a folder is empty, or holds what a submission left that was killed before it took the folder."""
+    return not folder.exists() or all(
+        path.name == SCRIPT or path.name.startswith((f".{SCRIPT}.", f".{RECORD}.")) for path in folder.iterdir()
+    )
+
+
+def read_job(folder: Path) -> JobHandle:
+    """The job of a run folder, the newest attempt's. Raises ``InputError`` where there is none."""
+    path = folder / RECORD
+    try:
+        found = read_record(JobRecord, path, ADVICE)
+    except FileNotFoundError:
+        raise InputError(f"{folder} holds no {RECORD}; give the run folder of a job that was submitted") from None
+    try:
+        asked = datetime.fromisoformat(found.submitted).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise DataError(path, f"is damaged ({error})", ADVICE) from None
+    job_id = newest_id(folder, find_scheduler(found.scheduler)) or found.job_id or ""
+    return JobHandle(folder, found.scheduler, job_id, found.site, found.mark, asked)
+
+
+def mark_of(path: Path) -> str | None:
+    """The mark in the record of a submission; ``None`` where there is none, or it is damaged."""
+    try:
+        return read_record(JobRecord, path, ADVICE).mark
+    except (DataError, OSError):
+        return None
+
+
+def newest_id(folder: Path, scheduler: Scheduler) -> str:
+    """The job that works, or worked last, in a run folder, or the one that it hands over to; empty where none began."""
+    hold = newest_hold(folder)
+    if hold is None:
+        return ""
+    printed, _ = continuation(folder, hold) or ("", 0.0)
+    return scheduler.parse_id(printed) or hold.job_id

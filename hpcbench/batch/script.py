@@ -52,9 +52,7 @@ def job_script(job: Job, site: Site, scheduler: Scheduler) -> str:
     text = "\n".join([*head, *("\n".join(part) + "\n" for part in parts if part)])
     for line in text.splitlines():
         if not is_utf8(line):
-            raise InputError(
-                f"the job script would have a line that is not UTF-8, {line.strip()!r}; rename what it names"
-            )
+            raise InputError(f"the job script would have a line that is not UTF-8, {line.strip()!r}; rename that")
     return text
 
 

@@ -234,7 +234,10 @@ def followed(job: JobHandle, ended: JobStatus) -> JobStatus:
 def in_own_words(path: Path, status: JobStatus | None) -> JobStatus:
     """The status of a job that has ended by what its run says: an exit code of 3 is no failure, but a missed target."""
     if status is None:
-        return by_folder(path)
+        try:
+            return by_folder(path)
+        except DataError as error:
+            return JobStatus("lost", f"the scheduler no longer knows it, and {error}")
     if status.state not in ("failed", "done"):
         return status
     if not RunFolder(path).summary.exists():

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbench.batch.job_record import RECORD
+from hpcbench.config.json_record import read_record
 from hpcbench.results.attempts import Attempts
 from staging.errors import DataError
-from staging.formats.regular import read_text
 
 SHARE = 0.5
 """Of the warning time, which a step, the launcher's end and the removal of staged files need, too."""
+
+
+@dataclass(frozen=True)
+class _Record:
+    warn_s: int | None = None
 
 
 def checkpoint_s(folder: Path) -> float | None:
@@ -42,10 +47,10 @@ def comparison(folder: Path, warn_s: int) -> tuple[str, bool]:
 def too_short(folder: Path) -> list[str]:
     """A line where the warning time of the job of a run folder is too short for its checkpoints; else none."""
     try:
-        warn_s = json.loads(read_text(folder / RECORD))["warn_s"]
-    except (DataError, OSError, ValueError, KeyError, TypeError):
-        return []  # a script that was submitted by hand, or what `read_job` calls damaged
-    if not isinstance(warn_s, int):
+        warn_s = read_record(_Record, folder / RECORD, "").warn_s
+    except (DataError, FileNotFoundError):
+        return []  # what `read_job` tells of, or a script that was submitted by hand
+    if warn_s is None:
         return []
     said, is_too_short = comparison(folder, warn_s)
     return [said] if is_too_short else []

@@ -7,13 +7,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcbench.exits import HELD
+from hpcbench.exits import BAD_INPUT, DONE, HELD
 from staging.errors import InputError
 from staging.number_options import MOST_NODES, add_whole
 from staging.print_line import print_line
 
 if TYPE_CHECKING:
     from hpcbench.batch.job_record import JobHandle
+    from hpcbench.batch.scheduler import JobStatus
 
 HELP = "show the status of submitted jobs, or cancel them"
 DESCRIPTION = """\
@@ -53,17 +54,29 @@ def run(args: argparse.Namespace) -> int:
         return take(args)
     if args.interrupted:
         return say_interruption(one_folder(args, "--interrupted"), args.cancelled, args.hold)
-    from hpcbench.batch.job_record import RECORD, read_job
-    from hpcbench.batch.submission import cancel
+    from hpcbench.batch.job_record import RECORD
 
     several = len(args.folders) > 1
-    jobs = [read_job(folder) for folder in args.folders if not several or (folder / RECORD).exists()]
-    if not args.cancel:
-        return show(jobs)
-    for job in jobs:
-        cancel(job)
-        print(f"job {job.job_id} of {job.folder} is being cancelled")
-    return 0
+    folders = [folder for folder in args.folders if not several or (folder / RECORD).exists()]
+    return cancel_each(folders) if args.cancel else show(folders)
+
+
+def cancel_each(folders: list[Path]) -> int:
+    """Cancel the jobs of run folders; what cannot be cancelled is told, and the others are."""
+    from hpcbench.batch.job_record import read_job
+    from hpcbench.batch.submission import cancel
+
+    refused = 0
+    for folder in folders:
+        try:
+            job = read_job(folder)
+            cancel(job)
+        except InputError as error:
+            refused += 1
+            print_line(f"hpcbench: error: {error}")
+        else:
+            print(f"job {job.job_id} of {folder} is being cancelled", flush=True)
+    return BAD_INPUT if refused else DONE
 
 
 def one_folder(args: argparse.Namespace, option: str) -> Path:
@@ -73,26 +86,49 @@ def one_folder(args: argparse.Namespace, option: str) -> Path:
     return Path(args.folders[0])
 
 
-def show(jobs: list[JobHandle]) -> int:
-    """The status of jobs, of one the attempts, too, and what their users should know."""
-    from hpcbench.batch.node_hours import attempts_table, used
+def show(folders: list[Path]) -> int:
+    """The status of the jobs of run folders, of one the attempts, too, and what their users should know.
+
+    Of several folders one that is damaged is told as such.
+    """
+    from hpcbench.batch.job_record import read_job
     from hpcbench.batch.submission import job_statuses
-    from hpcbench.batch.warning_time import too_short
     from hpcbench.results.tables import table
 
-    rows, said = [], []
-    for job, found in zip(jobs, job_statuses(jobs), strict=True):
-        hours = used(job.folder, running=found.state == "running")
-        rows.append([str(job.folder), job.job_id, job.site, hours.words, found.state, found.reason])
-        said += too_short(job.folder)
-        if len(jobs) == 1 and hours.attempts:
-            said.append(attempts_table(hours))
+    jobs: list[JobHandle] = []
+    damaged: dict[Path, str] = {}
+    for folder in folders:
+        try:
+            jobs.append(read_job(folder))
+        except InputError as error:
+            damaged[folder] = str(error)
+    found, rows, said = dict(zip([job.folder for job in jobs], job_statuses(jobs), strict=True)), {}, []
+    for job in jobs:
+        try:
+            rows[job.folder], told = job_row(job, found[job.folder], alone=len(folders) == 1)
+            said += told
+        except InputError as error:
+            damaged[job.folder] = str(error)
+    if damaged and len(folders) == 1:
+        raise InputError(damaged[folders[0]])
+    rows |= {folder: [str(folder), "-", "-", "-", "damaged", why] for folder, why in damaged.items()}
     heads = ("run folder", "job", "site", "node-hours", "state", "why")
-    print(table(heads, rows) if rows else "none of these folders has a job")
-    said += [f"{folder}: {reason}" for folder, *_, reason in rows if len(reason) > SHORT]  # a table cuts it
+    print(table(heads, [rows[folder] for folder in folders]) if rows else "none of these folders has a job")
+    said += [f"{folder}: {rows[folder][-1]}" for folder in folders if len(rows[folder][-1]) > SHORT]  # a table cuts it
     for each in said:
         print(f"\n{each}")
-    return 0
+    return BAD_INPUT if damaged else DONE
+
+
+def job_row(job: JobHandle, found: JobStatus, *, alone: bool) -> tuple[list[str], list[str]]:
+    """The row of a job in the table, and what stands below it. Raises ``DataError`` for a damaged run folder."""
+    from hpcbench.batch.node_hours import attempts_table, used
+    from hpcbench.batch.warning_time import too_short
+
+    hours = used(job.folder, running=found.state == "running")
+    attempts = [attempts_table(hours)] if alone and hours.attempts else []
+    row = [str(job.folder), job.job_id, job.site, hours.words, found.state, found.reason]
+    return row, [*too_short(job.folder), *attempts]
 
 
 def take(args: argparse.Namespace) -> int:

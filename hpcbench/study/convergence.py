@@ -44,7 +44,7 @@ from hpcbench.study.runner import ExecutionOptions, Executor, StudyRunner
 from hpcbench.study.study_jobs import cancel_jobs, job_folders, study_statuses
 from hpcbench.study.study_run import StudyRun
 from hpcbench.study.table import counts, plan_table, size
-from staging.errors import InputError
+from staging.errors import DataError, InputError
 
 
 def run_study(study: Study, path: Path, options: ExecutionOptions, *, dry_run: bool = False) -> int:
@@ -226,8 +226,9 @@ def conclude(study: Study, folder: StudyFolder, statuses: Statuses) -> None:
 
 def status(study: Study, folder: StudyFolder) -> str:
     """The plan with what is done of it, and why runs failed, were interrupted or are unknown."""
-    statuses = read_statuses(study, folder)
-    told = reasons(statuses)
+    damaged: list[DataError] = []
+    statuses = study_statuses(folder, possible_names(study), damaged)
+    told = [*map(str, damaged), *reasons(statuses)]
     again = [f"continue: hpcbench study resume {folder.path}"] if told else []
     at_work = [each.job.folder for each in statuses.values() if each.status == "running" and each.job is not None]
     hours = total_words(job_folders(folder), at_work, "job")
@@ -258,7 +259,7 @@ def status_line(study: Study, statuses: Statuses) -> str:
 
 def cancel_study(folder: StudyFolder) -> int:
     """Cancel every job of the study that waits or runs; the exit code."""
-    return cancel_jobs(folder, read_statuses(read_study(folder), folder))
+    return cancel_jobs(folder, possible_names(read_study(folder)))
 
 
 def report(folder: StudyFolder) -> None:

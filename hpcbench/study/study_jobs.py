@@ -16,13 +16,19 @@ from hpcbench.batch.submission import cancel
 from hpcbench.exits import BAD_INPUT, DONE
 from hpcbench.study.folder import StudyFolder
 from hpcbench.study.progress import say
-from hpcbench.study.run_status import RunStatus, Statuses, run_statuses
-from staging.errors import InputError
+from hpcbench.study.run_status import RunStatus, run_statuses
+from staging.errors import DataError, InputError
 
 
-def study_statuses(folder: StudyFolder, names: Sequence[str]) -> dict[str, RunStatus]:
-    """The status of the runs of a study by name; each scheduler is asked once."""
-    packed = packing_jobs(folder)
+def study_statuses(
+    folder: StudyFolder, names: Sequence[str], damaged_jobs: list[DataError] | None = None
+) -> dict[str, RunStatus]:
+    """The status of the runs of a study by name; each scheduler is asked once.
+
+    Raises ``DataError`` for the damaged record of a packed job, since any run may be in that. With ``damaged_jobs`` it
+    is put there instead, for who submits nothing.
+    """
+    packed = packing_jobs(folder, damaged_jobs)
     damaged: dict[str, RunStatus] = {}
     jobs: dict[Path, JobHandle | None] = {}
     for name in names:
@@ -35,13 +41,18 @@ def study_statuses(folder: StudyFolder, names: Sequence[str]) -> dict[str, RunSt
     return {name: damaged.get(name) or found[folder.run(name)] for name in names}
 
 
-def packing_jobs(folder: StudyFolder) -> dict[str, JobHandle]:
-    """The newest packed job of each run that is in one. Raises ``DataError`` for a record that is damaged."""
+def packing_jobs(folder: StudyFolder, damaged: list[DataError] | None = None) -> dict[str, JobHandle]:
+    """The newest packed job of each run that is in one; see ``study_statuses`` for records that are damaged."""
     found: dict[str, JobHandle] = {}
     for path in job_folders(folder):
-        packed = packed_runs(path, RECORD)
-        if packed is not None:
-            found |= dict.fromkeys(packed.words, read_job(path))
+        try:
+            packed = packed_runs(path, RECORD)
+            if packed is not None:
+                found |= dict.fromkeys(packed.words, read_job(path))
+        except DataError as error:
+            if damaged is None:
+                raise
+            damaged.append(error)
     return found
 
 
@@ -68,14 +79,20 @@ def numbered(folder: StudyFolder) -> list[Path]:
     return sorted((path for path in paths if path.name.isdecimal()), key=lambda path: int(path.name))
 
 
-def cancel_jobs(folder: StudyFolder, statuses: Statuses) -> int:
-    """Cancel every job of the study that waits or runs, and say so; the exit code."""
+def cancel_jobs(folder: StudyFolder, names: Sequence[str]) -> int:
+    """Cancel every job of the study with these runs that waits or runs, and say so; the exit code.
+
+    A job that cannot be cancelled, or whose record is damaged, is told, and the others are cancelled.
+    """
+    damaged: list[DataError] = []
     jobs: dict[Path, tuple[JobHandle, str]] = {}
-    for name, state in statuses.items():
+    for name, state in study_statuses(folder, names, damaged).items():
         if state.job is not None and (state.under_way or state.claimed):
             own = state.job.folder == folder.run(name)
             jobs.setdefault(state.job.folder, (state.job, name if own else f"jobs/{state.job.folder.name}"))
-    refused = 0
+    for error in damaged:
+        say(str(error))
+    refused = len(damaged)
     for job, title in jobs.values():
         try:
             cancel(job)
@@ -84,6 +101,6 @@ def cancel_jobs(folder: StudyFolder, statuses: Statuses) -> int:
             say(f"{title}: {error}")
         else:
             say(f"{title}: job {job.job_id} is being cancelled")
-    if not jobs:
+    if not jobs and not damaged:
         say(f"no job of {folder.path} waits or runs")
     return BAD_INPUT if refused else DONE

@@ -42,7 +42,7 @@ from hpcbench.study.scaling.run_matrix import (
 )
 from hpcbench.study.study_jobs import cancel_jobs, study_statuses
 from hpcbench.study.study_run import StudyRun
-from staging.errors import InputError
+from staging.errors import DataError, InputError
 
 if TYPE_CHECKING:
     from hpcbench.study.scaling.report import Extras
@@ -249,7 +249,8 @@ def read_statuses(study: Scaling, folder: StudyFolder) -> dict[str, RunStatus]:
 
 def status(study: Scaling, folder: StudyFolder) -> str:
     """The status of every point, and why runs failed or are unknown."""
-    runs = read_statuses(study, folder)
+    damaged: list[DataError] = []
+    runs = study_statuses(folder, [run.name for run in all_runs(study)], damaged)
     words = shown_words(runs)
     rows = []
     for point in points(study):
@@ -266,13 +267,13 @@ def status(study: Scaling, folder: StudyFolder) -> str:
     jobs = dict.fromkeys(each.job.folder for each in runs.values() if each.job is not None)
     at_work = [each.job.folder for each in runs.values() if each.status == "running" and each.job is not None]
     hours = total_words(jobs, at_work, "job")
-    told = [hours, *told] if hours else told
+    told = [*([hours] if hours else []), *map(str, damaged), *told]
     return "\n".join([table(headers, rows, right=words), "", counts(runs), *told, *again])
 
 
 def cancel_study(folder: StudyFolder) -> int:
     """Cancel every job of the study that waits or runs; the exit code."""
-    return cancel_jobs(folder, read_statuses(read_study(folder), folder))
+    return cancel_jobs(folder, [run.name for run in all_runs(read_study(folder))])
 
 
 def counts(runs: Statuses) -> str:

@@ -237,6 +237,28 @@ def test_cancelled_jobs_leave_their_runs_to_resume(
     assert queue.states() == ["CANCELLED", "CANCELLED", "PENDING", "PENDING"]
 
 
+def test_a_job_whose_record_is_damaged_does_not_keep_the_others(
+    queue: Queue, folder: StudyFolder, small_cosmos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its runs are not known: nothing is submitted, but the others are shown, and cancelled."""
+    assert main(words(folder, small_cosmos)) == 0
+    record = folder.jobs / "0001" / "job.json"
+    record.write_text("")
+    capsys.readouterr()
+    assert main(["study", "resume", str(folder.path)]) == 2
+    assert capsys.readouterr().err.startswith(f"hpcbench: error: {record}: is damaged")
+    assert len(queue.folders()) == 2
+    told = status(folder, capsys)
+    assert told.startswith("2 waiting, 2 left\n")
+    assert f"{record}: is damaged" in told
+    capsys.readouterr()
+    assert main(["study", "cancel", str(folder.path)]) == 2
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith(f"{record}: is damaged")
+    assert said[1:] == ["jobs/0002: job 2 is being cancelled"]
+    assert queue.states() == ["PENDING", "CANCELLED"]
+
+
 def test_no_more_jobs_are_queued_than_asked_for(queue: Queue, folder: StudyFolder, small_cosmos: Path) -> None:
     for _ in range(2):
         assert main(words(folder, small_cosmos, "--jobs", "1")) == 0

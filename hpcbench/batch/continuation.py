@@ -34,6 +34,8 @@ def interruption(path: Path, *, cancelled: bool = False) -> tuple[bool, str]:
     packed = packed_runs(path)
     if packed is not None:
         return packed_interruption(path, packed, cancelled=cancelled)
+    if has_come_to_its_end(path):
+        return False, "has ended"
     cause = last_cause(path)
     if cause is not None and not is_of_attempt(path / FILE, path):
         cause = None  # of an earlier attempt: this one was killed
@@ -88,6 +90,15 @@ def packed_interruption(path: Path, packed: PackedRuns, *, cancelled: bool) -> t
     if any(is_over(folder) and has_ended_since(folder, path) for folder in folders):
         allows.append(f"had no time for {len(left)} of {len(folders)} runs")
     return bool(allows and not forbids), (*forbids, *allows, NO_PROGRESS)[0]
+
+
+def has_come_to_its_end(path: Path) -> bool:
+    """Whether a run reached its target, or trained as long as it was to, in whichever attempt."""
+    folder = RunFolder(path)
+    if not folder.summary.exists():
+        return False
+    summary = folder.read_summary()
+    return summary.complete and summary.status != "aborted"
 
 
 def is_over(folder: Path) -> bool:

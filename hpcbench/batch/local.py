@@ -26,8 +26,9 @@ def directives(job: Job, site: Site) -> list[str]:
 
 
 def resubmit_lines() -> list[str]:
-    """Shell lines that start the script once more."""
-    return ['HPCBENCH_ATTEMPT=$((attempt + 1)) exec bash "$run/job.sh" "$@"']
+    """Shell lines that start the script once more. Bash runs no trap for its exit where it becomes another program."""
+    ended = """printf '%(%s)T %d\\n' -1 "$status" > "$hold.end" || true"""
+    return [ended, 'HPCBENCH_ATTEMPT=$((attempt + 1)) exec bash "$run/job.sh" "$@"']
 
 
 def submit_command(script: str, mark: str) -> list[str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -12,6 +14,7 @@ from hpcbench.batch.continuation import interruption
 from hpcbench.batch.holds import Hold, write_hold
 from hpcbench.batch.packed_runs import PackedRuns
 from hpcbench.cli.main import main
+from hpcbench.exits import Cause
 from hpcbench.results.attempts import Attempt, Attempts
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
@@ -62,6 +65,34 @@ def test_an_attempt_that_ended_before_it_trained_is_not_judged_by_the_one_before
     assert interruption(tmp_path)[0]
     os.utime(began, (4e9, 4e9))
     assert not interruption(tmp_path)[0]
+
+
+@pytest.mark.parametrize("status", ["success", "target_not_reached"])
+def test_a_run_that_has_ended_is_not_continued_though_its_script_starts_again(
+    status: Literal["success", "target_not_reached"], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its training says so at once, and writes no attempt of its own."""
+    cause: Cause = "target" if status == "success" else "epochs"
+    Attempts([Attempt(0.0, 10.0, 0, 5, cause)]).write(tmp_path)
+    summary = Summary("cosmoflow", "t", "smoke", status=status, cause=cause)
+    RunFolder(tmp_path).write_summary(summary)
+    began = write_hold(tmp_path, Hold.here("17", 2, "local", "", 1, 0), 1).with_suffix(".json")
+    os.utime(began, (4e9, 4e9))
+    write_checkpoint(tmp_path, began)
+    assert interruption(tmp_path) == (False, "has ended")
+    assert main(["jobs", "--interrupted", "--hold", str(began.with_suffix("")), str(tmp_path)]) == 1
+    assert capsys.readouterr().out == "hpcbench: the run has ended; not continued\n"
+    RunFolder(tmp_path).write_summary(replace(summary, complete=False))
+    assert interruption(tmp_path)[0], "it was killed on its page"
+
+
+def write_checkpoint(path: Path, like: Path) -> None:
+    """A whole checkpoint, as new as the file ``like``."""
+    (path / "checkpoints").mkdir()
+    for name in ("epoch-0001-step-00000005.pt", "epoch-0001-step-00000005.json"):
+        file = path / "checkpoints" / name
+        file.write_text("{}")
+        os.utime(file, (like.stat().st_mtime, like.stat().st_mtime))
 
 
 def test_a_run_that_was_killed_continues_if_it_came_further(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ printf '%s\\n' "$(basename "$0") $*" >> "$NOTES"
 LAUNCHER = NOTE + 'while [ $# -gt 0 ] && [ "$1" != hpcbench ] && [ "$1" != rmdir ]; do shift; done\nexec "$@"\n'
 HPCBENCH = (
     NOTE
-    + '[ "$1 $2" != "jobs --take" ] || { echo "$NOTES.hold"; exit "${TAKE:-0}"; }\n'
+    + '[ "$1 $2" != "jobs --take" ] || { echo "$NOTES.hold${HOLDS:+$5}"; exit "${TAKE:-0}"; }\n'
     + 'env > "$NOTES.environment"\n[ "$1" != train ] || [ -z "${CANCEL:-}" ] || kill -TERM "$SCRIPT"\n'
     + '[ "$1" != train ] || exit "${TRAIN:-0}"\n'
     + '[ "$1" != jobs ] || exit "${INTERRUPTED:-1}"\n'
@@ -176,6 +176,17 @@ def test_a_run_that_its_folder_calls_interrupted_is_queued_again(
     assert AGAIN[scheduler].replace("=3", "=4") not in calls
     _, calls = run_script(job, site, fakes, **before | {"INTERRUPTED": "1"})
     assert AGAIN[scheduler] not in calls
+
+
+def test_each_attempt_without_a_scheduler_writes_down_its_end(fakes: Path, tmp_path: Path) -> None:
+    """It becomes the next one, and keeps its process number."""
+    site = a_site("local")
+    job = a_job(site, tmp_path / "run", attempts=3)
+    code, calls = run_script(job, site, fakes, TRAIN="75", INTERRUPTED="0", HOLDS="numbered")
+    assert code == 75
+    assert len(of(calls, "hpcbench train")) == 3
+    for attempt in (1, 2, 3):
+        assert re.fullmatch(r"\d{10,} 75\n", (tmp_path / f"notes.hold{attempt}.end").read_text())
 
 
 @pytest.mark.parametrize("scheduler", AGAIN)

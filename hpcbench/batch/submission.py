@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from hpcbench.batch.failure_reason import last_attempt, own_reason, read_job_log
+from hpcbench.batch.failure_reason import failure_reason, read_job_log
 from hpcbench.batch.holds import continuation, newest_hold, write_continuation
 from hpcbench.batch.job import Job
 from hpcbench.batch.job_record import RECORD, SCRIPT, JobHandle, is_unused, mark_of, newest_id, read_job
@@ -241,7 +241,7 @@ def in_own_words(path: Path, status: JobStatus | None) -> JobStatus:
     if status.state not in ("failed", "done"):
         return status
     if not RunFolder(path).summary.exists():
-        said = own_reason(last_attempt(read_job_log(path))) if status.state == "failed" else ""
+        said = failure_reason(read_job_log(path)) if status.state == "failed" else ""
         return replace(status, reason=said or status.reason)
     try:
         found = by_folder(path)
@@ -254,7 +254,8 @@ def by_folder(path: Path) -> JobStatus:
     """What the run itself left to tell."""
     folder = RunFolder(path)
     if not folder.summary.exists():
-        return JobStatus("lost", "the scheduler no longer knows it, and the run left no summary")
+        said = failure_reason(read_job_log(path))
+        return JobStatus("lost", said or "the scheduler no longer knows it, and the run left no summary")
     summary = folder.read_summary()
     if summary.status == "success":
         return JobStatus("done", "", "run folder")

@@ -20,6 +20,7 @@ from hpcbench.batch.schedulers import SCHEDULERS
 from hpcbench.batch.submission import UnansweredError, cancel, job_status, job_statuses
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Status, Summary
+from hpcbench.study.run_status import run_statuses
 from staging.errors import InputError
 from tests.hpcbench.batch.conftest import a_job, a_site
 
@@ -366,6 +367,28 @@ def test_a_job_that_ended_is_described_by_its_run(programs: Any, tmp_path: Path)
     programs("squeue", "17|NODE_FAIL|None\n")
     folder.summary.write_text("{")
     assert job_status(job) == JobStatus("failed", "", "squeue")
+
+
+LOGS = {
+    "ModuleNotFoundError: No module named 'torch'": ["Traceback (most recent call last):", "  File x, line 1",
+        "ModuleNotFoundError: No module named 'torch'", "srun: error: n2: task 1: Exited with exit code 1"],
+    "/data/x: no such folder": ["hpcbench: error: /data/x: no such folder", "srun: error: n2: task 1: Terminated"],
+    "srun: error: n2: task 1: Out Of Memory": ["step 3", "srun: error: n2: task 1: Out Of Memory"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", LOGS)
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_jobs_and_study_status_tell_the_same_of_a_failure(
+    reason: str, forgotten: bool, programs: Any, tmp_path: Path
+) -> None:
+    programs("sbatch", "17\n")
+    site, run = a_site(), tmp_path / "run"
+    job = submission.submit(a_job(site, run), site)
+    programs("squeue", "" if forgotten else "17|FAILED|NonZeroExitCode\n")
+    (run / "job-17.log").write_text("\n".join(["hpcbench: job 17, attempt 1, now", *LOGS[reason]]) + "\n")
+    assert job_status(job).reason == reason
+    assert run_statuses({run: job})[run].reason == reason
 
 
 FOUND = {

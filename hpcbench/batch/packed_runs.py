@@ -13,10 +13,8 @@ from typing import Any
 
 from hpcbench.config.bounds import within
 from hpcbench.config.json_record import read_record
+from hpcbench.config.schema import MOST_RANKS
 from staging.number_options import MOST_PER_NODE
-
-MOST_RANKS = 10**9
-"""Processes and accelerators of a run on nodes of its own."""
 
 
 @dataclass(frozen=True)

@@ -191,7 +191,7 @@ def kind_of(args: argparse.Namespace) -> Any:
     if found is None:
         raise InputError(f"{path} holds no study.json; give the --study-dir of a study")
     kinds: dict[Any, Any] = {each.name: study_scaling for each in study_scaling.SCALING}
-    return (kinds | {study_gains.GAINS.name: study_gains}).get(found.get("kind"), study_convergence)
+    return (kinds | {study_gains.GAINS.name: study_gains}).get(str(found.get("kind")), study_convergence)
 
 
 SUBCOMMANDS = (

@@ -98,7 +98,7 @@ def cancel(path: Path) -> int:
     from hpcbench.study.folder import StudyFolder
     from hpcbench.study.study_jobs import cancel_jobs
 
-    return cancel_jobs(StudyFolder(path), {})
+    return cancel_jobs(StudyFolder(path), [])
 
 
 def report(path: Path) -> None:

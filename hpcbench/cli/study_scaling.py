@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hpcbench.application import find_application
 from hpcbench.cli.arguments import Parser, Subcommand, add_preset_options
 from hpcbench.cli.submit import add_job_options, job_request
-from hpcbench.config.schema import LARGEST_SEED, MOST_SAMPLES, MOST_STEPS
+from hpcbench.config.schema import LARGEST_SEED, MOST_REPEATS, MOST_SAMPLES, MOST_STEPS
 from staging.number_options import MOST_NODES, MOST_PER_NODE, add_real, add_whole
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def add_matrix(parser: Parser) -> argparse._ArgumentGroup:
                         help="folder of the study, new or to go on with")  # fmt: skip
     matrix = parser.add_argument_group("the matrix")
     matrix.add_argument("--nodes", required=True, metavar="N,N,...", help="sizes, in nodes")
-    add_whole(matrix, "--repeats", 1, 10_000, "runs of each point (default: 3)", default=3)
+    add_whole(matrix, "--repeats", 1, MOST_REPEATS, "runs of each point (default: 3)", default=3)
     add_whole(matrix, "--steps", 1, MOST_STEPS, "train for N steps instead of to the target")
     matrix.add_argument("--vary", action="append", default=[], metavar="KEY=V,V,...", help="a further axis: any "
                         "setting, or tier=shared,node,memory; repeatable")  # fmt: skip

@@ -16,6 +16,8 @@ MOST_SAMPLES = 10**10
 MOST_SIMULATED = 10**8 - 1
 """Samples to simulate; the names of their files have eight digits."""
 MOST_STEPS = 10**9
+MOST_REPEATS = 10_000
+"""Runs of a point of a study."""
 MOST_EPOCHS = 10**6
 MOST_RANKS = 10**7
 """More than the cores of any machine."""

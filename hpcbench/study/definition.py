@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from hpcbench.batch.job_request import JobRequest
+from hpcbench.config.bounds import within
+from hpcbench.config.json_record import record
+from hpcbench.config.schema import MOST_SAMPLES
 from hpcbench.study.rates import Rate, check_multiples
 from staging.errors import DataError, InputError
+from staging.number_options import MOST_NODES, MOST_PER_NODE
 
 T = TypeVar("T")
 Placement = Literal["replicate", "shard", "shard+reshuffle"]
 KIND = "convergence"
+ADVICE = "restore it or give another folder"
 MOST_SEEDS = 10_000
 """The seeds of a study are 1, 2, ... up to this at most; 0 and those beyond are of the runs that choose rates."""
 SEARCH_SEEDS = 2
@@ -47,22 +52,22 @@ class Study:
 
     application: str
     preset: str
-    batch_sizes: tuple[int, ...]
+    batch_sizes: tuple[int, ...] = field(metadata=within(1, MOST_SAMPLES))
     optimizers: tuple[str, ...]
-    seeds: int
-    local_batch_size: int
+    seeds: int = field(metadata=within(1, MOST_SEEDS))
+    local_batch_size: int = field(metadata=within(1, MOST_SAMPLES))
     """Samples of a simulated rank; a smaller batch lowers it."""
     rates: Mapping[str, Rate]
     lr_search: tuple[float, ...] = (1.0,)
     """Multipliers of the rate by the rule."""
-    lr_search_seeds: int = 1
+    lr_search_seeds: int = field(default=1, metadata=within(1, 100))
     """Seeds that the best of them are compared by. What an older ``study.json`` lacks, here and below, is as it was."""
-    lr_search_widen: int = 0
+    lr_search_widen: int = field(default=0, metadata=within(0, MOST_WIDENINGS))
     """How often the search of an optimizer may try further multipliers."""
     only: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The batch sizes of the optimizers that have not all of them."""
     placements: tuple[str, ...] = ("replicate",)
-    nodes: int = 4
+    nodes: int = field(default=4, metadata=within(1, MOST_NODES))
     """Nodes that samples are sharded over."""
     borrow: tuple[Borrow, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -81,7 +86,7 @@ class Study:
     """Name of a profile, or its file, of the site whose jobs make the runs that are left."""
     request: Mapping[str, Any] = field(default_factory=dict)
     """What these jobs ask for: the fields of ``JobRequest`` that are not the default."""
-    runs_per_job: int | None = None
+    runs_per_job: int | None = field(default=None, metadata=within(1, MOST_PER_NODE))
     """Runs that a job packs; unset takes as many as fit side by side on a node."""
 
     def batches(self, optimizer: str) -> tuple[int, ...]:
@@ -101,16 +106,21 @@ class Study:
         """Read it back. Raises ``DataError`` for what is none; ``path`` only names it."""
         if values.get("kind") != KIND:
             raise DataError(path, f"is a study of the kind '{values.get('kind')}', not '{KIND}'", "give another folder")
-        known = {name: value for name, value in values.items() if name in cls.__dataclass_fields__}
-        try:
-            for name in ("batch_sizes", "optimizers", "placements", "lr_search", "commands"):
-                known[name] = tuple(known[name])
-            known["only"] = {name: tuple(batches) for name, batches in known.get("only", {}).items()}
-            known["rates"] = {name: Rate(**rate) for name, rate in known["rates"].items()}
-            known["borrow"] = tuple(Borrow(**each) for each in known["borrow"])
-            return cls(**known)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise DataError(path, f"is damaged ({error})", "restore it or give another folder") from None
+        study = record(cls, values, path, ADVICE)
+        record(JobRequest, study.request, path, ADVICE)
+        lists = {name: getattr(study, name) for name in ("batch_sizes", "optimizers", "placements", "lr_search")}
+        check_lists({**lists, **study.only}, path)
+        lacking = [name for name in study.optimizers if name not in study.rates]
+        if lacking:
+            raise DataError(path, f"is damaged (rates.{lacking[0]} is missing)", ADVICE)
+        return study
+
+
+def check_lists(lists: Mapping[str, Sequence[Any]], path: Path) -> None:
+    """Raise ``DataError`` for one of the lists of a definition that has no entry."""
+    for name, entries in lists.items():
+        if not entries:
+            raise DataError(path, f"is damaged ({name} is empty)", ADVICE)
 
 
 def asked_for(request: JobRequest) -> dict[str, Any]:

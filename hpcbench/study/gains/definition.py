@@ -7,9 +7,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hpcbench.study.definition import compare_settings, union
+from hpcbench.config.bounds import within
+from hpcbench.config.json_record import record
+from hpcbench.config.schema import MOST_REPEATS, MOST_SAMPLES, MOST_STEPS
+from hpcbench.study.definition import ADVICE, compare_settings, union
 from hpcbench.study.gains.options import Missing, Option
 from staging.errors import DataError, InputError
+from staging.number_options import MOST_PER_NODE
 
 KIND = "gains"
 
@@ -20,14 +24,14 @@ class Gains:
 
     application: str
     preset: str
-    cores: int
+    cores: int = field(metadata=within(1, MOST_PER_NODE))
     """Of the machine, shared among the ranks of a run."""
-    ranks: int
+    ranks: int = field(metadata=within(1, MOST_PER_NODE))
     """Of the baseline."""
-    global_batch_size: int
-    steps: int
+    global_batch_size: int = field(metadata=within(1, MOST_SAMPLES))
+    steps: int = field(metadata=within(1, MOST_STEPS))
     """Optimizer steps of a run, those of the warm-up included."""
-    repeats: int
+    repeats: int = field(metadata=within(1, MOST_REPEATS))
     options: tuple[Option, ...]
     missing: tuple[Missing, ...] = ()
     """Options that are not measured."""
@@ -48,15 +52,7 @@ class Gains:
         """Read it back. Raises ``DataError`` for what is none; ``path`` only names it."""
         if values.get("kind") != KIND:
             raise DataError(path, f"is a study of the kind '{values.get('kind')}', not '{KIND}'", "give another folder")
-        known = {name: value for name, value in values.items() if name in cls.__dataclass_fields__}
-        try:
-            known["options"] = tuple(Option(**each) for each in known["options"])
-            known["missing"] = tuple(Missing(**each) for each in known["missing"])
-            for name in ("files", "commands"):
-                known[name] = tuple(known[name])
-            return cls(**known)
-        except (KeyError, TypeError) as error:
-            raise DataError(path, f"is damaged ({error})", "restore it or give another folder") from None
+        return record(cls, values, path, ADVICE)
 
 
 SAME = ("application", "preset", "cores", "ranks", "global_batch_size", "steps", "files", "accelerators")

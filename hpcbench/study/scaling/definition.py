@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.batch.job_request import JobRequest
-from hpcbench.study.definition import compare_settings, job_request, union
+from hpcbench.config.bounds import within
+from hpcbench.config.json_record import record
+from hpcbench.config.schema import LARGEST_SEED, MOST_REPEATS, MOST_SAMPLES, MOST_STEPS
+from hpcbench.study.definition import ADVICE, check_lists, compare_settings, job_request, union
 from hpcbench.study.scaling.point_results import Mode
 from staging.errors import DataError, InputError
+from staging.number_options import MOST_NODES, MOST_PER_NODE
 
 MODES: tuple[Mode, ...] = ("strong", "weak", "throughput")
 TIER = "tier"
@@ -28,19 +32,19 @@ class Scaling:
     preset: str
     site: str
     """Name of a profile, or its file."""
-    nodes: tuple[int, ...]
-    ranks_per_node: int
-    local_batch_size: int
+    nodes: tuple[int, ...] = field(metadata=within(1, MOST_NODES))
+    ranks_per_node: int = field(metadata=within(1, MOST_PER_NODE))
+    local_batch_size: int = field(metadata=within(1, MOST_SAMPLES))
     """Samples of a rank and micro-batch: of every size (weak, throughput), or of the smallest (strong)."""
-    cores_per_rank: int = 0
-    gpus_per_rank: int = 0
-    accumulation: int = 1
-    global_batch_size: int | None = None
+    cores_per_rank: int = field(default=0, metadata=within(0, MOST_PER_NODE))
+    gpus_per_rank: int = field(default=0, metadata=within(0, MOST_PER_NODE))
+    accumulation: int = field(default=1, metadata=within(1, MOST_SAMPLES))
+    global_batch_size: int | None = field(default=None, metadata=within(1, MOST_SAMPLES))
     """Of every size; strong scaling alone."""
-    instance_nodes: int | None = None
+    instance_nodes: int | None = field(default=None, metadata=within(1, MOST_NODES))
     """Nodes of one instance; throughput alone."""
-    repeats: int = 3
-    steps: int | None = None
+    repeats: int = field(default=3, metadata=within(1, MOST_REPEATS))
+    steps: int | None = field(default=None, metadata=within(1, MOST_STEPS))
     """Optimizer steps of a run; unset trains to the target."""
     vary: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Further axes: settings by their dotted name, or ``tier``, with their values."""
@@ -48,13 +52,13 @@ class Scaling:
     """Dotted settings of all runs."""
     files: tuple[str, ...] = ()
     """YAML files of settings."""
-    spatial_size: int = 1
+    spatial_size: int = field(default=1, metadata=within(1, MOST_NODES))
     """Ranks that share a sample."""
     stages: bool = True
     """Whether the dataset is staged to the nodes, where no tier says otherwise."""
     request: Mapping[str, Any] = field(default_factory=dict)
     """What else a job asks for: the fields of ``JobRequest`` that are not the default."""
-    seed: int = 1
+    seed: int = field(default=1, metadata=within(0, LARGEST_SEED))
     """Of the first repeat; every run after it has the next one."""
     commands: tuple[str, ...] = ()
     """The commands that made it, as they were given."""
@@ -71,16 +75,12 @@ class Scaling:
         """Read it back. Raises ``DataError`` for what is none; ``path`` only names it."""
         if values.get("kind") not in MODES:
             raise DataError(path, f"is a study of the kind '{values.get('kind')}', not of scaling", "give another one")
-        known = {name: value for name, value in values.items() if name in cls.__dataclass_fields__}
-        try:
-            for name in ("nodes", "files", "commands"):
-                known[name] = tuple(known[name])
-            known["vary"] = {name: tuple(each) for name, each in known["vary"].items()}
-            if not isinstance(known.get("convergence"), str | None):
-                raise TypeError("convergence is not the name of a folder")
-            return cls(mode=values["kind"], **known)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise DataError(path, f"is damaged ({error})", "restore it or give another folder") from None
+        if not isinstance(values.get("convergence"), str | None):
+            raise DataError(path, "is damaged (convergence is not the name of a folder)", ADVICE)
+        study = record(cls, {**values, "mode": values["kind"]}, path, ADVICE)
+        record(JobRequest, study.request, path, ADVICE)
+        check_lists({"nodes": study.nodes, **study.vary}, path)
+        return study
 
     def job_request(self, nodes: int) -> JobRequest:
         """What a job of so many nodes asks for."""

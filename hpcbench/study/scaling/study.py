@@ -14,6 +14,7 @@ from hpcbench.exits import DONE
 from hpcbench.results import units
 from hpcbench.results.tables import table
 from hpcbench.results.units import counted
+from hpcbench.study.definition import ADVICE
 from hpcbench.study.folder import StudyFolder, begun, held
 from hpcbench.study.job_runs import (
     HERE_S,
@@ -33,6 +34,7 @@ from hpcbench.study.scaling.joined import read_convergence, with_convergence
 from hpcbench.study.scaling.request import check_data, check_points
 from hpcbench.study.scaling.run_matrix import (
     all_runs,
+    checked,
     groups,
     instances,
     local_batch_size,
@@ -178,7 +180,7 @@ def grown(study: Scaling, folder: StudyFolder) -> Scaling:
             f"{folder.path} holds another study: its kind is {before.get('kind')}, this one's {study.mode}; give "
             "another --study-dir"
         )
-    both = grow(Scaling.from_dict(before, folder.definition), study, folder.path)
+    both = grow(read_study(folder), study, folder.path)
     if len(points(both)) > len(points(study)):  # sizes of the one may meet values of the other
         check_points(both, find_site(both.site))
         check_data(both)
@@ -186,10 +188,14 @@ def grown(study: Scaling, folder: StudyFolder) -> Scaling:
 
 
 def read_study(folder: StudyFolder) -> Scaling:
-    """The definition in a study's folder."""
+    """The definition in a study's folder. Raises ``DataError`` for one whose sizes cannot run."""
     found = folder.read()
     assert found is not None
-    return Scaling.from_dict(found, folder.definition)
+    study = Scaling.from_dict(found, folder.definition)
+    try:
+        return checked(study)
+    except InputError as error:
+        raise DataError(folder.definition, f"is damaged ({error})", ADVICE) from None
 
 
 def plan(study: Scaling) -> str:

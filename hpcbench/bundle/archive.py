@@ -96,6 +96,22 @@ def check_out(out: Path) -> None:
         raise InputError(f"OUT ({out}) exists; remove it, or choose another name")
     if not out.absolute().parent.is_dir():
         raise InputError(f"OUT ({out}) lies in no folder that exists; make it, or choose another")
+    part = part_of(out)
+    try:
+        part.touch(exist_ok=False)
+        part.unlink()
+    except OSError as error:
+        raise cannot_write(out, error) from None
+
+
+def part_of(out: Path) -> Path:
+    """A name beside ``out`` that no other process has."""
+    return out.with_name(f".{out.name}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")
+
+
+def cannot_write(out: Path, error: OSError) -> InputError:
+    """Of a folder that takes no file, or not all of it."""
+    return InputError(f"OUT ({out}): cannot write there ({error.strerror}); choose another folder")
 
 
 def check_extras(project: dict[str, Any], extras: tuple[str, ...]) -> None:
@@ -172,7 +188,7 @@ def install_script(version: str, target: Target) -> str:
 
 def write_archive(top: Path, out: Path, wheels: tuple[Wheel, ...]) -> tuple[int, str]:
     """Pack ``top`` under the name ``out``, which appears when the archive is complete; its size and its SHA-256."""
-    part = out.with_name(f".{out.name}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")
+    part = part_of(out)
     try:
         pack(top, part, level=1)  # wheels are compressed already
         size, digest = part.stat().st_size, sha256(part)
@@ -183,7 +199,7 @@ def write_archive(top: Path, out: Path, wheels: tuple[Wheel, ...]) -> tuple[int,
     except FileExistsError:
         raise InputError(f"OUT ({out}) exists; remove it, or choose another name") from None
     except OSError as error:
-        raise InputError(f"OUT ({out}): cannot write there ({error.strerror}); choose another folder") from None
+        raise cannot_write(out, error) from None
     finally:
         part.unlink(missing_ok=True)
     return size, digest

@@ -230,7 +230,7 @@ def status(study: Study, folder: StudyFolder) -> str:
     statuses = study_statuses(folder, possible_names(study), damaged)
     told = [*map(str, damaged), *reasons(statuses)]
     again = [f"continue: hpcbench study resume {folder.path}"] if told else []
-    at_work = [each.job.folder for each in statuses.values() if each.status == "running" and each.job is not None]
+    at_work = [each.job.folder for each in statuses.values() if each.job_runs and each.job is not None]
     hours = total_words(job_folders(folder), at_work, "job")
     plan = [size(study), "", plan_table(study, statuses), "", status_line(study, statuses)]
     return "\n".join([*plan, *([hours] if hours else []), *told, *again])

@@ -17,6 +17,8 @@ from hpcbench.results.summary import Summary
 from staging.errors import DataError
 from staging.formats.regular import read_text
 
+TURN = "for its turn in the job"
+"""Why a run waits whose packed job runs."""
 Status = Literal[
     "absent", "waiting", "running", "unknown", "interrupted", "reached", "missed", "diverged", "failed",
 ]  # fmt: skip
@@ -49,6 +51,11 @@ class RunStatus:
     def final(self) -> bool:
         """Whether nothing more is done for it."""
         return self.status in FINAL
+
+    @property
+    def job_runs(self) -> bool:
+        """Whether its job runs, for all that is known by the run."""
+        return self.status == "running" or self.reason == TURN
 
     @property
     def under_way(self) -> bool:
@@ -130,7 +137,7 @@ def judged(path: Path, job: JobHandle, answer: JobStatus) -> RunStatus:
     if answer.state in ("waiting", "unknown"):
         return RunStatus(answer.state, answer.reason)
     if answer.state == "running":
-        return RunStatus("waiting", "for its turn in the job") if state.status == "absent" else RunStatus("running")
+        return RunStatus("waiting", TURN) if state.status == "absent" else RunStatus("running")
     return state if state.summary is not None else replace(state, reason=why(job.folder, answer))
 
 

@@ -111,7 +111,10 @@ def study_run(study: Scaling, run: PlannedRun) -> StudyRun:
 
 
 def run_settings(study: Scaling, run: PlannedRun) -> dict[str, str]:
-    """Dotted settings of one run; what the study itself decides comes last."""
+    """Dotted settings of one run; what the study itself decides comes last.
+
+    Where the tier is that of the dataset itself nothing is staged, and settings of staging are left out.
+    """
     own = {
         "train.seed": str(seed_of(study, run)),
         "train.local_batch_size": str(local_batch_size(study, run_nodes(study, run))),
@@ -121,4 +124,7 @@ def run_settings(study: Scaling, run: PlannedRun) -> dict[str, str]:
     }
     if study.steps is not None:
         own |= {"train.max_steps": str(study.steps), "train.target": "null"}
-    return {"train.page": "false", **study.settings, **variant_settings(run.point.variant), **own}
+    given = {**study.settings, **variant_settings(run.point.variant)}
+    if tier_of(run.point.variant) == "shared":
+        given = {key: value for key, value in given.items() if not key.startswith("staging.")}
+    return {"train.page": "false", **given, **own}

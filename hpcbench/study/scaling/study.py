@@ -271,7 +271,7 @@ def status(study: Scaling, folder: StudyFolder) -> str:
         [f"start them again: hpcbench study resume {folder.path}"] if any(map(is_to_start_again, runs.values())) else []
     )
     jobs = dict.fromkeys(each.job.folder for each in runs.values() if each.job is not None)
-    at_work = [each.job.folder for each in runs.values() if each.status == "running" and each.job is not None]
+    at_work = [each.job.folder for each in runs.values() if each.job_runs and each.job is not None]
     hours = total_words(jobs, at_work, "job")
     told = [*([hours] if hours else []), *map(str, damaged), *told]
     return "\n".join([table(headers, rows, right=words), "", counts(runs), *told, *again])

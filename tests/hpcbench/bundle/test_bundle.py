@@ -88,6 +88,7 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     [
         (["there.tar.gz"], "OUT (there.tar.gz) exists; remove it"),
         (["no/where.tar.gz"], "lies in no folder that exists"),
+        (["/proc/b.tar.gz"], "OUT (/proc/b.tar.gz): cannot write there (No such file or directory); choose another"),
         (["bundle.zip"], "must be a file name that ends with .tar.gz"),
         (["b.tar.gz", "--extra", "local"], "--extra local brings torch or MPI, which a bundle leaves to the site"),
         (["b.tar.gz", "--extra", "fsat"], "--extra fsat is no extra of hpcbench-ml; choose from fast, lost"),

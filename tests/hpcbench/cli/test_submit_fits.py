@@ -107,6 +107,15 @@ def test_the_memory_tier_of_a_study_is_refused_where_it_does_not_fit(
     assert "more than the 550 GB of /dev/shm (memory of the node)" in capsys.readouterr().err
 
 
+def test_every_tier_goes_together_with_shards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The tier of the dataset itself stages nothing, and has no use for a placement."""
+    words = ["study", "weak", *FRONTIER, "--nodes", "16", "--steps", "100", "--vary", "tier=shared,node,memory"]
+    words += ["--staging.placement", "shard", "--study-dir", str(tmp_path / "study"), "--dry-run"]
+    assert main(words) == 0, capsys.readouterr().err
+    said = capsys.readouterr().out
+    assert all(room in said for room in ("none", "278 GB of 3.84 TB", "278 GB of 550 GB"))
+
+
 @pytest.mark.parametrize("by_job", [True, False], ids=["--local-path", "staging.destination"])
 def test_what_is_staged_to_memory_is_no_room_for_ranks(by_job: bool) -> None:
     site, application = find_site("polaris"), find_application("cosmoflow")

@@ -10,6 +10,8 @@ import math
 import os
 import re
 import signal
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -235,6 +237,20 @@ def test_cancelled_jobs_leave_their_runs_to_resume(
     assert re.search("no job of .* waits or runs", capsys.readouterr().out)
     assert main(["study", "resume", str(folder.path)]) == 0
     assert queue.states() == ["CANCELLED", "CANCELLED", "PENDING", "PENDING"]
+
+
+def test_jobs_that_run_have_used_node_hours_before_their_runs_begin(
+    queue: Queue, folder: StudyFolder, small_cosmos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words(folder, small_cosmos)) == 0
+    for job in (1, 2):
+        hold = replace(Hold.here(str(job), 1, "slurm", "", 1, 0), began=time.time() - 36)
+        write_hold(queue.set(job, "RUNNING"), hold, 1)
+    capsys.readouterr()
+    assert main(["study", "status", str(folder.path)]) == 0
+    said = capsys.readouterr().out
+    assert "runs: 4 waiting, 0 left" in said
+    assert re.search(r"^node-hours used: 0\.0\d+, in 2 attempts of 2 jobs$", said, re.MULTILINE)
 
 
 def test_a_job_whose_record_is_damaged_does_not_keep_the_others(

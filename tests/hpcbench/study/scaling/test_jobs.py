@@ -92,6 +92,17 @@ def test_a_tier_says_where_samples_are_read(tier: str, stages: bool, path: str) 
     assert ("--staging.destination" in text) == stages
 
 
+@pytest.mark.parametrize("vary", [{}, {"staging.placement": ("shard",)}], ids=["setting", "axis"])
+def test_settings_of_staging_are_for_the_tiers_that_stage(vary: dict[str, tuple[str, ...]]) -> None:
+    settings = STUDY.settings | ({} if vary else {"staging.placement": "shard"}) | {"staging.threads": "4"}
+    study = replace(STUDY, vary={"tier": ("shared", "node", "memory"), **vary}, settings=settings)
+    for run in all_runs(study):
+        words = [word for word in study_run(study, run).words if word.startswith("--staging.")]
+        assert sorted(words) == (
+            [] if "tier_shared" in run.name else ["--staging.placement=shard", "--staging.threads=4"]
+        )
+
+
 def test_without_a_tier_the_study_says_whether_it_stages() -> None:
     assert job(STUDY, a_site("slurm")).stages
     assert not job(replace(STUDY, stages=False), a_site("slurm")).stages

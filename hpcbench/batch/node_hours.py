@@ -7,7 +7,6 @@ is unknown, and not zero.
 
 from __future__ import annotations
 
-import textwrap
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from hpcbench.batch.schedulers import find_scheduler
 from hpcbench.batch.submission import ask
 from hpcbench.results import units
 from hpcbench.results.attempts import Attempts
-from hpcbench.results.tables import WIDTH, table
+from hpcbench.results.tables import table, wrapped
 
 UNKNOWN = "unknown"
 NEAR_S = 120.0
@@ -125,7 +124,7 @@ def total_words(folders: Iterable[Path], running: Iterable[Path] = (), what: str
     total = words(sum(known) if known else None, any(each.at_least for each in begun))
     used_in = f"in {units.counted(attempts, 'attempt')} of {units.counted(len(begun), what)}"
     line = f"node-hours used: {total}{told}, {used_in}{by_attempt(begun)}"
-    return textwrap.fill(line, WIDTH, subsequent_indent="  ")
+    return wrapped(line)
 
 
 def by_attempt(runs: Iterable[NodeHours]) -> str:

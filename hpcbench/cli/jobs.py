@@ -27,7 +27,7 @@ The status of the jobs of run folders, from the scheduler, else from what the ru
 """
 
 SHORT = 20
-"""Letters of a reason for which a table has room."""
+"""Letters of a reason for which a table has room; longer ones stand below it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +93,7 @@ def show(folders: list[Path]) -> int:
     """
     from hpcbench.batch.job_record import read_job
     from hpcbench.batch.submission import job_statuses
-    from hpcbench.results.tables import table
+    from hpcbench.results.tables import table, wrapped
 
     jobs: list[JobHandle] = []
     damaged: dict[Path, str] = {}
@@ -114,7 +114,7 @@ def show(folders: list[Path]) -> int:
     rows |= {folder: [str(folder), "-", "-", "-", "damaged", why] for folder, why in damaged.items()}
     heads = ("run folder", "job", "site", "node-hours", "state", "why")
     print(table(heads, [rows[folder] for folder in folders]) if rows else "none of these folders has a job")
-    said += [f"{folder}: {rows[folder][-1]}" for folder in folders if len(rows[folder][-1]) > SHORT]  # a table cuts it
+    said += [wrapped(f"{folder}: {rows[folder][-1]}") for folder in folders if len(rows[folder][-1]) > SHORT]
     for each in said:
         print(f"\n{each}")
     return BAD_INPUT if damaged else DONE
@@ -124,11 +124,12 @@ def job_row(job: JobHandle, found: JobStatus, *, alone: bool) -> tuple[list[str]
     """The row of a job in the table, and what stands below it. Raises ``DataError`` for a damaged run folder."""
     from hpcbench.batch.node_hours import attempts_table, used
     from hpcbench.batch.warning_time import too_short
+    from hpcbench.results.tables import wrapped
 
     hours = used(job.folder, running=found.state == "running")
     attempts = [attempts_table(hours)] if alone and hours.attempts else []
     row = [str(job.folder), job.job_id, job.site, hours.words, found.state, found.reason]
-    return row, [*too_short(job.folder), *attempts]
+    return row, [*map(wrapped, too_short(job.folder)), *attempts]
 
 
 def take(args: argparse.Namespace) -> int:

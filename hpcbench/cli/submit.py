@@ -100,6 +100,7 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
     from hpcbench.batch.submission import submit
     from hpcbench.planning.job_fit import doctor_gib, job_fit, settings_of_script
     from hpcbench.results.run_folder import default_path
+    from hpcbench.results.units import counted
 
     site = find_site(args.site)
     scheduler = find_scheduler(site.scheduler)
@@ -122,9 +123,8 @@ def run_with_overrides(args: argparse.Namespace, overrides: dict[str, str]) -> i
         print(job_script(job, site, scheduler), end="")
         return 0
     done = submit(job, site)
-    print(
-        f"job {done.job_id} of {site.scheduler} submitted: {job.nodes} nodes, at most {job.node_hours:.3g} node-hours"
-    )
+    size = f"{counted(job.nodes, 'node')}, at most {job.node_hours:.3g} node-hours"
+    print(f"job {done.job_id} of {site.scheduler} submitted: {size}")
     print(f"run folder: {folder}\nstatus: hpcbench jobs {shlex.quote(str(folder))}")
     return 0
 

@@ -18,6 +18,7 @@ from hpcbench.planning.dataset_size import dataset_size
 from hpcbench.planning.fits import NEAR, Finding, Room, judge_batch, judge_memory, judge_staging
 from hpcbench.planning.rank_memory import rank_memory
 from hpcbench.planning.staged_bytes import StagedBytes, staged_bytes
+from hpcbench.results.tables import wrapped
 from hpcbench.results.units import significant
 from staging.errors import InputError
 
@@ -51,14 +52,14 @@ class Fit:
 
     @property
     def lines(self) -> list[str]:
-        """The figures for people, a line each."""
+        """The figures for people, a line or a few each."""
         rows = {
             "batch": f"{self.batch}; {self.rate}", "recipe": self.recipe, "staging": self.staging.text,
             "memory": self.memory.text, "cost": self.cost,
         }  # fmt: skip
         marked = {"staging": self.staging, "memory": self.memory}
         return [
-            f"{name:9}{'warning: ' if name in marked and marked[name].level == 'warn' else ''}{text}"
+            wrapped(f"{name:9}{'warning: ' if name in marked and marked[name].level == 'warn' else ''}{text}", 9)
             for name, text in rows.items()
         ]
 

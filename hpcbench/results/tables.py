@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,13 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence
 
     ruled = [GAP.join(cell(text, column) for column, text in enumerate(line)).rstrip() for line in lines]
     return "\n".join([ruled[0], GAP.join("-" * limit for limit in widths), *ruled[1:]])
+
+
+def wrapped(text: str, indent: int = 2) -> str:
+    """A line for people as lines of at most ``WIDTH``, the further ones indented. Options and paths stay whole."""
+    return textwrap.fill(
+        text, WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    )  # fmt: skip
 
 
 def missing(value: object) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import RunConfig
 from hpcbench.exits import DONE
 from hpcbench.planning.dataset_size import dataset_size
-from hpcbench.results.tables import WIDTH
+from hpcbench.results.tables import wrapped
 from hpcbench.results.units import counted
 from hpcbench.study.definition import Study, grow
 from hpcbench.study.estimate import Speed, calibrate, speed_of_runs
@@ -180,7 +179,7 @@ def cost(study: Study, site: Site, statuses: Statuses) -> str:
         + (f"; {counted(waiting, 'run')} under way" if waiting else "")
         + ("; more where searches widen" if may_widen(study, statuses) else "")
     )
-    return textwrap.fill(words, WIDTH, subsequent_indent="  ")
+    return wrapped(words)
 
 
 def make_runs(

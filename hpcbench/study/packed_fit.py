@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from hpcbench.optim.recipes import RECIPES
 from hpcbench.planning.fits import Finding, judge_memory
 from hpcbench.planning.job_fit import largest_batch, rank_room
 from hpcbench.planning.rank_memory import rank_memory
-from hpcbench.results.tables import WIDTH
+from hpcbench.results.tables import wrapped
 from hpcbench.study.definition import Study
 from hpcbench.study.packing import Packing, packed_job
 from hpcbench.study.plan import PlannedRun, Point, study_run
@@ -40,7 +39,7 @@ def fit_lines(study: Study, site: Site, packing: Packing) -> list[str]:
         "staging  none; the dataset is read where it lies",
         f"memory   {warning}{finding.text}",
     ]
-    return [textwrap.fill(line, WIDTH, subsequent_indent=" " * 9) for line in lines]
+    return [wrapped(line, 9) for line in lines]
 
 
 def recipes(study: Study) -> str:

@@ -10,7 +10,7 @@ from hpcbench.batch.site import Site
 from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import RunConfig
 from hpcbench.planning.job_fit import Fit, job_fit, settings_of_script
-from hpcbench.results.tables import table
+from hpcbench.results.tables import table, wrapped
 from hpcbench.study.scaling.definition import Scaling
 from hpcbench.study.scaling.jobs import job_of, run_settings
 from hpcbench.study.scaling.run_matrix import PlannedRun, groups, run_nodes
@@ -57,4 +57,5 @@ def fit_page(study: Scaling, site: Site) -> str:
         notes[f"batch {fit.global_batch:,}: {fit.rate}; recipe: {fit.recipe}"] = None
         warnings |= dict.fromkeys(f"warning: --nodes {nodes}: {text}" for text in fit.warnings)
     about = "memory of a rank: counted as by `hpcbench plan`, of accelerators without the workspace of kernels"
-    return "\n".join(["Each job:", "", table(headers, rows, right=headers), "", *notes, about, *warnings])
+    below = [wrapped(line) for line in (*notes, about, *warnings)]
+    return "\n".join(["Each job:", "", table(headers, rows, right=headers), "", *below])

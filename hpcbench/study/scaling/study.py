@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from hpcbench.batch.node_hours import total_words
 from hpcbench.batch.site import Site, find_site
 from hpcbench.exits import DONE
 from hpcbench.results import units
-from hpcbench.results.tables import table
+from hpcbench.results.tables import table, wrapped
 from hpcbench.results.units import counted
 from hpcbench.study.definition import ADVICE
 from hpcbench.study.folder import StudyFolder, begun, held
@@ -210,7 +209,7 @@ def plan(study: Scaling) -> str:
             str(local * study.accumulation * places(study, size)),
             str(sum(run.point.nodes == nodes for run in all_runs(study))),
         ])  # fmt: skip
-    head = textwrap.fill(headline(study, site), 100, subsequent_indent="  ")
+    head = wrapped(headline(study, site))
     return f"{head}\n\n{table(headers, rows, right=headers)}\n\n{cost(study, site)}\n\n{fit_page(study, site)}\n"
 
 
@@ -219,7 +218,7 @@ def headline(study: Scaling, site: Site) -> str:
     what = {
         "strong": "strong scaling (the same global batch on more nodes)",
         "weak": "weak scaling (the same local batch on more nodes)",
-        "throughput": f"throughput (more instances of {study.instance_nodes} nodes)",
+        "throughput": f"throughput (more instances of {counted(study.instance_nodes or 1, 'node')})",
     }[study.mode]
     axes = "".join(f"; {name} {', '.join(value or 'unset' for value in values)}" for name, values in study.vary.items())
     whole = "for all epochs" if study.settings.get("train.target") == "null" else "to the target"

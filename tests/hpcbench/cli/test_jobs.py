@@ -56,6 +56,7 @@ def test_a_damaged_folder_is_a_row_beside_the_others(
     states = {row[0]: row[4:] for line in said.splitlines() if (row := line.split()) and row[0] in map(str, runs)}
     assert [states[str(run)][0] for run in runs] == ["damaged", "waiting", "waiting"]
     assert f"{runs[0]}: {runs[0] / name}: is damaged" in said
+    assert max(map(len, said.splitlines())) <= 100
     assert jobs(runs[0]) == 2
     assert capsys.readouterr().err.startswith(f"hpcbench: error: {runs[0] / name}: is damaged")
 
@@ -91,3 +92,4 @@ def test_a_job_that_its_scheduler_has_forgotten_and_whose_summary_is_damaged(
     said = capsys.readouterr().out
     assert said.count(" lost ") == 3
     assert f"{runs[1]}: the scheduler no longer knows it, and {runs[1] / 'summary.json'}: " in said
+    assert max(map(len, said.splitlines())) <= 100

@@ -29,6 +29,11 @@ def submitted(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int
     return code, captured.out, captured.err
 
 
+def unwrapped(said: str) -> str:
+    """The lines as they are before they are made to fit a terminal."""
+    return re.sub(r"\n +", " ", said)
+
+
 @pytest.mark.slow
 def test_the_figures_of_a_job_stand_beside_its_script(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -43,7 +48,8 @@ def test_the_figures_of_a_job_stand_beside_its_script(
         "recipe   none published for batch 80; the nearest: mlperf-128",
         "staging  1.74 TB to each node (for 121,266 + 15,158 samples), of the 3.20 TB of /local/scratch",
     ]
-    memory, cost = said.splitlines()[3:]
+    assert max(map(len, said.splitlines())) <= 100
+    memory, cost = unwrapped(said).splitlines()[3:]
     assert re.fullmatch(
         r"memory   \d\.\d\d GiB for a rank \(counted without the workspace of kernels\), of the 40.0 GiB of an "
         r"accelerator",
@@ -134,8 +140,9 @@ def test_unknown_facts_are_said_and_refuse_nothing(capsys: pytest.CaptureFixture
     words = ["cosmoflow", "--site", "generic-slurm", "--cores-per-rank", "4", "--preset", "mlperf", *DRY, "4"]
     code, _, said = submitted(words, capsys)
     assert code == 0
-    assert "1.67 TB to each node (for 524,288 + 65,536 samples); room unknown at /tmp" in said
-    assert "(counted with kernels and heap); memory of a rank's share of its node's memory unknown" in said
+    assert "1.67 TB to each node (for 524,288 + 65,536 samples); room unknown at /tmp" in unwrapped(said)
+    assert max(map(len, said[said.index("batch ") :].splitlines())) <= 100
+    assert "(counted with kernels and heap); memory of a rank's share of its node's memory unknown" in unwrapped(said)
 
 
 @pytest.mark.slow
@@ -143,6 +150,8 @@ def test_what_is_close_to_a_limit_is_warned_of(capsys: pytest.CaptureFixture[str
     """Seven nodes of Polaris hold shards of DeepCAM, but 2.07 of 2.24 TB that are 70 % of their room; eight more."""
     code, _, said = submitted(["deepcam", *POLARIS, *DRY, "5", "--staging.placement", "shard"], capsys)
     assert code == 0
+    assert max(map(len, said.splitlines())) <= 100
+    said = unwrapped(said)
     assert "staging  warning: 2.51 TB to each node (for 121,266 + 15,158 samples), close to the 3.20 TB" in said
     assert "what fits: 7 nodes or more with --staging.placement shard" in said
 
@@ -177,6 +186,7 @@ def test_ways_to_stage_in_a_study(name: str, tmp_path: Path, capsys: pytest.Capt
     words = ["study", "weak", *FRONTIER, *OVER_NODES[name], *fits, "--nodes", "16,32", "--steps", "20"]
     assert main([*words, "--study-dir", str(tmp_path / "study"), "--dry-run"]) == 0
     said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 100
     assert "staged to a node" in said
     assert {"shard": "278 GB of 3.84 TB", "slabs": "2.20 TB of 3.84 TB", "overlap": "1.67 TB of 3.84 TB"}[name] in said
     assert not (tmp_path / "study").exists()

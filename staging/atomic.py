@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 TEMPORARY_SUFFIX = ".part"
+TEMPORARY = re.compile(r"\..+\.([0-9a-f]{12,}|[0-9a-f]{8}-[0-9a-f]{6,})\.part", re.DOTALL)
+"""A name, and the token of who writes: of ``replacing`` or a sink, or of ranks that share a file and its number."""
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file name is one that ``replacing`` uses while it writes."""
-    return name.startswith(".") and name.endswith(TEMPORARY_SUFFIX)
+    """Whether a file name is one that staging uses while it writes; a hidden ``.part`` file of others is none."""
+    return name.endswith(TEMPORARY_SUFFIX) and TEMPORARY.fullmatch(name) is not None
 
 
 @contextmanager

@@ -12,7 +12,6 @@ import tempfile
 from pathlib import Path
 from typing import Literal, get_args
 
-from staging.atomic import TEMPORARY_SUFFIX
 from staging.errors import InputError
 from staging.storage.holes import HOLE_BYTES, runs_of_data
 from staging.storage.space import MEMORY_FILESYSTEMS, existing_parent, filesystem_type
@@ -78,8 +77,8 @@ def _write(descriptor: int, data: memoryview, position: int, flags: int) -> None
 
 
 def _works(folder: Path, way: WriteWay) -> bool:
-    """Try it with a file that has no name, or, where that can't be, one that is removed with unfinished files."""
-    with tempfile.TemporaryFile(dir=folder, prefix=".way.", suffix=TEMPORARY_SUFFIX) as file:
+    """Try it with a file that has no name, or, where that can't be, one that is removed with what probes left."""
+    with tempfile.TemporaryFile(dir=folder, prefix="probe.way.") as file:
         try:
             write_at(file.fileno(), memoryview(b"1" * HOLE_BYTES), 0, way)
         except OSError as error:

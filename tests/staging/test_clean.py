@@ -54,10 +54,20 @@ def test_what_is_not_ours_or_was_altered_is_left_and_listed(tmp_path: Path) -> N
     (tmp_path / "replaced").unlink()
     (tmp_path / "replaced").mkdir()
     (tmp_path / "replaced/file").touch()
-    (tmp_path / ".link.part").symlink_to(tmp_path / "folder/mine")
-    left = [".link.part", "altered", "folder/mine", "linked", "replaced/file"]
+    (tmp_path / ".link.0123456789ab.part").symlink_to(tmp_path / "folder/mine")
+    left = [".link.0123456789ab.part", "altered", "folder/mine", "linked", "replaced/file"]
     assert clean(tmp_path) == Cleaned(1, 3, left)
     assert tree(tmp_path) == sorted([*left, "folder", "replaced"])
+
+
+def test_hidden_part_files_of_others_are_left(tmp_path: Path) -> None:
+    stage(tmp_path, "a")
+    mine = [".notes.part", "mine/.video.mp4.part", "mine/.x.0123.part"]
+    (tmp_path / "mine").mkdir()
+    for name in mine:
+        (tmp_path / name).write_text("mine")
+    assert clean(tmp_path) == Cleaned(1, 3, mine)
+    assert tree(tmp_path) == [".notes.part", "mine", *mine[1:]]
 
 
 @pytest.mark.parametrize(
@@ -89,11 +99,11 @@ def test_a_link_to_outside_is_not_walked_into(tmp_path: Path) -> None:
     destination = tmp_path / "dst"
     stage(destination, "a")
     (tmp_path / "other").mkdir()
-    (tmp_path / "other/.x.part").touch()
+    (tmp_path / "other/.x.0123456789ab.part").touch()
     (tmp_path / "other/empty").mkdir()
     (destination / "out").symlink_to(tmp_path / "other")
     assert clean(destination).left == ["out"]
-    assert tree(tmp_path / "other") == [".x.part", "empty"]
+    assert tree(tmp_path / "other") == [".x.0123456789ab.part", "empty"]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +152,7 @@ def test_a_name_of_a_hundred_thousand_folders_takes_no_time(tmp_path: Path) -> N
 
 
 def test_a_folder_that_was_not_staged_is_refused(tmp_path: Path) -> None:
-    (tmp_path / ".x.part").touch()
+    (tmp_path / ".x.0123456789ab.part").touch()
     with pytest.raises(DataError, match="has no staging manifest"):
         clean(tmp_path)
     (tmp_path / "real").mkdir()
@@ -150,7 +160,7 @@ def test_a_folder_that_was_not_staged_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".staging").symlink_to(tmp_path / "real/.staging")
     with pytest.raises(DataError, match="has no staging manifest"):
         clean(tmp_path)
-    assert (tmp_path / ".x.part").exists()
+    assert (tmp_path / ".x.0123456789ab.part").exists()
 
 
 def test_what_only_a_probe_left_goes(tmp_path: Path) -> None:
@@ -159,11 +169,11 @@ def test_what_only_a_probe_left_goes(tmp_path: Path) -> None:
     (books / "probe.0a1b2c3d/0.0.large").write_bytes(b"abc")
     (books / "probe.json").write_text("{}")
     (books / "lock").touch()
-    (tmp_path / "dst/.x.part").touch()
+    (tmp_path / "dst/.x.0123456789ab.part").touch()
     with lock(tmp_path / "dst", "n1", "job"), pytest.raises(DataError, match="another staging holds it"):
         clean(tmp_path / "dst")
     assert clean(tmp_path / "dst") == Cleaned()
-    assert tree(tmp_path / "dst") == [".x.part"]
+    assert tree(tmp_path / "dst") == [".x.0123456789ab.part"]
 
 
 def test_books_that_staging_did_not_write_are_refused(tmp_path: Path) -> None:

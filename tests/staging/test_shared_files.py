@@ -45,7 +45,7 @@ def test_ranges_grow_together_in_any_order(blocks: list[bytes], random: random_m
 def shared(folder: DestinationFolder, checksum: int = -1) -> SharedFiles:
     """One rank's part in ``train/big``, of ten bytes."""
     listing = Listing(Names.of(["train/big"]), np.array([10]), np.array([5]), np.array([checksum]))
-    return SharedFiles(folder, listing, "job", checksum=True)
+    return SharedFiles(folder, listing, "0123abcd", checksum=True)
 
 
 def test_two_ranks_write_one_file(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_the_checksums_of_blocks_do_not_tell_who_wrote(
     starts = np.cumsum([0, *pieces]).tolist()
     listing = Listing(Names.of(["big"]), np.array([len(data)]), np.array([5]), np.array([-1]))
     with DestinationFolder(tmp_path_factory.mktemp("shared")) as folder:
-        group = [SharedFiles(folder, listing, "job", checksum=True) for _ in range(ranks)]
+        group = [SharedFiles(folder, listing, "0123abcd", checksum=True) for _ in range(ranks)]
         for number, (start, stop) in enumerate(pairwise(starts)):
             group[number % ranks].write(0, start, data[start:stop])
         landed = group[0].settle(0, [rank.written[0] for rank in group if rank.written])

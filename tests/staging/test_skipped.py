@@ -27,7 +27,7 @@ def source(tmp_path: Path) -> Path:
     """Two links to folders, three hidden names, an unfinished file, and books of an earlier staging."""
     source, other = tmp_path / "source", tmp_path / "other"
     for path in (source / "a", source / ".b", source / "train/.c", source / ".d/e", other / "f", other / "deep/g",
-                 source / "train/.x.0123.part", source / ".staging/manifest.jsonl"):  # fmt: skip
+                 source / "train/.x.0123456789ab.part", source / ".staging/manifest.jsonl"):  # fmt: skip
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(path.name)
     (source / "linked").symlink_to(other)

@@ -53,11 +53,13 @@ def test_only_own_leftovers_are_removed(source: Path, tmp_path: Path) -> None:
     ended(process)
     out = tmp_path / "out"
     (out / "train" / ".00001.bin.0123456789abcd.part").write_bytes(b"half")
-    (out / "notes.part").write_text("mine")
+    mine = [out / "notes.part", out / "train" / ".video.mp4.part", out / ".00001.bin.tmp12345.part"]
+    for path in mine:
+        path.write_text("mine")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / ".x.0123456789abcd.part").write_bytes(b"half")
     (out / "link").symlink_to(tmp_path / "elsewhere")
     assert run([*PLAIN, source, out])[0] == 0
     assert unfinished(out / "train") + unfinished(out / "validation") == []
-    assert (out / "notes.part").read_text() == "mine"
+    assert [path.read_text() for path in mine] == ["mine"] * 3
     assert unfinished(tmp_path / "elsewhere") != []

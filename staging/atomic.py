@@ -70,8 +70,20 @@ def make_folder(path: Path) -> None:
 
 def sync_folder(path: Path) -> None:
     """Wait until the disk has the names in a folder. Filesystems that know no such thing are left alone."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        sync_file(path)
+        sync_descriptor(descriptor)
+    except OSError as error:
+        error.filename = str(path)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def sync_descriptor(folder: int) -> None:
+    """As ``sync_folder``, of an open one."""
+    try:
+        os.fsync(folder)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise

@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from staging.ranks.world import World
 
 T = TypeVar("T")
-LOST = (
-    "its manifest is lost, and these files may be staged ones or others; stage again from the same source and clean "
-    "then, or remove the folder yourself"
-)
+AGAIN = "these files may be staged ones or others; stage again from the same source and clean then, or remove them"
+LOST = f"its manifest is lost, and {AGAIN}"
+UNFINISHED = f"its last staging did not come to its end, and {AGAIN}"
 """What to do where `--clean` does not know what to remove."""
 
 
@@ -194,10 +193,10 @@ def clean(template: str, world: World) -> int:
     found = [each for each in world.all_gather(together(world, remove_here)) if each is not None]
     for destination, cleaned in found if place.rank == 0 else ():
         print(f"{destination}: removed {cleaned.files} files, {human(cleaned.bytes)}")
-        lost = cleaned.keeps_books
+        lost = cleaned.keeps_books == "lost"
         why = "which the manifest does not name any more" if lost else "which is not as staging put it there"
         for name in cleaned.left:
             print_line(f"left {one_line(name)}, {why}")
-        if lost:
-            print_line(f"{destination}: {LOST}")
+        if cleaned.keeps_books:
+            print_line(f"{destination}: {LOST if lost else UNFINISHED}")
     return 2 if any(cleaned.keeps_books for _, cleaned in found) else 0

@@ -21,7 +21,7 @@ from staging.growth import count_growth
 from staging.landing.shared_files import SharedFiles
 from staging.landing.sinks import Landed
 from staging.ledger.clean import remove_unfinished
-from staging.ledger.destination_lock import lock_destination
+from staging.ledger.destination_lock import DestinationLock, lock_destination
 from staging.ledger.durable_batch import DurableBatch, sync_filesystem
 from staging.ledger.journal import KILLED, Journal, Start
 from staging.ledger.manifest import Manifest
@@ -92,7 +92,8 @@ def carry_out(
             if line:
                 print_line(line)
     job = world.broadcast(secrets.token_hex(4))
-    with together(world, lambda: lock_destination(prepared.destination, prepared.options.source, world.place, job)):
+    held = together(world, lambda: lock_destination(prepared.destination, prepared.options.source, world.place, job))
+    with held:
         manifest = together(world, lambda: Manifest.open(prepared.destination, identity(prepared)))
         journal = Journal(prepared.destination)
         together(world, lambda: clear_up(journal, prepared.destination, world.place, quiet))
@@ -100,7 +101,7 @@ def carry_out(
         way = together(world, lambda: way_to_write(prepared, ceilings))
         chosen = None if prepared.by_names else prepared.options.selection_words()
         begun = Start.of_this_process(job, world.place, " ".join(sys.argv), chosen)
-        staging = Staging(prepared, manifest, quiet, job, way)
+        staging = Staging(prepared, manifest, quiet, job, way, held)
         with staging.written_down(journal, begun, watcher):
             if on_move is not None:
                 on_move()
@@ -144,7 +145,9 @@ def clear_up(journal: Journal, destination: Path, place: Place, quiet: bool) -> 
 class Staging:
     """One rank's part in a staging that is prepared and claimed."""
 
-    def __init__(self, prepared: Prepared, manifest: Manifest, quiet: bool, job: str, way: WriteWay) -> None:
+    def __init__(
+        self, prepared: Prepared, manifest: Manifest, quiet: bool, job: str, way: WriteWay, held: DestinationLock
+    ) -> None:
         self.prepared = prepared
         self.options = prepared.options
         self.world = prepared.world
@@ -153,6 +156,7 @@ class Staging:
         self.quiet = quiet
         self.job = job
         self.way = way
+        self.held = held
         self.manifest = manifest
         self.batch = DurableBatch(manifest, prepared.destination)
 
@@ -224,6 +228,7 @@ class Staging:
         present = plan.lands_on(place.node)
         self.counters.files_present = int(np.count_nonzero(~prepared.wanted[present])) if place.local_rank == 0 else 0
         with DestinationFolder(prepared.destination, self.way) as folder:
+            self.held.refuse_other(folder)
             checked, root = prepared.options.verify != "none", prepared.options.source
             shared = SharedFiles(folder, prepared.listing, self.job, checked, root)
             try:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
-import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from staging.atomic import is_temporary, sync_folder
+from staging.atomic import is_temporary, sync_descriptor
 from staging.bookkeeping import ARRIVING, BOOKKEEPING
 from staging.errors import DataError
 from staging.ledger.destination_lock import NAME as LOCK
 from staging.ledger.destination_lock import lock
 from staging.ledger.durable_batch import sync_filesystem
 from staging.ledger.journal import NAME as JOURNAL
+from staging.ledger.journal import Journal
 from staging.ledger.manifest import NAME as MANIFEST
 from staging.ledger.manifest import has_manifest, is_inside, load_records, no_manifest
 from staging.ledger.records import Records, is_as_landed
@@ -42,29 +43,33 @@ class Cleaned:
     """Of these files."""
     left: list[str] = field(default_factory=list)
     """Names below the destination that stayed: of another size or time than the manifest's, or not in it."""
-    keeps_books: bool = False
-    """Whether the bookkeeping stayed, too: the manifest is lost, and nothing says which of ``left`` are staged."""
+    keeps_books: Literal["", "lost", "unfinished"] = ""
+    """Why the bookkeeping stayed, too, where it did: the manifest is lost, or does not have all that landed, since a
+    staging did not come to its end; so nothing says which of ``left`` are staged."""
 
 
 def clean(destination: Path) -> Cleaned:
     """Remove the staged files below ``destination``, unfinished ones, empty folders, and the bookkeeping.
 
-    Where only a probe was, there is no more than the bookkeeping. Where the manifest is lost, files stay, and the
-    bookkeeping with them, so that they can be staged again; its header is not needed. Stays below ``destination``:
-    names that lead out of it are not followed, nor are links. The bookkeeping goes last; killed in the midst of that,
-    the same call goes on.
+    Where only a probe was, there is no more than the bookkeeping. Where the manifest is lost, or lacks what landed
+    last, files stay, and the bookkeeping with them, so that they can be staged again; its header is not needed. Stays
+    below ``destination``: names that lead out of it are not followed, nor are links. The bookkeeping goes last; killed
+    in the midst of that, the same call goes on.
     Raises ``DataError`` where there is no manifest, where a staging is going on, and where a file can't be removed.
     """
     destination = Path(os.path.realpath(destination))  # a link may be made to lead elsewhere meanwhile
     records_of(destination)
-    with lock(destination, this_node(), f"clean {secrets.token_hex(4)}"):
-        cleaned, books = Cleaned(), find_books(destination)
-        if books != "probe":
-            _remove_staged(destination, records_of(destination), cleaned)
-            cleaned.left.sort()
-            cleaned.keeps_books = books == "lost" and bool(cleaned.left)
-        if not cleaned.keeps_books:
-            _remove_books(destination)
+    held = lock(destination, this_node(), f"clean {secrets.token_hex(4)}")
+    with held, DestinationFolder(destination) as folder:
+        cleaned, books, records = Cleaned(), find_books(destination), records_of(destination)
+        held.refuse_other(folder)
+        unnamed = books != "probe" and _remove_staged(folder, records, cleaned)
+        if cleaned.left and books == "lost":
+            cleaned.keeps_books = "lost"
+        elif unnamed and not _is_done(destination):
+            cleaned.keeps_books = "unfinished"
+        else:
+            _remove_books(folder, cleaned)
     return cleaned
 
 
@@ -79,10 +84,15 @@ def find_books(destination: Path) -> Books:
         names = {path.name for path in bookkeeping.iterdir()}
     except OSError as error:
         raise DataError(bookkeeping, f"cannot be listed ({error.strerror})", "check its permissions") from None
-    if not all(name in NAMES or name.startswith(PROBE) or is_temporary(name) for name in names):
+    if not all(map(is_book, names)):
         raise no_manifest(destination)
     # the disk has a manifest before there is a journal, and `clean` removes the journal before the manifest
     return "lost" if JOURNAL in names else "probe"
+
+
+def is_book(name: str) -> bool:
+    """Whether staging writes something of this name into the bookkeeping."""
+    return name in NAMES or name.startswith(PROBE) or is_temporary(name)
 
 
 def records_of(destination: Path) -> Records:
@@ -125,52 +135,91 @@ def is_file(folder: int, name: str) -> bool:
         return False
 
 
-def _remove_books(destination: Path) -> None:
-    bookkeeping = destination / BOOKKEEPING
-    shutil.rmtree(bookkeeping / ARRIVING, ignore_errors=True)
-    # or after a crash files might be back, and nothing that says whose they are
-    sync_filesystem(destination)
-    with refusals(bookkeeping):
-        with suppress(FileNotFoundError, IsADirectoryError):
-            (bookkeeping / JOURNAL).unlink()
-        sync_folder(bookkeeping)
-        shutil.rmtree(bookkeeping)
+def _is_done(destination: Path) -> bool:
+    """Whether the last staging came to its end, as far as the journal can be read."""
+    try:
+        return Journal(destination).is_done()
+    except DataError:
+        return True
 
 
-def _remove_staged(destination: Path, records: Records, cleaned: Cleaned) -> None:
-    with DestinationFolder(destination) as folder:
-        for file in records:
-            if is_inside(destination, file.name) and is_as_landed(folder.status(file.name), file.size, file.landed_ns):
-                with refusals(destination / file.name):
-                    folder.unlink(file.name)
-                cleaned.files += 1
-                cleaned.bytes += file.size
-        _sweep(folder, cleaned)
+def _remove_books(destination: DestinationFolder, cleaned: Cleaned) -> None:
+    """Remove what staging wrote into the bookkeeping, the lock last, with which the next staging can begin."""
+    path = destination / BOOKKEEPING
+    with refusals(path), destination.below(BOOKKEEPING) as books, books.reach("") as descriptor:
+        # or after a crash files might be back, and nothing that says whose they are
+        sync_filesystem(destination.path)
+        _remove(books, JOURNAL)
+        sync_descriptor(descriptor)
+        names = sorted(os.listdir(descriptor))  # noqa: PTH208  # of an open folder
+        cleaned.left += [f"{BOOKKEEPING}/{name}" for name in names if not is_book(name)]
+        for name in names:
+            if is_book(name) and name != LOCK:
+                _remove(books, name)
+        _remove(books, LOCK)
+    with destination.reach("") as descriptor, refusals(path):
+        _remove_empty(descriptor, BOOKKEEPING)  # or something that is not ours, or the lock of the next staging
 
 
-def _sweep(destination: DestinationFolder, cleaned: Cleaned) -> None:
+def _remove(folder: DestinationFolder, name: str) -> None:
+    """Remove a file, or a folder with all that is in it, if it is there."""
+    status = folder.status(name)
+    if status is None:
+        return
+    with folder.reach("") as descriptor:
+        if not stat.S_ISDIR(status.st_mode):
+            os.unlink(name, dir_fd=descriptor)
+            return
+        with folder.below(name) as below:
+            for _, folders, names, inner in below.walk(topdown=False):
+                for each in names:
+                    os.unlink(each, dir_fd=inner)
+                for each in folders:
+                    os.rmdir(each, dir_fd=inner)
+        os.rmdir(name, dir_fd=descriptor)
+
+
+def _remove_staged(folder: DestinationFolder, records: Records, cleaned: Cleaned) -> bool:
+    """Remove what the manifest names and what is unfinished; whether files stay that the manifest does not name."""
+    with refusals(folder / BOOKKEEPING), folder.below(BOOKKEEPING) as books:
+        _remove(books, ARRIVING)
+    for file in records:
+        if is_inside(folder.path, file.name) and is_as_landed(folder.status(file.name), file.size, file.landed_ns):
+            with refusals(folder / file.name):
+                folder.unlink(file.name)
+            cleaned.files += 1
+            cleaned.bytes += file.size
+    return _sweep(folder, records, cleaned)
+
+
+def _sweep(destination: DestinationFolder, records: Records, cleaned: Cleaned) -> bool:
     """Remove unfinished files and empty folders; note the rest as left."""
+    unnamed = False
     for where, folders, names, descriptor in destination.walk(topdown=False):
         if where.partition("/")[0] == BOOKKEEPING:
             continue
-        # Folders below have been seen: those that were empty are gone.
-        links = [name for name in folders if _is_link(descriptor, name)]
-        for name in [*names, *links]:
+        for name in names:
             if is_temporary(name) and is_file(descriptor, name):
                 cleaned.bytes += os.stat(name, dir_fd=descriptor).st_size
                 cleaned.files += 1
                 with refusals(destination / where / name):
                     os.unlink(name, dir_fd=descriptor)
             else:
-                cleaned.left.append(f"{where}/{name}" if where else name)
-        if where and not os.listdir(descriptor):  # noqa: PTH208  # of an open folder
-            above, _, base = where.rpartition("/")
-            with destination.reach(above) as folder, refusals(destination / where):
-                os.rmdir(base, dir_fd=folder)
+                left = f"{where}/{name}" if where else name
+                unnamed |= left not in records and is_file(descriptor, name)
+                cleaned.left.append(left)
+        for name in folders:  # which have been seen
+            if where or name != BOOKKEEPING:
+                with refusals(destination / where / name):
+                    _remove_empty(descriptor, name)
+    cleaned.left.sort()
+    return unnamed
 
 
-def _is_link(folder: int, name: str) -> bool:
+def _remove_empty(above: int, name: str) -> None:
+    """Remove a folder unless something is in it."""
     try:
-        return stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
-    except FileNotFoundError:
-        return False
+        os.rmdir(name, dir_fd=above)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+            raise

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -13,9 +14,12 @@ from typing import Any, Self
 from staging.atomic import sync_folder
 from staging.bookkeeping import BOOKKEEPING
 from staging.errors import DataError
+from staging.ledger.journal import NAME as JOURNAL
+from staging.ledger.jsonl import is_there
+from staging.ledger.manifest import NAME as MANIFEST
 from staging.one_line import one_line
 from staging.ranks.world import Place
-from staging.storage.destination_folder import open_book
+from staging.storage.destination_folder import DestinationFolder, open_book
 from staging.storage.space import existing_parent
 
 NAME = "lock"
@@ -40,6 +44,14 @@ class DestinationLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+    def refuse_other(self, folder: DestinationFolder) -> None:
+        """Raise ``DataError`` where ``folder`` is not what is held: somebody has put another in its place."""
+        if self._descriptor is None:
+            return
+        status = folder.status(f"{BOOKKEEPING}/{NAME}")
+        if status is None or not os.path.samestat(status, os.fstat(self._descriptor)):
+            raise DataError(folder.path, "is not the folder that was locked", "let it be, and run it again")
 
     def release(self) -> None:
         """Let the next staging have the destination; again does nothing."""
@@ -95,8 +107,9 @@ def refuse_strangers(destination: Path) -> None:
         if not destination.is_dir():
             raise DataError(destination, "is not a folder", "choose another destination")
         # In this order, as another node may be making the bookkeeping now; it does so before anything else.
-        filled = any(destination.iterdir())
-        if filled and (bookkeeping.is_symlink() or not bookkeeping.is_dir()):
+        filled = any(path.name != BOOKKEEPING for path in destination.iterdir())
+        books = is_there(bookkeeping / MANIFEST) or is_there(bookkeeping / JOURNAL)
+        if bookkeeping.is_symlink() or (filled and not books):
             raise DataError(
                 destination, "is not empty and was not made by staging", "empty it, or choose another destination"
             )
@@ -154,7 +167,8 @@ def _take(descriptor: int, path: Path, node: str, job: str) -> None:
         raise _held(path, holder, node, job)
     mine = {"pid": os.getpid(), "node": node, "job": job, "time": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())}
     os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps(mine).encode(), 0)
+    with suppress(OSError):  # a full disk, of which `--clean` may be about to remove something
+        os.pwrite(descriptor, json.dumps(mine).encode(), 0)
 
 
 def _is_same(descriptor: int, path: Path) -> bool:

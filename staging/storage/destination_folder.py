@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,7 +23,7 @@ from staging.formats.regular import special
 from staging.storage.write_ways import WriteWay
 
 KEPT = 512
-"""Folders that are held open at most; others are opened each time."""
+"""Folders that are held open at most, and a quarter of what the process may open; others are opened each time."""
 LONGEST_NAME = 4095
 """Bytes of a path that the system takes (``PATH_MAX``, with the zero behind it)."""
 DEEPEST_NAME = 256
@@ -33,7 +35,7 @@ LINKED = (errno.ELOOP, errno.ENOTDIR)
 
 
 class DestinationFolder:
-    """The folder ``path``, which may be a link itself; names below it are relative, with ``/`` between their parts.
+    """The folder ``path``, on which no link lies; names below it are relative, with ``/`` between their parts.
 
     ``way`` is how large files in it are written. Used by many threads; a context manager. Raises ``DataError`` where it
     can't be opened. All methods raise ``DataError`` where a link or a file stands in the place of a folder, and else
@@ -45,7 +47,7 @@ class DestinationFolder:
         self.way = way
         self._lock = threading.Lock()
         try:
-            self._folders = {"": os.open(path, FOLDER)}
+            self._folders = {"": open_unlinked(path)}
         except OSError as error:
             raise DataError(path, f"cannot be opened ({error.strerror})", "choose another destination") from None
 
@@ -80,7 +82,7 @@ class DestinationFolder:
             return
         opened = self._walk(folder, make)
         with self._lock:
-            kept = len(self._folders) < KEPT and self._folders.setdefault(folder, opened) == opened
+            kept = len(self._folders) < most_kept() and self._folders.setdefault(folder, opened) == opened
         try:
             yield opened
         finally:
@@ -123,10 +125,51 @@ class DestinationFolder:
         return made
 
     def walk(self, *, topdown: bool = True) -> Iterator[tuple[str, list[str], list[str], int]]:
-        """As ``os.fwalk``, from here, with the relative name of each folder (empty: this one). Follows no link."""
-        with self.reach("") as root:
-            for where, folders, names, descriptor in os.fwalk(".", topdown, dir_fd=root):
-                yield where[2:], folders, names, descriptor
+        """As ``os.fwalk``, from here, with the relative name of each folder (empty: this one); a link is no folder.
+
+        However deep the tree is, few folders are open at a time.
+        """
+        descriptor = self._walk("", make=False)
+        try:
+            levels = [_Level.of("", descriptor)]
+            if topdown:
+                yield levels[0].found(descriptor)
+            while levels:
+                level = levels[-1]
+                name = level.next()
+                if name is not None:
+                    try:
+                        below = os.open(name, FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
+                    except OSError:  # gone, not ours to read, or a link by now
+                        continue
+                    os.close(descriptor)
+                    descriptor = below
+                    levels.append(_Level.of(f"{level.where}/{name}" if level.where else name, descriptor))
+                    if topdown:
+                        yield levels[-1].found(descriptor)
+                    continue
+                if not topdown:
+                    yield level.found(descriptor)
+                levels.pop()
+                if levels:
+                    above = self._above(descriptor, levels[-1])
+                    os.close(descriptor)
+                    descriptor = above
+        finally:
+            os.close(descriptor)
+
+    def _above(self, descriptor: int, level: _Level) -> int:
+        """A new descriptor of the folder of ``level``, which an open folder lies in unless it was moved meanwhile."""
+        with suppress(OSError):
+            above = os.open("..", FOLDER, dir_fd=descriptor)
+            if os.path.samestat(os.fstat(above), level.status):
+                return above
+            os.close(above)
+        try:
+            return self._walk(level.where, make=False)
+        except OSError as error:
+            problem = f"went away while it was looked through ({error.strerror})"
+            raise DataError(self.path / level.where, problem, "run it again") from None
 
     def _walk(self, name: str, make: bool) -> int:
         """A new descriptor of a folder below."""
@@ -136,16 +179,74 @@ class DestinationFolder:
                 following = _open_folder(part, descriptor, make)
             except OSError as error:
                 if error.errno in LINKED:
-                    raise self._in_the_way("/".join(parts[: number + 1])) from None
+                    raise in_the_way(self.path / "/".join(parts[: number + 1])) from None
                 raise
             finally:
                 os.close(descriptor)
             descriptor = following
         return descriptor
 
-    def _in_the_way(self, name: str) -> DataError:
-        problem = "is a link or a file where a folder is to be; links are not followed"
-        return DataError(self.path / name, problem, "remove it, or choose another destination")
+
+@dataclass
+class _Level:
+    """A folder on the way of a walk."""
+
+    where: str
+    status: os.stat_result
+    folders: list[str]
+    names: list[str]
+    looked: int = 0
+
+    @classmethod
+    def of(cls, where: str, descriptor: int) -> _Level:
+        folders: list[str] = []
+        names: list[str] = []
+        with os.scandir(descriptor) as entries:
+            for entry in entries:
+                (folders if entry.is_dir(follow_symlinks=False) else names).append(entry.name)
+        return cls(where, os.fstat(descriptor), folders, names)
+
+    def next(self) -> str | None:
+        """The next of its folders."""
+        self.looked += 1
+        return self.folders[self.looked - 1] if self.looked <= len(self.folders) else None
+
+    def found(self, descriptor: int) -> tuple[str, list[str], list[str], int]:
+        return self.where, self.folders, self.names, descriptor
+
+
+def open_unlinked(path: Path) -> int:
+    """Open a folder by an absolute path, of which no part may be a link: it was resolved before.
+
+    Raises ``DataError`` where one is a link by now, else ``OSError``.
+    """
+    parts = path.parts[1:]
+    descriptor = os.open(path.anchor, os.O_PATH | FOLDER if parts else FOLDER)
+    for number, part in enumerate(parts, 1):
+        # only looked up on the way, since those above may forbid to read them
+        flags = FOLDER if number == len(parts) else os.O_PATH | FOLDER
+        try:
+            following = os.open(part, flags | os.O_NOFOLLOW, dir_fd=descriptor)
+        except OSError as error:
+            if error.errno in LINKED:
+                raise in_the_way(Path(*path.parts[: number + 1])) from None
+            raise
+        finally:
+            os.close(descriptor)
+        descriptor = following
+    return descriptor
+
+
+def in_the_way(path: Path) -> DataError:
+    """The error for a link, or a file, where a folder is to be."""
+    problem = "is a link or a file where a folder is to be; links are not followed"
+    return DataError(path, problem, "remove it, or choose another destination")
+
+
+def most_kept() -> int:
+    """Folders that may be held open."""
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return KEPT if allowed == resource.RLIM_INFINITY else min(KEPT, allowed // 4)
 
 
 def _open_folder(name: str, above: int, make: bool) -> int:
@@ -178,10 +279,12 @@ def is_file_of(status: os.stat_result | None, size: int) -> bool:
 def open_book(path: Path, flags: int) -> int:
     """Open a file of a destination's bookkeeping; neither it nor the folder it is in may be a link.
 
-    Raises ``DataError`` for a link, a pipe, a device or a folder in its place, which is neither waited for nor, where
-    it was there before, opened; else ``OSError``.
+    To be written, no part of its path may, as of a ``DestinationFolder``. Raises ``DataError`` for that, and for a
+    pipe, a device or a folder in its place, which is neither waited for nor, where it was there before, opened; else
+    ``OSError``.
     """
-    folder = os.open(path.parent, FOLDER | os.O_NOFOLLOW)
+    writes = flags & os.O_ACCMODE != os.O_RDONLY
+    folder = open_unlinked(path.parent) if writes else os.open(path.parent, FOLDER | os.O_NOFOLLOW)
     try:
         with suppress(FileNotFoundError):
             _refuse_special(path, os.stat(path.name, dir_fd=folder, follow_symlinks=False))

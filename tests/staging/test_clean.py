@@ -2,8 +2,9 @@
 
 import json
 import os
-import shutil
 import tracemalloc
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -11,10 +12,10 @@ import pytest
 
 from staging.errors import DataError
 from staging.landing.sinks import Landed
-from staging.ledger.clean import Cleaned, clean
-from staging.ledger.destination_lock import lock
+from staging.ledger.clean import Cleaned, clean, remove_unfinished
+from staging.ledger.destination_lock import DestinationLock, lock, lock_destination
 from staging.ledger.journal import Journal
-from staging.ledger.jsonl import append_lines
+from staging.ledger.jsonl import append_lines, read_header
 from staging.ledger.manifest import Manifest, is_inside
 from staging.present import drop
 from staging.ranks.world import Alone
@@ -229,26 +230,79 @@ def test_the_books_go_once_the_disk_has_forgotten_the_files(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("kept", ["mine", None])
+@pytest.mark.parametrize(
+    ("last", "there"), [("manifest.jsonl", ["lock", "manifest.jsonl"]), ("lock", ["lock"]), (".staging", [])]
+)
 def test_killed_as_the_books_go_the_same_call_goes_on(
-    tmp_path: Path, kept: str | None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, kept: str | None, last: str, there: list[str]
 ) -> None:
     """The journal goes first: with it, and without a manifest, what was left would seem to be staged."""
     stage(tmp_path, "a")
-    begin(Journal(tmp_path), "job", Alone().place, "")
+    start = begin(Journal(tmp_path), "job", Alone().place, "")
+    Journal(tmp_path).end(start)
     if kept:
         (tmp_path / kept).touch()
     at_sync: list[list[str]] = []
-    monkeypatch.setattr("staging.ledger.clean.sync_folder", lambda folder: at_sync.append(tree(folder)))
-    removed = shutil.rmtree
+    unlink, rmdir = os.unlink, os.rmdir
 
-    def killed(path: Path, *, ignore_errors: bool = False) -> None:
-        if path.name == ".staging":
-            (path / "manifest.jsonl").unlink()
+    def killed(call: Callable[..., None], name: str, *, dir_fd: int) -> None:
+        if name == last:
             raise KeyboardInterrupt
-        removed(path, ignore_errors=ignore_errors)
+        call(name, dir_fd=dir_fd)
 
-    with patch("staging.ledger.clean.shutil.rmtree", killed), pytest.raises(KeyboardInterrupt):
+    def listed(books: int) -> None:
+        at_sync.append(sorted(os.listdir(books)))
+
+    with (
+        patch("staging.ledger.clean.sync_descriptor", listed),
+        patch("os.unlink", partial(killed, unlink)),
+        patch("os.rmdir", partial(killed, rmdir)),
+        pytest.raises(KeyboardInterrupt),
+    ):
         clean(tmp_path)
     assert at_sync == [["lock", "manifest.jsonl"]]
+    assert tree(tmp_path / ".staging") == there
     clean(tmp_path)
     assert tree(tmp_path) == ([kept] if kept else [])
+
+
+def test_a_staging_that_begins_as_the_books_go_keeps_its_own(tmp_path: Path) -> None:
+    stage(tmp_path, "a")
+    unlink, began = os.unlink, list[DestinationLock]()
+
+    def begins(name: str, *, dir_fd: int) -> None:
+        unlink(name, dir_fd=dir_fd)
+        if name == "lock":
+            began.append(lock_destination(tmp_path, Path("/absent"), Alone().place, "next"))
+            stage(tmp_path, "b")
+
+    with patch("os.unlink", begins):
+        assert clean(tmp_path) == Cleaned(1, 3)
+    began[0].release()
+    assert read_header(tmp_path / ".staging/manifest.jsonl")["identity"] == {}
+    assert clean(tmp_path) == Cleaned(1, 3)
+    assert tree(tmp_path) == []
+
+
+def test_what_others_put_among_the_books_is_left(tmp_path: Path) -> None:
+    stage(tmp_path, "a")
+    (tmp_path / ".staging/mine").mkdir()
+    (tmp_path / ".staging/mine/notes").touch()
+    (tmp_path / ".staging/probe.0a1b2c3d/deep").mkdir(parents=True)
+    (tmp_path / ".staging/probe.0a1b2c3d/deep/0.0.large").touch()
+    assert clean(tmp_path) == Cleaned(1, 3, [".staging/mine"])
+    assert tree(tmp_path) == [".staging", ".staging/mine", ".staging/mine/notes"]
+
+
+def test_folders_of_any_depth_are_looked_through(tmp_path: Path) -> None:
+    stage(tmp_path, "a")
+    below = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=below)
+        above, below = below, os.open("d", os.O_RDONLY, dir_fd=below)
+        os.close(above)
+    os.close(os.open(".f.0123456789ab.part", os.O_CREAT | os.O_WRONLY, dir_fd=below))
+    os.close(below)
+    assert remove_unfinished(tmp_path) == 1
+    assert clean(tmp_path) == Cleaned(1, 3)
+    assert tree(tmp_path) == []

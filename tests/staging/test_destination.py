@@ -1,5 +1,6 @@
 """Destinations: what a template stands for, what kind of storage it is, and who may have it."""
 
+import errno
 import fcntl
 import multiprocessing
 import os
@@ -11,6 +12,7 @@ import pytest
 
 from staging.errors import DataError, InputError
 from staging.ledger.destination_lock import lock, lock_destination, refuse_strangers, refuse_unmakeable
+from staging.ledger.manifest import Manifest
 from staging.ranks.world import Place
 from staging.storage.destination import Storage, expand, storage
 
@@ -299,4 +301,26 @@ def test_new_and_empty_and_own_folders_are_taken(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for name in ("new/deep", "empty", "empty"):
         lock_destination(tmp_path / name, tmp_path / "src", place("n1"), "a").release()
+        Manifest.open(tmp_path / name, {})
         (tmp_path / name / "staged").touch()
+
+
+@pytest.mark.parametrize("book", ["lock", "probe.json", "mine"])
+def test_books_of_no_staging_do_not_make_files_ours(tmp_path: Path, book: str) -> None:
+    (tmp_path / "out/.staging").mkdir(parents=True)
+    (tmp_path / "out/.staging" / book).touch()
+    (tmp_path / "out/a").write_text("mine")
+    with pytest.raises(DataError, match="is not empty and was not made by staging"):
+        lock_destination(tmp_path / "out", tmp_path / "src", place("n1"), "a")
+
+
+def test_a_full_disk_is_locked_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only who holds it is not told then."""
+    (tmp_path / ".staging").mkdir()
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", refuse)
+    with lock(tmp_path, "n1", "a"), pytest.raises(DataError, match=r"another staging holds it \(pid \? on node \?"):
+        lock(tmp_path, "n1", "b")

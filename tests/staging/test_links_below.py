@@ -8,11 +8,15 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import staging.ledger.clean
+import staging.stage
+from staging.errors import DataError
 from staging.ledger.clean import clean
 from staging.ledger.destination_lock import DestinationLock, lock, lock_destination
 from staging.ledger.journal import Journal
@@ -20,6 +24,7 @@ from staging.ledger.manifest import load_records
 from staging.options import StageOptions
 from staging.ranks.world import Alone
 from staging.stage import stage
+from staging.storage.destination_folder import DestinationFolder
 from tests.staging.processes import contents
 
 
@@ -51,9 +56,10 @@ def is_untouched(victim: Path) -> bool:
 
 
 def test_a_link_in_the_place_of_a_folder_is_not_followed(source: Path, victim: Path, tmp_path: Path) -> None:
-    """Put there while nothing was staged yet, into a destination as a probe leaves it."""
+    """Put there while nothing was staged yet, into a destination whose first staging was killed at once."""
     destination = tmp_path / "to"
     (destination / ".staging").mkdir(parents=True)
+    (destination / ".staging/manifest.jsonl").touch()
     (destination / "sub").symlink_to(victim)
     done = run(source, destination)
     assert done.returncode == 2, done.stderr
@@ -120,6 +126,65 @@ def test_a_destination_that_leads_elsewhere_once_it_is_locked_is_one_place(
     assert clean(link).files == len(contents(source))
     assert list(disks[1].iterdir()) == []
     assert contents(disks[0]) == contents(source)
+
+
+def swaps(destination: Path, victim: Path, function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``, before which ``destination``, a folder, is moved away and a link to ``victim`` put in its place."""
+
+    def called(*words: Any) -> Any:
+        if not destination.is_symlink():
+            destination.rename(f"{destination}-moved")
+            destination.symlink_to(victim)
+        return function(*words)
+
+    return called
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    """All files in a folder, the books with them."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("when", ["clear_up", "DestinationFolder", "PieceWriter"])
+def test_a_destination_that_a_link_replaces_while_it_is_held_is_refused(
+    when: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    destination, other = tmp_path / "to", tmp_path / "other"
+    stage(StageOptions(source, str(other)), Alone(), quiet=True)
+    (other / "sub/f.txt").write_text("mine")
+    before = snapshot(other)
+    function = getattr(staging.stage, when)
+    monkeypatch.setattr(f"staging.stage.{when}", swaps(destination, other, function))
+    with pytest.raises(DataError, match=f"{destination}: is a link or a file where a folder is to be"):
+        stage(StageOptions(source, str(destination)), Alone(), quiet=True)
+    assert snapshot(other) == before
+
+
+@pytest.mark.parametrize("when", ["DestinationFolder", "is_inside", "sync_filesystem"])
+def test_cleaning_removes_nothing_where_a_link_leads(
+    when: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    destination, other = tmp_path / "to", tmp_path / "other"
+    for folder in (destination, other):
+        stage(StageOptions(source, str(folder)), Alone(), quiet=True)
+    before = snapshot(other)
+    function = getattr(staging.ledger.clean, when)
+    monkeypatch.setattr(f"staging.ledger.clean.{when}", swaps(destination, other, function))
+    with suppress(DataError):
+        clean(destination)
+    assert snapshot(other) == before
+    if when != "DestinationFolder":
+        assert list((tmp_path / "to-moved").iterdir()) == []
+
+
+def test_another_folder_in_the_place_of_the_one_that_is_held_is_refused(tmp_path: Path) -> None:
+    for name in ("to", "other"):
+        (tmp_path / name / ".staging").mkdir(parents=True)
+        (tmp_path / name / ".staging/lock").touch()
+    with lock(tmp_path / "to", "n1", "job") as held, DestinationFolder(tmp_path / "to") as folder:
+        held.refuse_other(folder)
+        with DestinationFolder(tmp_path / "other") as other, pytest.raises(DataError, match="is not the folder that w"):
+            held.refuse_other(other)
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from crc32c import crc32c
 
 from staging.atomic import is_temporary
 from staging.bookkeeping import BOOKKEEPING
+from staging.cli import UNFINISHED
 from staging.errors import InputError
 from staging.ledger.clean import clean
 from staging.ledger.journal import Journal
@@ -62,7 +63,7 @@ class Processes:
         code, said, error = run(scenario.clean_command(place, destination.parent.name, destination.name))
         lines = [line for line in (said + error).splitlines() if line.startswith("left ")]
         left = sorted(line.removeprefix("left ").partition(", which is not")[0] for line in lines)
-        return "" if code == 0 else f"--clean ended with {code}: {error.strip()[-300:]}", left
+        return "" if code == 0 or UNFINISHED in error else f"--clean ended with {code}: {error.strip()[-300:]}", left
 
 
 class InThisProcess:
@@ -217,14 +218,14 @@ class Judge:
         return faults
 
     def clean(self, root: Path) -> list[Fault]:
-        """``--clean`` at once: what stays was landed and not named yet, and is said to stay."""
+        """``--clean`` at once: what stays was landed and not named yet, and is said to stay, and the books with it."""
         faults = []
         for destination in self.destinations(root):
             if not (destination / BOOKKEEPING).is_dir():
                 left = list(contents(destination)) if destination.exists() else []
                 faults += [Fault("refused", f"{name} is there, and no books are") for name in left]
                 continue
-            before = contents(destination)
+            before, is_done = contents(destination), Journal(destination).is_done()
             (destination / STRANGER).write_bytes(FOREIGN)
             said, told = self.commands.clean(self.scenario, self.place, destination)
             if said:
@@ -233,8 +234,9 @@ class Judge:
             left = sorted(set(contents(destination)) - {STRANGER})
             if [name for name in told if name != STRANGER] != left:
                 faults.append(Fault("wrong", f"--clean leaves {left}, and says {told}"))
-            if (destination / BOOKKEEPING).exists() or unfinished(destination):
-                faults.append(Fault("wrong", f"--clean leaves {unfinished(destination) or BOOKKEEPING}"))
+            if (destination / BOOKKEEPING).exists() is is_done or unfinished(destination):
+                what = f"which was {'' if is_done else 'not '}done, --clean leaves {sorted(destination.iterdir())}"
+                faults.append(Fault("wrong", f"of a staging {what}"))
             if (destination / STRANGER).read_bytes() != FOREIGN:
                 faults.append(Fault("lost", "--clean took a stranger's file"))
             whole = self.scenario.wanted(self.place)
@@ -256,7 +258,7 @@ class Judge:
     def stage_after_clean(self, root: Path) -> list[Fault]:
         """A staging brings back what was removed; where the books are gone, the stranger's file alone forbids it."""
         destination = root / "node0"
-        if not (destination / BOOKKEEPING).exists():
+        if not manifest_path(destination).exists():
             return []
         if said := self.commands.stage(self.scenario, self.place, root):
             return [Fault("refused", said)]

@@ -70,6 +70,16 @@ def test_a_filesystem_that_fills_up_midway(source: Path, tmp_path: Path, small: 
     assert report(tmp_path / "report.json")["files_present"] > 0
 
 
+def test_a_full_filesystem_is_cleaned(tmp_path: Path, small: Path) -> None:
+    make_tree(tmp_path / "source", 3)
+    assert run([*PLAIN, tmp_path / "source", small / "out"])[0] == 0
+    fill(small / "foreign")
+    code, said_of_it, error = run([*PLAIN, "--clean", small / "out"])
+    assert (code, error) == (0, "")
+    assert "removed 3 files" in said_of_it
+    assert list((small / "out").iterdir()) == []
+
+
 @pytest.mark.mpi
 def test_the_node_whose_filesystem_fills_up_is_named(source: Path, tmp_path: Path, small: Path, mpiexec: str) -> None:
     (tmp_path / "node1").symlink_to(small)

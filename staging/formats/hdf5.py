@@ -154,10 +154,15 @@ def _find(path: Path, file: h5py.File, key: str) -> h5py.Dataset:
         raise DataError(path, f"has no dataset '{key}', it has {_names(file)}", "check data.format and data.root")
     if dataset.shape is None:
         raise DataError(path, f"dataset '{key}' is empty", AGAIN)
+    refuse_other_files(path, key, dataset)
+    return dataset
+
+
+def refuse_other_files(path: Path, key: str, dataset: h5py.Dataset) -> None:
+    """Raise ``DataError`` where the data of a dataset lie in other files, of any name and kind, which HDF5 would open."""
     properties = dataset.id.get_create_plist()
     if properties.get_layout() == h5py.h5d.VIRTUAL or properties.get_external_count():
         raise DataError(path, f"dataset '{key}' has its data in other files", "write it again as one file")
-    return dataset
 
 
 def refuse_links(path: Path, file: h5py.File, key: str, depth: int = 0) -> None:

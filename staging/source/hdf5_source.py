@@ -16,7 +16,7 @@ import numpy.typing as npt
 from staging.counters import Counters
 from staging.errors import DataError, InputError
 from staging.formats.compression import LARGEST_EXPANSION
-from staging.formats.hdf5 import AGAIN, DAMAGE
+from staging.formats.hdf5 import AGAIN, DAMAGE, refuse_other_files
 from staging.formats.hdf5_chunks import has_deflated_chunks, read_by_library, read_chunks
 from staging.formats.hdf5_raw import raw_offset
 from staging.formats.npy import npy_header
@@ -227,6 +227,7 @@ def _find(path: Path, file: h5py.File, datasets: Sequence[str] | None) -> list[h
             raise DataError(path, f"dataset '{key}' is {there[key].dtype}, not plain numbers", "name others")
         if not there[key].shape:
             raise DataError(path, f"dataset '{key}' has no axis of samples", "name others")
+        refuse_other_files(path, key, there[key])
         _check_stored_size(path, key, there[key])
     return [there[key] for key in wanted]
 

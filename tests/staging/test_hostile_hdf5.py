@@ -10,8 +10,11 @@ import h5py
 import numpy as np
 import pytest
 
+from staging.errors import DataError
 from staging.formats import hdf5_chunks
 from staging.formats.hdf5 import check_whole, read_dataset, write_datasets
+from staging.landing.transform.hdf5_npy import HDF5ToNpy
+from staging.source.hdf5_source import HDF5Source
 from tests.staging.test_hostile_files import DATA, READERS, SHAPE, bounded, said, zeros
 
 __all__ = ["bounded"]
@@ -115,6 +118,24 @@ def test_hdf5_data_in_other_files_is_refused_without_opening_them(tmp_path: Path
         assert f"dataset '{key}' has its data in other files" in said(lambda p, key=key: read_dataset(p, key), path)
     for key in ("alias", "folder/data", "/real/./data"):
         assert np.array_equal(read_dataset(path, key), DATA)
+
+
+@pytest.mark.parametrize("key", ["outside", "virtual"])
+def test_hdf5_data_in_other_files_are_not_staged(tmp_path: Path, key: str) -> None:
+    other, path = tmp_path / "other.h5", tmp_path / "a.h5"
+    with h5py.File(other, "w") as file:
+        file["x"] = DATA
+    with h5py.File(path, "w") as file:
+        if key == "outside":
+            file.create_dataset("outside", SHAPE, "i2", external=[(str(other), 0, DATA.nbytes)])
+        else:
+            layout = h5py.VirtualLayout(SHAPE, "i2")
+            layout[...] = h5py.VirtualSource(str(other), "x", SHAPE)
+            file.create_virtual_dataset("virtual", layout)
+    assert f"dataset '{key}' has its data in other files; write it" in said(HDF5Source, path)
+    content = memoryview(path.read_bytes())
+    with pytest.raises(DataError, match=f"dataset '{key}' has its data in other files"):
+        HDF5ToNpy({"part": key}).convert("a.h5", content)
 
 
 @pytest.mark.parametrize("libver", ["earliest", "v110"])

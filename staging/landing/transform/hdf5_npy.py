@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from staging.errors import DataError, InputError
-from staging.formats.hdf5 import AGAIN, DAMAGE, read_selected, refuse_links
+from staging.formats.hdf5 import AGAIN, DAMAGE, read_selected, refuse_links, refuse_other_files
 from staging.formats.hdf5_raw import raw_offset
 from staging.formats.npy import npy_header
 from staging.formats.regular import MOST_BYTES
@@ -94,6 +94,7 @@ def _read(name: str, file: h5py.File, key: str, dtype: np.dtype[Any] | None, dat
         raise DataError(name, f"has no dataset '{key}'", "set hdf5-to-npy:part=dataset to the file's, or leave it out")
     if dataset.dtype.kind not in "fiub":
         raise DataError(name, f"dataset '{key}' is {dataset.dtype}, not numbers", "leave it out")
+    refuse_other_files(Path(name), key, dataset)
     offset = raw_offset(dataset)
     stored: npt.NDArray[Any]
     if offset is None:

@@ -73,7 +73,13 @@ def refuse_report(path: Path | None, rank: int) -> None:
     """Raise ``InputError`` where the first rank could not write the report in the end."""
     if path is None or rank != 0:
         return
-    if path.exists():
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror}); name another --report file") from None
+    else:
         raise InputError(f"{path} exists; name another --report file")
     if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
         raise InputError(f"{path} cannot be written; name a --report file in a folder that is yours")

@@ -57,8 +57,12 @@ def destinations(options: StageOptions, world: World) -> set[Path]:
 
 def refuse_absent(root: Path) -> None:
     """Raise ``InputError`` unless there is a source at ``root``."""
-    if not root.exists():
-        raise InputError(f"{root} does not exist; name a folder or an HDF5 file as the source")
+    try:
+        root.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"{root} does not exist; name a folder or an HDF5 file as the source") from None
+    except OSError as error:
+        raise InputError(f"{root} cannot be looked at ({error.strerror}); check its permissions, or its name") from None
 
 
 def indexed(index: Path, selection: Selection, names: Sequence[str] | None, world: World) -> Listing:

@@ -159,7 +159,7 @@ def _find(path: Path, file: h5py.File, key: str) -> h5py.Dataset:
 
 
 def refuse_other_files(path: Path, key: str, dataset: h5py.Dataset) -> None:
-    """Raise ``DataError`` where the data of a dataset lie in other files, of any name and kind, which HDF5 would open."""
+    """Raise ``DataError`` where the data of a dataset lie in other files: HDF5 would open any, and wait for a pipe."""
     properties = dataset.id.get_create_plist()
     if properties.get_layout() == h5py.h5d.VIRTUAL or properties.get_external_count():
         raise DataError(path, f"dataset '{key}' has its data in other files", "write it again as one file")

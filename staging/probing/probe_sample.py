@@ -18,7 +18,7 @@ from staging.open_source import rows_of
 from staging.options import StageOptions
 from staging.ranks.collective_errors import together
 from staging.ranks.world import World
-from staging.source.listing import INDEX_NAME, UNKNOWN, Listing, Names, Selection
+from staging.source.listing import INDEX_NAME, UNKNOWN, Listing, Names, Selection, refuse_time
 from staging.source.sources import Source, TreeSource
 
 NAMES = 8192
@@ -139,6 +139,7 @@ def listed(root: Path, names: list[str]) -> tuple[Listing, list[str]]:
         except OSError as error:
             raise DataError(root / name, f"cannot be looked at ({error.strerror})", "check the source") from None
         if stat.S_ISREG(status.st_mode):
+            refuse_time(root / name, status.st_mtime_ns)
             rows.append((name, status.st_size, status.st_mtime_ns))
             total += status.st_size
     rows.sort()

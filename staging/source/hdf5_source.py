@@ -20,7 +20,7 @@ from staging.formats.hdf5 import AGAIN, DAMAGE, refuse_other_files
 from staging.formats.hdf5_chunks import has_deflated_chunks, read_by_library, read_chunks
 from staging.formats.hdf5_raw import raw_offset
 from staging.formats.npy import npy_header
-from staging.source.listing import UNKNOWN, Listing, Names
+from staging.source.listing import UNKNOWN, Listing, Names, refuse_time
 from staging.source.retry import retrying
 from staging.source.sources import Reader
 
@@ -50,6 +50,7 @@ class HDF5Source:
         self.retries = retries
         try:
             status = path.stat()
+            refuse_time(path, status.st_mtime_ns)
             with h5py.File(path, "r", locking=False) as file:
                 self.columns = _columns(path, file, datasets)
         except FileNotFoundError:

@@ -29,7 +29,7 @@ from staging.atomic import replacing
 from staging.checksums import crc32c
 from staging.errors import DataError
 from staging.formats.regular import open_regular, read_bytes
-from staging.source.listing import UNKNOWN, Listing, Names
+from staging.source.listing import UNKNOWN, Listing, Names, refuse_bytes
 
 VERSION = 1
 HEADER = f"#hpcbench-index {VERSION} size mtime_ns crc32c name\n".encode()
@@ -40,8 +40,6 @@ SPACES = (19, 40, 49)
 PREFIX = 50
 """Bytes of a line before the name."""
 NO_CHECKSUM = b"-" * 8
-MOST_BYTES = 1 << 62
-"""Of all files together; sums of more, in whole blocks, are not those of 64-bit integers."""
 IN_NUMBERS, IN_CHECKSUMS = (
     np.isin(np.arange(256), list(letters)) for letters in (b" -0123456789", b"0123456789abcdef")
 )
@@ -53,14 +51,24 @@ bookkeeping there. Newlines would end a line; a backslash is one like any other 
 AGAIN = "make it again with `hpcbench data index`"
 
 
+def refuse_existing(path: Path) -> None:
+    """Raise ``DataError`` where ``path`` exists, or the system does not say."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    raise DataError(path, "exists already", "remove it, or name another file with --out")
+
+
 def write_index(path: Path, listing: Listing) -> None:
     """Write ``listing`` to ``path``, complete or not at all.
 
     Raises ``DataError`` where ``path`` exists or can't be written, and for names and sizes that an index can't hold.
     """
-    if path.exists():
-        raise DataError(path, "exists already", "remove it, or name another file with --out")
-    _refuse_bytes(path, listing.sizes)
+    refuse_existing(path)
+    refuse_bytes(path, listing.sizes)
     checksum = crc32c(HEADER)
     before = b""
     try:
@@ -73,8 +81,11 @@ def write_index(path: Path, listing: Listing) -> None:
             file.write(b"#end %d %08x\n" % (len(listing), checksum))
             file.flush()
     except OSError as error:
-        problem = f"cannot be written ({error.strerror})"
-        raise DataError(path, problem, "name a file that you may write with --out") from None
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: Path, error: OSError) -> DataError:
+    return DataError(path, f"cannot be written ({error.strerror})", "name a file that you may write with --out")
 
 
 def read_index(path: Path) -> Listing:
@@ -96,7 +107,7 @@ def read_index(path: Path) -> Listing:
     lengths, sizes, times, checksums = (np.concatenate(column) for column in zip(*columns, strict=True))
     if len(lengths) != count:
         raise DataError(path, f"lists {len(lengths)} files where its end says {count}", AGAIN)
-    _refuse_bytes(path, sizes)
+    refuse_bytes(path, sizes)
     return Listing(Names(b"".join(blobs), np.cumsum(lengths)), sizes, times, checksums)
 
 
@@ -119,11 +130,6 @@ def _told(path: Path) -> Iterator[None]:
         raise DataError(path, "no such index", "make one with `hpcbench data index`") from None
     except OSError as error:
         raise DataError(path, f"cannot be read ({error.strerror})", "check the file and its permissions") from None
-
-
-def _refuse_bytes(path: Path, sizes: NDArray[np.int64]) -> None:
-    if sizes.sum(dtype=np.float64) > MOST_BYTES:
-        raise DataError(path, f"lists files of more than {MOST_BYTES} bytes together", "check the sizes of the files")
 
 
 def _verify(path: Path, data: bytes) -> tuple[int, int]:

@@ -13,6 +13,10 @@ from numpy.typing import NDArray
 
 from staging.errors import DataError, InputError
 
+MOST_BYTES = 1 << 62
+"""Of all files together; sums of more, in whole blocks, are not those of 64-bit integers."""
+TIMES = np.iinfo(np.int64)
+"""Nanoseconds from 1970 that a time of a file may have: to the year 2262."""
 UNKNOWN = -1
 """The checksum of an entry that has none."""
 INDEX_NAME = "dataset.index"
@@ -106,6 +110,19 @@ class Listing:
             return self
         columns = (self.sizes[indices], self.mtimes_ns[indices], self.checksums[indices])
         return Listing(self.names.take(indices), *columns)
+
+
+def refuse_bytes(place: Path, sizes: NDArray[np.int64]) -> None:
+    """Raise ``DataError``, which names ``place``, for files of more than ``MOST_BYTES`` together."""
+    if sizes.sum(dtype=np.float64) > MOST_BYTES:
+        raise DataError(place, f"lists files of more than {MOST_BYTES} bytes together", "check the sizes of the files")
+
+
+def refuse_time(path: Path, time_ns: int) -> None:
+    """Raise ``DataError`` for the time of a file that 64 bits do not hold."""
+    if not TIMES.min <= time_ns <= TIMES.max:
+        problem = f"has the time {time_ns // 10**9} s from 1970, at most {TIMES.max // 10**9} s are kept"
+        raise DataError(path, problem, "set its time with `touch`, or exclude the file")
 
 
 @dataclass(frozen=True)

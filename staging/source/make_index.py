@@ -12,7 +12,7 @@ from staging.errors import DataError
 from staging.formats.regular import open_regular
 from staging.progress import Progress
 from staging.ranks.world import Alone
-from staging.source.index import write_index
+from staging.source.index import refuse_existing, write_index
 from staging.source.listing import INDEX_NAME, Listing
 from staging.source.walk import list_tree
 from staging.threads.adaptive_pool import are_small, map_in_threads
@@ -25,8 +25,7 @@ BLOCK = 32
 def index_dataset(root: Path, out: Path | None = None, threads: int | None = None) -> str:
     """Index the files below ``root`` in ``out``, by default ``dataset.index`` in ``root``; returns what was done."""
     path = out or root / INDEX_NAME
-    if path.exists():  # before everything is read, which may take hours
-        raise DataError(path, "exists already", "remove it, or name another file with --out")
+    refuse_existing(path)  # before everything is read, which may take hours
     listing = make_index(root, threads)
     write_index(path, listing)
     return f"{path}: {len(listing)} files, {listing.bytes} bytes"

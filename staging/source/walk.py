@@ -19,7 +19,7 @@ from staging.errors import DataError
 from staging.ranks.collective_errors import together
 from staging.ranks.world import World
 from staging.source.linked_folders import LinkRules
-from staging.source.listing import INDEX_NAME, UNKNOWN, Listing, Names, Selection
+from staging.source.listing import INDEX_NAME, UNKNOWN, Listing, Names, Selection, refuse_bytes, refuse_time
 from staging.source.retry import retrying
 from staging.threads.adaptive_pool import map_in_threads
 
@@ -120,7 +120,9 @@ def list_tree(
     if linked_folders:
         listing = listing.take(files)
     hidden = sum(number for _, number in counts)
-    return Walked(selection.cut(listing, root), own.opened + len(share), linked_folders, hidden)
+    listing = selection.cut(listing, root)
+    refuse_bytes(root, listing.sizes)
+    return Walked(listing, own.opened + len(share), linked_folders, hidden)
 
 
 def list_names(root: Path, world: World, names: Sequence[str]) -> Walked:
@@ -133,6 +135,7 @@ def list_names(root: Path, world: World, names: Sequence[str]) -> Walked:
     share = encoded[len(encoded) * rank // size : len(encoded) * (rank + 1) // size]
     columns = np.concatenate(world.all_gather(together(world, partial(_look_at_all, root, share))))
     listing = Listing(Names.packed(encoded), columns[:, 0], columns[:, 1], np.full(len(encoded), UNKNOWN, np.int64))
+    refuse_bytes(root, listing.sizes)
     return Walked(listing, len(share), int(np.count_nonzero(columns[:, 0] == FOLDER)))
 
 
@@ -227,7 +230,12 @@ def _look_at(root: Path, names: list[bytes]) -> NDArray[np.int64]:
             rows.append((FOLDER, 0))
         else:
             raise DataError(root / os.fsdecode(name), "is neither a file nor a folder", "remove or exclude it")
-    return np.array(rows, np.int64)
+    try:
+        return np.array(rows, np.int64)
+    except OverflowError:
+        for name, (_, time_ns) in zip(names, rows, strict=True):
+            refuse_time(root / os.fsdecode(name), time_ns)
+        raise
 
 
 def _exchanged(own: list[bytes], world: World) -> list[bytes]:

@@ -47,8 +47,9 @@ def move_directly(
                 own = work(jobs, reader, writer, stream.piece_bytes, queue_pieces, failure)
         except BaseException as error:
             failure.fail(error)
-            writer.abandon()
             return
+        finally:
+            writer.abandon()  # what is unfinished, also where another thread failed
         with lock:
             for part in (own, reader.counters, writer.counters):
                 total.add(part)

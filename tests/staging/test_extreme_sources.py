@@ -60,7 +60,11 @@ def test_files_of_more_bytes_than_can_be_added_up_are_refused(memory: Path) -> N
     for name in ("a", "b"):
         (memory / name).touch()
         os.truncate(memory / name, 5 << 60)
-    for look in (lambda: list_tree(memory, Alone()), lambda: list_names(memory, Alone(), ["a", "b"])):
+    looks: list[Callable[[], object]] = [
+        lambda: list_tree(memory, Alone()),
+        lambda: list_names(memory, Alone(), ["a", "b"]),
+    ]
+    for look in looks:
         with pytest.raises(DataError, match=f"{memory}: lists files of more than {1 << 62} bytes together"):
             look()
 

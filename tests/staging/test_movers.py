@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,15 +19,17 @@ from hypothesis import strategies as st
 
 from staging.counters import Counters
 from staging.errors import DataError
+from staging.landing.file_sink import FileSinkMaker
 from staging.landing.sinks import Landed
 from staging.moving.direct import is_for_pairs, move_directly
 from staging.moving.exchange import TRAILER, Lane, move_by_exchange
-from staging.moving.streams import Stream
+from staging.moving.reading import fill
+from staging.moving.streams import Piece, Stream
 from staging.moving.writing import PieceWriter
 from staging.planning.plan import EVERY_NODE, Plan
 from staging.planning.slices import Slices
 from staging.source.listing import UNKNOWN, Listing, Names
-from staging.source.sources import TreeSource
+from staging.source.sources import Reader, TreeSource
 from staging.threads.channel import Failure
 from tests.staging.opened import opened
 from tests.staging.thread_world import ThreadWorld, run_ranks
@@ -224,6 +227,43 @@ def test_a_source_that_changes_is_named(tmp_path: Path, spoil: Any, words: str) 
         move_directly(TreeSource(case.root, case.listing), stream, lambda: writer(case, tmp_path / "out", []), 1, 2)
     assert words in str(caught.value)
     assert str(case.root / "train/001") in str(caught.value)
+
+
+def test_an_error_of_one_thread_leaves_no_unfinished_file_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = make(tmp_path / "source", [50, 60])
+    midway, failed = threading.Event(), threading.Event()
+    fail = Failure.fail
+
+    def fails(failure: Failure, error: BaseException) -> None:
+        fail(failure, error)
+        failed.set()
+
+    def filled(reader: Reader, piece: Piece, buffer: memoryview) -> memoryview:
+        fragment = piece.fragments[0]
+        if fragment.entry == 0:
+            midway.wait(60)
+            raise DataError("a", "is not as it was")
+        if fragment.start > 0:
+            midway.set()
+            failed.wait(60)
+        return fill(reader, piece, buffer)
+
+    monkeypatch.setattr(Failure, "fail", fails)
+    monkeypatch.setattr("staging.moving.direct.fill", filled)
+    monkeypatch.setattr("staging.moving.direct.are_small", lambda size, files: False)
+    monkeypatch.setattr("staging.moving.direct.BLOCK_BYTES", 7)
+    out = opened(tmp_path / "out")
+
+    def make_writer() -> PieceWriter:
+        return PieceWriter(case.listing, np.ones(2, np.bool_), FileSinkMaker(), out, lambda landed: None)
+
+    with pytest.raises(DataError, match="is not as it was"):
+        move_directly(
+            TreeSource(case.root, case.listing), Stream(Slices.whole(case.listing.sizes), 10), make_writer, 2, 2
+        )
+    assert read_back(tmp_path / "out") == {}
 
 
 def test_an_error_that_passes_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from staging.collisions import refuse_collisions
 from staging.counters import Counters
-from staging.errors import DataError, InputError
+from staging.errors import InputError
+from staging.landing.file_sink import FileSinkMaker
 from staging.landing.sinks import SinkMaker
 from staging.landing.transform_exclusions import WithExclusions, landed_names, matcher
 from staging.landing.transforms import holds_files, sink_maker
@@ -204,10 +206,10 @@ def as_they_are(listing: Listing, options: StageOptions) -> NDArray[np.bool_]:
 
 def sinks_of(options: StageOptions) -> SinkMaker:
     """What takes the bytes of each file. Raises ``InputError`` for an unknown transform."""
-    checksum = options.verify != "none"
-    make_sink = sink_maker(options.transform, checksum)
+    files = FileSinkMaker(options.verify != "none")
+    make_sink = sink_maker(options.transform, files)
     if options.transform and options.plain:
-        return WithExclusions(make_sink, sink_maker("", checksum), options.plain, options.transform)
+        return WithExclusions(make_sink, files, options.plain, options.transform)
     return make_sink
 
 
@@ -232,19 +234,6 @@ def own_destination(options: StageOptions, world: World) -> Path:
 def ranks_per_node(places: list[Place]) -> list[int]:
     """How many ranks each node has, in the order of the nodes."""
     return [size for _, size in sorted({place.node: place.local_size for place in places}.items())]
-
-
-def refuse_collisions(options: StageOptions, listing: Listing) -> None:
-    """Raise ``DataError`` where two entries would land under one name."""
-    if not options.transform:
-        return
-    landed, seen = landed_names(options.transform, options.plain), dict[str, str]()
-    for name in listing.names:
-        for output in landed(name) or [name]:
-            if (other := seen.setdefault(output, name)) != name:
-                raise DataError(
-                    options.source / name, f"and {other} would both land as {output}", "exclude one of them"
-                )
 
 
 def check_room(

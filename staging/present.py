@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from staging.errors import DataError
-from staging.landing.sinks import Landed
+from staging.landing.sinks import UNSET, Landed
 from staging.ledger.durable_batch import sync_filesystem
 from staging.ledger.manifest import Manifest, has_manifest, is_inside, load_records
 from staging.ledger.records import Records, is_as_landed
@@ -78,12 +78,17 @@ def refuse_stale(records: Records, plan: Plan, entries: NDArray[np.int64], desti
     """Raise ``DataError`` where files came from no entry of the plan."""
     known = known_to(plan, entries)
     if stale := next((file.name for file in records if file.source not in known), None):
-        raise DataError(
-            destination,
-            f"holds {stale}, which this staging would not put there",
-            "follow a source that lost files with --update, remove it with `hpcbench stage --clean "
-            f"{destination}`, or choose another destination",
-        )
+        raise not_of(destination, stale)
+
+
+def not_of(destination: Path, stale: str) -> DataError:
+    """The error for a file of an earlier staging that this one would not bring."""
+    return DataError(
+        destination,
+        f"holds {stale}, which this staging would not put there",
+        "follow a source that lost files with --update, remove it with `hpcbench stage --clean "
+        f"{destination}`, or choose another destination",
+    )
 
 
 def known_to(plan: Plan, entries: NDArray[np.int64]) -> set[str]:
@@ -99,14 +104,17 @@ def vanished(plan: Plan, node: int, destination: Path, source: Path) -> list[Lan
     Raises ``DataError`` where the system does not say whether an entry is there.
     """
     listing, entries = plan.listing, plan.lands_on(node)
-    times = dict(zip(listing.names.take(entries), listing.mtimes_ns[entries].tolist(), strict=True))
+    columns = zip(listing.mtimes_ns[entries].tolist(), listing.sizes[entries].tolist(), strict=True)
+    here = dict(zip(listing.names.take(entries), columns, strict=True))
     known = known_to(plan, entries)
-    return [
-        file
-        for file in load_records(destination)
-        if (file.mtime_ns != times[file.source] if file.source in times else file.source not in known)
-        and (file.source in times or is_gone(source, file.source))
-    ]
+
+    def is_left(file: Landed) -> bool:
+        if file.source not in here:
+            return file.source not in known and is_gone(source, file.source)
+        mtime_ns, size = here[file.source]
+        return file.mtime_ns != mtime_ns or file.source_size not in (UNSET, size)
+
+    return [file for file in load_records(destination) if is_left(file)]
 
 
 def is_gone(source: Path, entry: str) -> bool:

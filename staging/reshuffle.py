@@ -29,7 +29,7 @@ from staging.bookkeeping import ARRIVING, BOOKKEEPING
 from staging.counters import Counters
 from staging.errors import DataError
 from staging.landing.file_sink import FileSinkMaker
-from staging.landing.sinks import Landed, kept
+from staging.landing.sinks import UNSET, Landed, kept
 from staging.ledger.destination_lock import lock_destination
 from staging.ledger.durable_batch import sync_filesystem
 from staging.ledger.journal import Journal, Start
@@ -79,6 +79,8 @@ class Moves:
     home: NDArray[np.int32]
     blocks: Sequence[bytes]
     """``Landed.blocks`` of each."""
+    source_sizes: Sequence[int]
+    """``Landed.source_size`` of each."""
 
     def arriving(self, node: int) -> list[Landed]:
         """What comes to ``node``."""
@@ -93,7 +95,7 @@ class Moves:
         columns = (column.tolist() for column in (files.sizes, files.checksums, files.mtimes_ns))
         rows = zip(files.names, *columns, sources, entries.tolist(), strict=True)
         return [
-            Landed(name, size, checksum, source, time_ns, blocks=self.blocks[entry])
+            Landed(name, size, checksum, source, time_ns, UNSET, self.blocks[entry], self.source_sizes[entry])
             for name, size, checksum, time_ns, source, entry in rows
         ]
 
@@ -163,7 +165,8 @@ def drawn(on_node: dict[int, list[Landed]], seed: int, shuffle: int, destination
     listing = Listing(Names.of(file.name for file in files), *(np.array(column, np.int64) for column in columns))
     present = np.array([node for _, node in moving], np.int32)
     home = np.array([home_of[file.source] for file in files], np.int32)
-    return Moves(listing, Names.of(file.source for file in files), present, home, [file.blocks for file in files])
+    blocks, source_sizes = [file.blocks for file in files], [file.source_size for file in files]
+    return Moves(listing, Names.of(file.source for file in files), present, home, blocks, source_sizes)
 
 
 def homes_of(files: Sequence[Landed], nodes: int, seed: int, shuffle: int) -> dict[str, int]:

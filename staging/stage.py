@@ -15,6 +15,7 @@ import numpy as np
 
 from staging.abort_hook import AbortHook, told_of_abort
 from staging.bookkeeping import BOOKKEEPING
+from staging.collisions import refuse_landed_collisions
 from staging.counters import Counters
 from staging.errors import DataError
 from staging.growth import count_growth
@@ -33,7 +34,7 @@ from staging.one_line import one_line
 from staging.options import StageOptions
 from staging.phase_timer import PhaseTimer
 from staging.prepare import Prepared, identity, prepare, settled
-from staging.present import drop, vanished
+from staging.present import drop, not_of, vanished
 from staging.print_line import print_line
 from staging.probing.ceilings import Ceilings, ceilings_for
 from staging.progress import Progress
@@ -176,7 +177,9 @@ class Staging:
             self.world.barrier()
         count_growth(self.prepared)
         together(self.world, self.remove_strays)
-        if self.options.update:
+        if self.options.transform:
+            refuse_landed_collisions(self.options, self.prepared.plan, self.prepared.destination, self.world)
+        if self.options.update or self.options.transform:
             together(self.world, self.follow)
         if self.options.verify == "reread":
             with self.timer.span("verify"):
@@ -285,11 +288,18 @@ class Staging:
         remove_strays(self.prepared.plan, self.prepared.destination, self.world.place, quiet=self.quiet)
 
     def follow(self) -> None:
-        """Count what the source has lost since, or, where that is asked for, remove it; on the first rank of a node."""
+        """Count what the source has lost since, or, where that is asked for, remove it; on the first rank of a node.
+
+        Raises ``DataError`` where nobody has said that it may have lost anything: an archive had more members.
+        """
         place, destination = self.world.place, self.prepared.destination
         if place.local_rank != 0:
             return
         files = vanished(self.prepared.plan, place.node, destination, self.options.source)
+        if not self.options.update:
+            if files:
+                raise not_of(destination, files[0].name)
+            return
         self.counters.files_changed = self.prepared.present.changed
         if not self.options.drop_vanished:
             self.counters.files_vanished = len(files)

@@ -6,6 +6,7 @@ import errno
 import itertools
 import os
 import secrets
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,14 +31,15 @@ class FileSink:
     """One file below the destination. Nothing is seen under its name before ``close``; errors leave nothing behind."""
 
     __slots__ = (
-        "_checksum", "_descriptor", "_destination", "_mtime_ns", "_name", "_said", "_size", "_temporary",
+        "_checksum", "_descriptor", "_destination", "_mtime_ns", "_name", "_said", "_size", "_source", "_temporary",
     )  # fmt: skip
 
     def __init__(
-        self, destination: DestinationFolder, temporary: str, name: str, size: int, mtime_ns: int, checksum: bool
-    ) -> None:
+        self, destination: DestinationFolder, temporary: str, name: str, size: int, mtime_ns: int, source: str,
+        checksum: bool,
+    ) -> None:  # fmt: skip
         self._destination, self._temporary = destination, temporary
-        self._name, self._said, self._mtime_ns = name, size, mtime_ns
+        self._name, self._said, self._mtime_ns, self._source = name, size, mtime_ns, source
         self._checksum, self._size = RunningChecksum() if checksum else None, 0
         try:
             self._descriptor = destination.open(temporary, NEW, make=True)
@@ -74,7 +76,7 @@ class FileSink:
             self.abandon()
         crc, blocks = (UNKNOWN, b"") if self._checksum is None else (self._checksum.crc, self._checksum.blocks)
         kept_ns = kept(self._mtime_ns, kept_ns)
-        return [Landed(self._name, self._size, crc, self._name, self._mtime_ns, kept_ns, blocks)]
+        return [Landed(self._name, self._size, crc, self._source, self._mtime_ns, kept_ns, blocks)]
 
     def abandon(self) -> None:
         """Remove the temporary file if there is still one."""
@@ -90,18 +92,30 @@ class FileSink:
 class FileSinkMaker:
     """Lands each entry as a file of the same name. ``checksum`` false leaves ``Landed.checksum`` unknown.
 
-    Used by many threads. Folders are made when the first file in them finds none.
+    No two entries may make files of one name. Used by many threads. Folders are made when the first file in them finds
+    none.
     """
 
     def __init__(self, checksum: bool = True) -> None:
         self._checksum = checksum
         self._token = secrets.token_hex(4)  # tells processes apart, and the count the files of this one
         self._numbers = itertools.count()
+        self._sources: dict[tuple[Path, str], str] = {}
+        """The entry that each file came from which a transform has made."""
+        self._lock = threading.Lock()
 
-    def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int) -> FileSink:
+    def __call__(
+        self, destination: DestinationFolder, name: str, size: int, mtime_ns: int, source: str = ""
+    ) -> FileSink:
         """A file ``name`` of ``size`` bytes (``UNKNOWN``: as many as come) with the time ``mtime_ns``."""
         folder, slash, base = _parts(name)
-        return FileSink(destination, f"{folder}{slash}{self._temporary(base)}", name, size, mtime_ns, self._checksum)
+        if source:
+            with self._lock:
+                other = self._sources.setdefault((destination.path, name), source)
+            if other != source:
+                raise both_land(name, source, other)
+        temporary = f"{folder}{slash}{self._temporary(base)}"
+        return FileSink(destination, temporary, name, size, mtime_ns, source or name, self._checksum)
 
     def write_whole(self, destination: DestinationFolder, name: str, data: memoryview, mtime_ns: int) -> Landed:
         """Land a file that is there in one piece, as a sink does; raises as it does."""
@@ -126,6 +140,11 @@ class FileSinkMaker:
     def estimate(self, name: str, size: int) -> list[tuple[str, int]]:
         """The file itself."""
         return [(name, size)]
+
+
+def both_land(name: str, source: object, other: str) -> DataError:
+    """The error for two entries, the second of which may be named in full, that become files of one name."""
+    return DataError(source, f"and {other} would both land as {name}", "exclude one of them, or rename what it becomes")
 
 
 def refuse_outside(name: str, source: object = "") -> None:

@@ -132,7 +132,7 @@ class SharedFiles:
             raise landing_error(self._destination / name, error) from error
         with self._lock:
             os.close(self._descriptors.pop(entry))
-        return Landed(name, size, checksum, name, mtime_ns, kept(mtime_ns, kept_ns), blocks)
+        return Landed(name, size, checksum, name, mtime_ns, kept(mtime_ns, kept_ns), blocks, size)
 
     def _open(self, entry: int) -> int:
         with self._lock:

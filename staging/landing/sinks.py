@@ -33,6 +33,8 @@ class Landed:
     """The time that the destination keeps for the file, where it is coarser than ``mtime_ns``."""
     blocks: bytes = b""
     """``RunningChecksum.blocks`` of the bytes on disk, by which parts are checked; empty where that is not known."""
+    source_size: int = UNSET
+    """Bytes of the entry that it came from, where a transform may have changed them."""
 
     @property
     def landed_ns(self) -> int:
@@ -56,8 +58,11 @@ class Sink(Protocol):
 class SinkMaker(Protocol):
     """Opens a sink for each entry that lands below ``destination``."""
 
-    def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int) -> Sink:
-        """A sink for the entry ``name`` of ``size`` bytes."""
+    def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int, source: str = "") -> Sink:
+        """A sink for the file ``name`` of ``size`` bytes, which comes from the entry ``source`` (empty: ``name``).
+
+        Raises ``DataError`` where a file of this name has come from another entry.
+        """
 
     def estimate(self, name: str, size: int) -> list[tuple[str, int]]:
         """Names and bytes of the files that the entry becomes, or a careful estimate of them.

@@ -8,10 +8,6 @@ a compressed one at most 17 MiB more, of ``xz -9`` 66, and the names of its memb
 
 from __future__ import annotations
 
-import threading
-from dataclasses import replace
-from pathlib import Path
-
 from staging.errors import DataError
 from staging.formats.tar import TarParser
 from staging.landing.file_sink import refuse_outside
@@ -59,35 +55,28 @@ class TarSinkMaker:
     def __init__(self, inner: SinkMaker, expansion: int = EXPANSION) -> None:
         self.inner = inner
         self._expansion = expansion
-        self._owners: dict[tuple[Path, str], str] = {}
-        self._lock = threading.Lock()
 
-    def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int) -> Sink:
+    def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int, source: str = "") -> Sink:
         """A sink for the archive or the file ``name``."""
         kind = archive_kind(name)
         if kind is None:
-            return self.inner(destination, name, size, mtime_ns)
-        sink = TarSink(self, destination, name, mtime_ns)
+            return self.inner(destination, name, size, mtime_ns, source or name)
+        sink = TarSink(self.inner, destination, name, mtime_ns, source or name)
         return DecompressSink(kind, name, sink) if kind else sink
 
     def estimate(self, name: str, size: int) -> list[tuple[str, int]]:
         """What ``inner`` makes of a file of the size, times the expansion for a compressed archive."""
         return self.inner.estimate(name, size * self._expansion if archive_kind(name) else size)
 
-    def own(self, destination: DestinationFolder, name: str, archive: str) -> None:
-        """Note that ``archive`` holds ``name``; ``DataError`` where another archive of this process does, too."""
-        with self._lock:
-            other = self._owners.setdefault((destination.path, name), archive)
-        if other != archive:
-            raise DataError(archive, f"member '{name}' is also in {other}", "pack them with different names")
-
 
 class TarSink:
     """Extracts one plain archive. Members land one by one; ``abandon`` removes those that did."""
 
-    def __init__(self, maker: TarSinkMaker, destination: DestinationFolder, archive: str, mtime_ns: int) -> None:
-        self._maker, self._destination = maker, destination
-        self._archive, self._mtime_ns = archive, mtime_ns
+    def __init__(
+        self, inner: SinkMaker, destination: DestinationFolder, archive: str, mtime_ns: int, source: str
+    ) -> None:
+        self._inner, self._destination = inner, destination
+        self._archive, self._mtime_ns, self._source = archive, mtime_ns, source
         self._folder = archive[: archive.rfind("/") + 1]
         self._parser = TarParser(archive, self)
         self._names: set[str] = set()
@@ -116,11 +105,7 @@ class TarSink:
         """A member begins."""
         member = "/".join(part for part in name.split("/") if part != ".")
         refuse_outside(member, self._archive)
-        if member in self._names:
-            raise DataError(self._archive, f"holds member '{member}' twice", "pack it again")
-        self._names.add(member)
-        self._maker.own(self._destination, self._folder + member, self._archive)
-        self._sink = self._maker.inner(self._destination, self._folder + member, size, self._mtime_ns)
+        self._sink = self._inner(self._destination, self._folder + member, size, self._mtime_ns, self._source)
 
     def content(self, data: memoryview) -> None:
         """Bytes of the member."""
@@ -130,5 +115,10 @@ class TarSink:
     def end(self) -> None:
         """The member is complete."""
         assert self._sink is not None
-        self._landed += [replace(landed, source=self._archive) for landed in self._sink.close()]
+        landed = self._sink.close()
+        self._landed += landed
         self._sink = None
+        for file in landed:
+            if file.name in self._names:
+                raise DataError(self._archive, f"becomes two files named '{file.name}'", "pack it again")
+            self._names.add(file.name)

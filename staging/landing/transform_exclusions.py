@@ -23,9 +23,9 @@ class WithExclusions:
         self._plain = plain
         self._match = matcher(patterns, transform)
 
-    def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int) -> Sink:
+    def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int, source: str = "") -> Sink:
         """A sink for the entry ``name``."""
-        return self._of(name)(destination, name, size, mtime_ns)
+        return self._of(name)(destination, name, size, mtime_ns, source or name)
 
     def estimate(self, name: str, size: int) -> list[tuple[str, int]]:
         """What the entry becomes."""

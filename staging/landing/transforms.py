@@ -49,9 +49,9 @@ def find_transform(text: str) -> Transform:
     return steps[0] if len(steps) == 1 else Chain(tuple(steps))
 
 
-def sink_maker(transform: str = "", checksum: bool = True) -> SinkMaker:
-    """A maker of sinks that land files after ``transform`` (empty: as they are); ``checksum``: with their CRC32C."""
-    files = FileSinkMaker(checksum)
+def sink_maker(transform: str = "", files: FileSinkMaker | None = None) -> SinkMaker:
+    """A maker of sinks that land files by ``files`` after ``transform`` (empty: as they are)."""
+    files = files or FileSinkMaker()
     return find_transform(transform).sinks(files) if transform else files
 
 

@@ -20,7 +20,7 @@ from staging.bookkeeping import BOOKKEEPING
 from staging.errors import DataError
 from staging.landing.sinks import UNSET, Landed
 from staging.ledger.jsonl import append_lines, find_header, is_begun, is_there, read_header, start_file
-from staging.ledger.records import BLOCKS, DOUBTED, Records
+from staging.ledger.records import BLOCKS, DOUBTED, SOURCE_SIZE, Records
 from staging.one_line import one_line
 from staging.storage.destination_folder import is_reachable
 
@@ -165,7 +165,8 @@ def _line(file: Landed, files_of_source: int) -> str:
     of = "" if files_of_source == 1 else f', "of": {files_of_source}'
     kept = "" if file.kept_ns == UNSET else f', "kept_ns": {file.kept_ns}'
     blocks = f', "{BLOCKS}": "{file.blocks.hex()}"' if file.blocks else ""
-    return f'{{{line}, "mtime_ns": {file.mtime_ns}{of}{kept}{blocks}}}'
+    source_size = "" if file.source_size == UNSET else f', "{SOURCE_SIZE}": {file.source_size}'
+    return f'{{{line}, "mtime_ns": {file.mtime_ns}{source_size}{of}{kept}{blocks}}}'
 
 
 def _refuse_other(destination: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:

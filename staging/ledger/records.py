@@ -7,21 +7,40 @@ from array import array
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from staging.checksums import inner_blocks
-from staging.landing.sinks import Landed, kept
+from staging.landing.sinks import UNSET, Landed, kept
 from staging.ledger.jsonl import read_lines
 from staging.source.listing import UNKNOWN, Listing
 from staging.storage.destination_folder import DestinationFolder, is_file_of
 
 BLOCKS = "crc32c_256k"
 """Key of ``Landed.blocks`` in a line; another size of blocks would have another one."""
+SOURCE_SIZE = "source_size"
+"""Key of ``Landed.source_size`` in a line; lines of earlier versions have none."""
+WIDTH = 6
+"""Numbers that are kept of each file."""
 DOUBTED = 0
 """In place of the number of files of an entry: this one is about to be written again, and may be anything meanwhile."""
+
+
+class Claim(NamedTuple):
+    """That an entry became a file."""
+
+    name: str
+    source: str
+    mtime_ns: int
+    """Time of the entry."""
+    source_size: int
+    """Bytes of the entry; ``UNSET`` where the manifest has not."""
+
+    def is_of(self, mtime_ns: int, size: int) -> bool:
+        """Whether the entry had this time and, where that is known, this size."""
+        return self.mtime_ns == mtime_ns and self.source_size in (UNSET, size)
 
 
 @dataclass(frozen=True)
@@ -44,7 +63,10 @@ class Records:
         self.sources: list[str] = []
         """The entry that each file came from."""
         self._numbers = array("q")
-        """Five per file: bytes, CRC32C, time of the source, how many files that has, time at the destination."""
+        """Of each file: bytes, CRC32C, time of the source, how many files that has, time at the destination, bytes of
+        the source."""
+        self._before: dict[str, list[Claim]] = {}
+        """Of names that came from several entries: what was said of them before what was said last."""
         self._blocks = bytearray()
         """``Landed.blocks`` of all files, one after the other."""
         self._extents = array("q")
@@ -72,12 +94,12 @@ class Records:
 
     def size(self, name: str) -> int:
         """Bytes of the file called ``name``."""
-        return self._numbers[5 * self.position[name]]
+        return self._numbers[WIDTH * self.position[name]]
 
     def columns(self) -> Columns:
         """Sizes and checksums of all files."""
         places = np.fromiter(self.position.values(), np.int64, len(self.position))
-        numbers = np.frombuffer(self._numbers, np.int64).reshape(-1, 5)[places]
+        numbers = np.frombuffer(self._numbers, np.int64).reshape(-1, WIDTH)[places]
         checksums = np.where(numbers[:, 3] == DOUBTED, UNKNOWN, numbers[:, 1])
         extents = np.frombuffer(self._extents, np.int64).reshape(-1, 2)[places] // 4
         return Columns(numbers[:, 0], checksums, extents, np.frombuffer(self._blocks, ">u4").astype(np.uint32))
@@ -94,29 +116,35 @@ class Records:
         """Which of ``entries`` need not be moved again: one truth value for each.
 
         An entry is complete when every file that came from it is named with the entry's modification time, lies below
-        ``destination`` with its size and the time that it landed with, and is none of ``bad``. Where files land
-        ``as_they_are``, without a transform, they have the size of the entry.
+        ``destination`` with its size and the time that it landed with, and is none of ``bad``. The entry's size is that
+        of the manifest, too, or where files land ``as_they_are``, without a transform, that of the file.
         """
         order = {listing.names[int(entry)]: at for at, entry in enumerate(entries)}
-        mtimes_ns, sizes = listing.mtimes_ns[entries], listing.sizes[entries]
+        mtimes_ns, sizes = listing.mtimes_ns[entries].tolist(), listing.sizes[entries].tolist()
         promised = np.zeros(len(entries), np.int64)
         found = np.zeros(len(entries), np.int64)
         for name, position in self.position.items():
             at = order.get(self.sources[position])
             if at is None:
                 continue
-            size, _, mtime_ns, files_of_source, kept_ns = self._numbers[5 * position : 5 * position + 5]
+            size, _, _, files_of_source, kept_ns, _ = self._numbers[WIDTH * position : WIDTH * (position + 1)]
             if files_of_source == DOUBTED:
                 continue
-            if mtime_ns == mtimes_ns[at] and (not as_they_are or size == sizes[at]):
+            if self._claim(name, position, as_they_are=as_they_are).is_of(mtimes_ns[at], sizes[at]):
                 promised[at] = files_of_source
                 found[at] += name not in bad and is_as_landed(destination.status(name), size, kept_ns)
         whole: NDArray[np.bool_] = (found == promised) & (found > 0)
         return whole
 
+    def claims(self) -> Iterator[Claim]:
+        """Which entries became which files; of one name all that ever did."""
+        for name, position in self.position.items():
+            yield from self._before.get(name, ())
+            yield self._claim(name, position)
+
     def is_doubted(self, name: str) -> bool:
         """Whether a file was about to be written again when the manifest was last written to."""
-        return self._numbers[5 * self.position[name] + 3] == DOUBTED
+        return self._numbers[WIDTH * self.position[name] + 3] == DOUBTED
 
     def of_sources(self, sources: Collection[str]) -> list[Landed]:
         """The files that came from these entries."""
@@ -126,20 +154,25 @@ class Records:
         """How many of ``entries`` have another modification time, or ``as_they_are`` another size, than landed."""
         order = {listing.names[int(entry)]: int(entry) for entry in entries}
         other = set()
-        for position in self.position.values():
+        for name, position in self.position.items():
             entry = order.get(self.sources[position])
             if entry is None:
                 continue
-            size, _, mtime_ns = self._numbers[5 * position : 5 * position + 3]
-            if mtime_ns != listing.mtimes_ns[entry] or (as_they_are and size != listing.sizes[entry]):
+            claim = self._claim(name, position, as_they_are=as_they_are)
+            if not claim.is_of(int(listing.mtimes_ns[entry]), int(listing.sizes[entry])):
                 other.add(entry)
         return len(other)
 
     def _landed(self, name: str, position: int) -> Landed:
-        size, checksum, mtime_ns, _, kept_ns = self._numbers[5 * position : 5 * position + 5]
+        size, checksum, mtime_ns, _, kept_ns, source_size = self._numbers[WIDTH * position : WIDTH * (position + 1)]
         start, stop = self._extents[2 * position : 2 * position + 2]
         blocks = bytes(self._blocks[start:stop])
-        return Landed(name, size, checksum, self.sources[position], mtime_ns, kept(mtime_ns, kept_ns), blocks)
+        source, kept_ns = self.sources[position], kept(mtime_ns, kept_ns)
+        return Landed(name, size, checksum, source, mtime_ns, kept_ns, blocks, source_size)
+
+    def _claim(self, name: str, position: int, *, as_they_are: bool = False) -> Claim:
+        size, _, mtime_ns, _, _, source_size = self._numbers[WIDTH * position : WIDTH * (position + 1)]
+        return Claim(name, self.sources[position], mtime_ns, size if as_they_are else source_size)
 
     def _add(self, item: dict[str, Any]) -> None:
         if item.get("removed") is True and isinstance(item.get("name"), str):
@@ -148,9 +181,8 @@ class Records:
         try:
             name, source = item["name"], item["source"]
             time_ns = item["mtime_ns"]
-            numbers = array(
-                "q", (item["size"], item["crc32c"], time_ns, item.get("of", 1), item.get("kept_ns", time_ns))
-            )
+            more = item.get("of", 1), item.get("kept_ns", time_ns), item.get(SOURCE_SIZE, UNSET)
+            numbers = array("q", (item["size"], item["crc32c"], time_ns, *more))
         except (KeyError, TypeError, OverflowError):
             return
         if not isinstance(name, str) or not isinstance(source, str):
@@ -166,8 +198,10 @@ class Records:
             self._numbers += numbers
             self._extents += extent
         else:
+            if self.sources[position] != source or name in self._before:
+                self._before.setdefault(name, []).append(self._claim(name, position))
             self.sources[position] = source
-            self._numbers[5 * position : 5 * position + 5] = numbers
+            self._numbers[WIDTH * position : WIDTH * (position + 1)] = numbers
             self._extents[2 * position : 2 * position + 2] = extent
 
 

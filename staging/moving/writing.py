@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -94,7 +95,9 @@ class PieceWriter:
             return []
         landed = self._sink.close()
         self._sink = None
-        return landed
+        if self._write_whole is not None:
+            return landed
+        return [replace(file, source_size=fragment.size) for file in landed]
 
     def _in_full(self, entry: int, error: DataError) -> DataError:
         """``error`` of a check or a transform, which know an entry by its name, or by that of what it became."""

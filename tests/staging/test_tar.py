@@ -178,7 +178,7 @@ def test_what_is_neither_file_nor_folder(tmp_path: Path, fields: dict[str, objec
 
 
 def test_a_member_twice(tmp_path: Path) -> None:
-    assert problem(tmp_path, odd(name="./sound")) == "t/a.tar: holds member 'sound' twice; pack it again"
+    assert problem(tmp_path, odd(name="./sound")) == "t/a.tar: becomes two files named 't/sound'; pack it again"
 
 
 def test_a_member_in_two_archives_of_a_folder(tmp_path: Path) -> None:
@@ -192,7 +192,9 @@ def test_a_member_in_two_archives_of_a_folder(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         sink.write(memoryview(data))
     sink.abandon()
-    assert str(error.value) == "t/b.tar: member 't/a.npy' is also in t/a.tar; pack them with different names"
+    assert str(error.value) == (
+        "t/b.tar: and t/a.tar would both land as t/a.npy; exclude one of them, or rename what it becomes"
+    )
     assert files(tmp_path) == {f"{folder}/{name}": data for folder in "tu" for name, data in CONTENTS.items()}
 
 

@@ -101,8 +101,8 @@ def test_a_gzip_of_a_large_content_is_not_held(tmp_path: Path, monkeypatch: pyte
     sizes: list[int] = []
     real = FileSinkMaker()
 
-    def counting(destination: DestinationFolder, name: str, size: int, mtime_ns: int) -> Any:
-        sink = real(destination, name, size, mtime_ns)
+    def counting(destination: DestinationFolder, name: str, size: int, mtime_ns: int, source: str = "") -> Any:
+        sink = real(destination, name, size, mtime_ns, source)
         write = sink.write
 
         class Counting:

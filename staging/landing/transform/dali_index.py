@@ -6,8 +6,6 @@ framing in them, as DALI's ``tfrecord2idx`` writes it. Both CRC32C values of eve
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from staging.checksums import crc32c
 from staging.errors import DataError
 from staging.formats.compression import MAGIC
@@ -118,8 +116,8 @@ class _IndexSinkMaker:
     def __init__(self, inner: SinkMaker) -> None:
         self._inner = inner
 
-    def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int) -> Sink:
-        return _IndexSink(self._inner, destination, name, size, mtime_ns)
+    def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int, source: str = "") -> Sink:
+        return _IndexSink(self._inner, destination, name, size, mtime_ns, source or name)
 
     def estimate(self, name: str, size: int) -> list[tuple[str, int]]:
         index = LINE_BYTES * (1 + size // LEAST_RECORD)
@@ -127,10 +125,13 @@ class _IndexSinkMaker:
 
 
 class _IndexSink:
-    def __init__(self, inner: SinkMaker, destination: DestinationFolder, name: str, size: int, mtime_ns: int) -> None:
-        self._inner, self._destination, self._name, self._mtime_ns = inner, destination, name, mtime_ns
+    def __init__(
+        self, inner: SinkMaker, destination: DestinationFolder, name: str, size: int, mtime_ns: int, source: str
+    ) -> None:
+        self._inner, self._destination, self._name = inner, destination, name
+        self._mtime_ns, self._source = mtime_ns, source
         self._scanner = RecordScanner(name)
-        self._sinks = [inner(destination, name, size, mtime_ns)]
+        self._sinks = [inner(destination, name, size, mtime_ns, source)]
 
     def write(self, data: memoryview) -> None:
         self._scanner.feed(data)
@@ -138,9 +139,10 @@ class _IndexSink:
 
     def close(self) -> list[Landed]:
         text = index_text(self._scanner.finish())
-        self._sinks.append(self._inner(self._destination, self._name + SUFFIX, len(text), self._mtime_ns))
-        self._sinks[1].write(memoryview(text))
-        return [replace(landed, source=self._name) for sink in self._sinks for landed in sink.close()]
+        index = self._inner(self._destination, self._name + SUFFIX, len(text), self._mtime_ns, self._source)
+        self._sinks.append(index)
+        index.write(memoryview(text))
+        return [landed for sink in self._sinks for landed in sink.close()]
 
     def abandon(self) -> None:
         for sink in self._sinks:

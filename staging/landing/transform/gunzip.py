@@ -70,13 +70,13 @@ def refuse_plain(name: str, data: memoryview) -> None:
 
 
 class _GunzipSinkMaker(WholeSinkMaker):
-    def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int) -> Sink:
+    def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int, source: str = "") -> Sink:
         if 0 <= size <= WHOLE_BYTES:
-            return _GunzipSink(self, destination, name, size, mtime_ns)
-        return self.in_pieces(destination, name, mtime_ns)
+            return _GunzipSink(self, destination, name, size, mtime_ns, source or name)
+        return self.in_pieces(destination, name, mtime_ns, source or name)
 
-    def in_pieces(self, destination: DestinationFolder, name: str, mtime_ns: int) -> Sink:
-        return DecompressSink("gzip", name, self.inner(destination, without_gz(name), UNKNOWN, mtime_ns))
+    def in_pieces(self, destination: DestinationFolder, name: str, mtime_ns: int, source: str) -> Sink:
+        return DecompressSink("gzip", name, self.inner(destination, without_gz(name), UNKNOWN, mtime_ns, source))
 
 
 class _GunzipSink(WholeSink):
@@ -92,6 +92,6 @@ class _GunzipSink(WholeSink):
                 return
         refuse_plain(self._name, data)
         self._converted = True
-        sink = self._maker.in_pieces(self._destination, self._name, self._mtime_ns)
+        sink = self._maker.in_pieces(self._destination, self._name, self._mtime_ns, self._source)
         self._sinks.append(sink)
         sink.write(data)

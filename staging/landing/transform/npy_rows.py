@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from dataclasses import replace
 
 from staging.errors import DataError, InputError
 from staging.formats.npy import npy_header, parse_header
@@ -61,10 +60,10 @@ class _RowsSinkMaker:
     def __init__(self, transform: NpyRows, inner: SinkMaker) -> None:
         self.transform, self.inner = transform, inner
 
-    def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int) -> Sink:
+    def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int, source: str = "") -> Sink:
         if not self.transform.takes(name):
-            return self.inner(destination, name, size, mtime_ns)
-        return _RowsSink(self.transform, self.inner, destination, name, mtime_ns)
+            return self.inner(destination, name, size, mtime_ns, source or name)
+        return _RowsSink(self.transform, self.inner, destination, name, mtime_ns, source or name)
 
     def estimate(self, name: str, size: int) -> list[tuple[str, int]]:
         rows = self.transform
@@ -76,10 +75,10 @@ class _RowsSink:
     """Reads the header, then passes on the bytes of the rows that are kept; the others are counted."""
 
     def __init__(
-        self, rows: NpyRows, inner: SinkMaker, destination: DestinationFolder, name: str, mtime_ns: int
+        self, rows: NpyRows, inner: SinkMaker, destination: DestinationFolder, name: str, mtime_ns: int, source: str
     ) -> None:
         self._rows, self._inner, self._destination = rows, inner, destination
-        self._name, self._mtime_ns = name, mtime_ns
+        self._name, self._mtime_ns, self._source = name, mtime_ns, source
         self._head = bytearray()
         self._sink: Sink | None = None
         self._start = self._stop = self._end = 0
@@ -103,7 +102,7 @@ class _RowsSink:
             raise DataError(self._name, "is no npy file, or ends within its header", AGAIN)
         if self._seen != self._end:
             raise DataError(self._name, f"holds {self._seen} bytes of data where its header says {self._end}", AGAIN)
-        return [replace(landed, source=self._name) for landed in self._sink.close()]
+        return self._sink.close()
 
     def abandon(self) -> None:
         """Remove what is not finished."""
@@ -129,7 +128,7 @@ class _RowsSink:
         self._start, self._stop, self._end = rows.first * row, rows.stop * row, rows.of * row
         header = npy_header((rows.stop - rows.first, *shape[1:]), dtype)
         size = len(header) + self._stop - self._start
-        self._sink = self._inner(self._destination, self._name, size, self._mtime_ns)
+        self._sink = self._inner(self._destination, self._name, size, self._mtime_ns, self._source)
         self._sink.write(memoryview(header))
         behind, self._head = memoryview(self._head)[length:], bytearray()
         return behind

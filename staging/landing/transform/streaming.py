@@ -6,7 +6,6 @@ import bz2
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from staging.errors import DataError
@@ -54,7 +53,7 @@ class DecompressSink:
         """Close ``inner``, if the last member is complete."""
         if self._decoder is not None or not self._members:
             raise DataError(self._name, f"is {self._kind} data cut short at byte {self._offset}", AGAIN)
-        return [replace(landed, source=self._name) for landed in self._inner.close()]
+        return self._inner.close()
 
     def abandon(self) -> None:
         """Abandon ``inner``."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from staging.errors import DataError
@@ -49,11 +48,11 @@ class WholeSinkMaker:
         self.transform = transform
         self.inner = inner
 
-    def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int) -> Sink:
+    def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int, source: str = "") -> Sink:
         """A sink that holds ``size`` bytes; ``DataError`` where these are too many."""
         if size > HELD_BYTES:
             raise _too_large(name, size)
-        return WholeSink(self, destination, name, size, mtime_ns)
+        return WholeSink(self, destination, name, size, mtime_ns, source or name)
 
     def estimate(self, name: str, size: int) -> list[tuple[str, int]]:
         """What ``inner`` makes of the outputs.
@@ -69,10 +68,10 @@ class WholeSink:
     """Converts as soon as the last byte has come, without a copy where all come at once; ``close`` renames."""
 
     def __init__(
-        self, maker: WholeSinkMaker, destination: DestinationFolder, name: str, size: int, mtime_ns: int
+        self, maker: WholeSinkMaker, destination: DestinationFolder, name: str, size: int, mtime_ns: int, source: str
     ) -> None:
         self._maker, self._destination = maker, destination
-        self._name, self._size, self._mtime_ns = name, size, mtime_ns
+        self._name, self._size, self._mtime_ns, self._source = name, size, mtime_ns, source
         self._held = bytearray()
         self._converted = False
         self._sinks: list[Sink] = []
@@ -92,7 +91,7 @@ class WholeSink:
         """Put the outputs under their names."""
         if not self._converted:
             self._convert(memoryview(self._held))
-        return [replace(landed, source=self._name) for sink in self._sinks for landed in sink.close()]
+        return [landed for sink in self._sinks for landed in sink.close()]
 
     def abandon(self) -> None:
         """Remove outputs that are not finished."""
@@ -110,7 +109,7 @@ class WholeSink:
             taken.add(name)
             views = [byte_view(part) for part in parts]
             size = sum(len(view) for view in views)
-            sink = self._maker.inner(self._destination, name, size, self._mtime_ns)
+            sink = self._maker.inner(self._destination, name, size, self._mtime_ns, self._source)
             self._sinks.append(sink)
             for view in views:
                 sink.write(view)

@@ -35,7 +35,7 @@ class Counting:
 class CountingMaker:
     """Makes such sinks."""
 
-    def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int) -> Sink:
+    def __call__(self, destination: DestinationFolder, name: str, size: int, mtime_ns: int, source: str = "") -> Sink:
         """One of them."""
         return Counting(name, size)
 

@@ -1,0 +1,93 @@
+"""Entries of the source that become files of one name: refused, as far as names tell before anything is moved.
+
+The members of an archive, and what an application's function makes, are known as they land: within a rank before
+anything is overwritten, among ranks and nodes at the end of the staging, from the manifests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from staging.errors import DataError
+from staging.landing.file_sink import both_land
+from staging.landing.transform_exclusions import landed_names
+from staging.ledger.manifest import Manifest
+from staging.options import StageOptions
+from staging.planning.plan import Plan
+from staging.ranks.collective_errors import together
+from staging.ranks.world import World
+from staging.source.listing import Listing
+
+Made = tuple[str, str]
+"""The name of a file, and the entry that became it."""
+
+
+def refuse_collisions(options: StageOptions, listing: Listing) -> None:
+    """Raise ``DataError`` where two entries would land under one name, or one below the other."""
+    if not options.transform:
+        return
+    sources = known_sources(options, listing)
+    folders = set[str]()
+    for name in sources:
+        above = name.rpartition("/")[0]
+        while above and above not in folders:
+            folders.add(above)
+            above = above.rpartition("/")[0]
+    if (taken := min(folders & sources.keys(), default=None)) is not None:
+        below = min(name for name in sources if name.startswith(f"{taken}/"))
+        problem = f"would land as {taken}, and {sources[below]} below that, as {below}"
+        raise DataError(options.source / sources[taken], problem, "exclude one of them")
+
+
+def known_sources(options: StageOptions, listing: Listing) -> dict[str, str]:
+    """The files that entries become, as far as their names tell, and the entry of each.
+
+    Raises ``DataError`` where two become one.
+    """
+    landed, sources = landed_names(options.transform, options.plain), dict[str, str]()
+    for entry in listing.names:
+        for name in landed(entry):
+            if (other := sources.setdefault(name, entry)) != entry:
+                raise both_land(name, options.source / entry, other)
+    return sources
+
+
+def refuse_landed_collisions(options: StageOptions, plan: Plan, destination: Path, world: World) -> None:
+    """Raise ``EveryRankError`` where two entries have landed under one name, on one node or on two; collective.
+
+    Such files are doubted in the manifest, so that they are brought again once that is mended.
+    """
+    landed = landed_names(options.transform, options.plain)
+    if all(map(landed, plan.listing.names)):
+        return
+    is_first = world.place.local_rank == 0
+    own = together(world, lambda: claims(options, plan.listing, Manifest(destination)) if is_first else [])
+    is_sharded = bool((plan.home >= 0).any())
+    everywhere = world.all_gather(own) if is_sharded else [own]
+
+    def judge() -> None:
+        if is_first:
+            refuse_two(options, plan.listing, Manifest(destination), (claim for part in everywhere for claim in part))
+
+    together(world, judge)
+
+
+def claims(options: StageOptions, listing: Listing, manifest: Manifest) -> list[Made]:
+    """What has landed of those entries of which only the content tells what they become."""
+    landed = landed_names(options.transform, options.plain)
+    rows = zip(listing.names, listing.mtimes_ns.tolist(), listing.sizes.tolist(), strict=True)
+    as_now = {entry: (mtime_ns, size) for entry, mtime_ns, size in rows if not landed(entry)}
+    made = (claim for claim in manifest.records().claims() if claim.source in as_now)
+    return [(claim.name, claim.source) for claim in made if claim.is_of(*as_now[claim.source])]
+
+
+def refuse_two(options: StageOptions, listing: Listing, manifest: Manifest, found: Iterable[Made]) -> None:
+    """Raise ``DataError`` where entries of ``found`` became what another one is, too."""
+    sources = known_sources(options, listing)
+    twice = [(name, entry, other) for name, entry in found if (other := sources.setdefault(name, entry)) != entry]
+    if twice:
+        records = manifest.records()
+        manifest.doubt([records[name] for name in sorted({name for name, *_ in twice}) if name in records])
+        name, entry, other = min(twice)
+        raise both_land(name, options.source / entry, other)

@@ -165,7 +165,7 @@ def refuse_outside(name: str, source: object = "") -> None:
         problem = "has an empty part"
     elif is_temporary(parts[-1]):
         problem = "is the name of an unfinished file"
-    elif parts[0] == BOOKKEEPING:
+    elif BOOKKEEPING in parts:
         problem = "lies in staging's own bookkeeping"
     elif not is_reachable(name):
         problem = "is none that a filesystem has"

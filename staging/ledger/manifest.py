@@ -144,14 +144,14 @@ def staged_names(folder: Path) -> dict[str, int] | None:
 
 
 def is_inside(destination: Path, name: str) -> bool:
-    """Whether ``name``, from a manifest, stays below ``destination`` and outside its bookkeeping.
+    """Whether ``name``, from a manifest, stays below ``destination`` and outside all bookkeeping.
 
     Not when it is absolute, has ``..`` or another unusual part, or leads through a link.
     """
     if not is_reachable(name):
         return False
     parts = PurePosixPath(name).parts
-    if not parts or name != "/".join(parts) or ".." in parts or parts[0] in ("/", "//", BOOKKEEPING):
+    if not parts or name != "/".join(parts) or parts[0] in ("/", "//") or {"..", BOOKKEEPING} & {*parts}:
         return False
     folders = accumulate(parts[:-1], "{}/{}".format, initial=str(destination))
     return not any(os.path.islink(folder) for folder in islice(folders, 1, None))  # noqa: PTH114  # of strings: quick

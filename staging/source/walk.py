@@ -45,11 +45,15 @@ class Walked:
     """Symbolic links to folders in the whole tree that the patterns matched and that were not followed."""
     hidden: int = 0
     """Names in the whole tree that begin with a dot and were left out."""
+    books: int = 0
+    """Folders of staging's own bookkeeping in the whole tree, but for that of the root."""
 
     @property
     def skipped(self) -> str:
         """What was left out that no pattern excludes, in words; empty where nothing was."""
-        counts = {"links to folders": self.linked_folders, "hidden names": self.hidden}
+        counts = {
+            "links to folders": self.linked_folders, "hidden names": self.hidden, "folders of bookkeeping": self.books,
+        }  # fmt: skip
         found = [f"{count:,} {name}" for name, count in counts.items() if count]
         return f"skipped: {', '.join(found)}" if found else ""
 
@@ -74,6 +78,7 @@ class _Folder:
     files: list[bytes]
     links: int
     hidden: int
+    books: int
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,8 @@ class _Found:
     """How many of them are links."""
     hidden: int
     """Names that were left out."""
+    books: int
+    """Folders of bookkeeping that were left out."""
     opened: int
     """Folders."""
 
@@ -99,7 +106,8 @@ def list_tree(
     """List and look at the files below ``root``, each rank a part of them; collective.
 
     Links to files are followed; links to folders, and names that begin with a dot, as ``kinds`` says, else they are
-    counted. Unfinished files and the index in the root are left out. Patterns are those of ``Selection``.
+    counted, as folders of bookkeeping always are. Unfinished files and the index in the root are left out. Patterns are
+    those of ``Selection``.
 
     Raises ``DataError`` on all ranks for a folder or a file that can't be read, a dangling link, a link that is not to
     be followed, a special file, and a tree without any file that is wanted.
@@ -107,9 +115,9 @@ def list_tree(
     selection = Selection(tuple(include), tuple(exclude), first)
     own = _find(root, world, selection, kinds)
     names = sorted(_exchanged(own.names, world))
-    counts = world.all_gather((own.links, own.hidden))
+    all_links, hidden, books = map(sum, zip(*world.all_gather((own.links, own.hidden, own.books)), strict=True))
     if first is not None:  # a link may turn out to lead to a folder, which is then no file
-        names = names[: first + sum(links for links, _ in counts)]
+        names = names[: first + all_links]
     rank, size = world.place.rank, world.place.size
     share = names[len(names) * rank // size : len(names) * (rank + 1) // size]
     looked = together(world, partial(_look_at_all, root, share))
@@ -119,10 +127,9 @@ def list_tree(
     linked_folders = len(names) - len(files)
     if linked_folders:
         listing = listing.take(files)
-    hidden = sum(number for _, number in counts)
     listing = selection.cut(listing, root)
     refuse_bytes(root, listing.sizes)
-    return Walked(listing, own.opened + len(share), linked_folders, hidden)
+    return Walked(listing, own.opened + len(share), linked_folders, hidden, books)
 
 
 def list_names(root: Path, world: World, names: Sequence[str]) -> Walked:
@@ -144,7 +151,7 @@ def _find(root: Path, world: World, selection: Selection, kinds: Kinds) -> _Foun
     place = world.place
     level: list[bytes] = [b""]
     names: list[bytes] = []
-    links = hidden = opened = 0
+    links = hidden = books = opened = 0
     while level:
         own = level[place.rank :: place.size]
         found = together(world, partial(_open_all, root, own, selection, kinds))
@@ -152,8 +159,9 @@ def _find(root: Path, world: World, selection: Selection, kinds: Kinds) -> _Foun
         names += [name for folder in found for name in folder.files]
         links += sum(folder.links for folder in found)
         hidden += sum(folder.hidden for folder in found)
+        books += sum(folder.books for folder in found)
         level = _exchanged([name for folder in found for name in folder.folders], world)
-    return _Found(names, links, hidden, opened)
+    return _Found(names, links, hidden, books, opened)
 
 
 def _open_all(root: Path, folders: list[bytes], selection: Selection, kinds: Kinds) -> list[_Folder]:
@@ -163,29 +171,32 @@ def _open_all(root: Path, folders: list[bytes], selection: Selection, kinds: Kin
 def _open(root: Path, folder: bytes, selection: Selection, kinds: Kinds) -> _Folder:
     """The wanted names in one folder."""
     try:
-        folders, files, links, hidden = retrying(partial(_scan, root, folder, kinds), RETRIES)
+        folders, files, links, hidden, books = retrying(partial(_scan, root, folder, kinds), RETRIES)
     except OSError as error:
         raise _no_folder(root, folder, error) from None
     wanted = selection.matches(files + links)
     chosen = [name for name, is_wanted in zip(files + links, wanted.tolist(), strict=True) if is_wanted]
-    return _Folder(folders, chosen, int(wanted[len(files) :].sum()), hidden)
+    return _Folder(folders, chosen, int(wanted[len(files) :].sum()), hidden, books)
 
 
-def _scan(root: Path, folder: bytes, kinds: Kinds) -> tuple[list[bytes], list[bytes], list[bytes], int]:
-    """Folders, files and links in one folder, and how many hidden names; what a link to a file leads to is not asked.
+def _scan(root: Path, folder: bytes, kinds: Kinds) -> tuple[list[bytes], list[bytes], list[bytes], int, int]:
+    """Folders, files and links in one folder, and how many hidden names and folders of bookkeeping were left out.
+
+    What a link to a file leads to is not asked.
 
     Raises ``DataError`` for a link to a folder that is not to be followed.
     """
     folders: list[bytes] = []
     files: list[bytes] = []
     links: list[bytes] = []
-    hidden = 0
+    hidden = books = 0
     prefix = folder + b"/" if folder else b""
     with os.scandir(os.fsencode(root) + b"/" + folder) as entries:
         for entry in entries:
             name = entry.name
             if name.startswith(b"."):
-                own = (not folder and name == BOOKS) or is_temporary(os.fsdecode(name))
+                own = name == BOOKS or is_temporary(os.fsdecode(name))
+                books += name == BOOKS and folder != b""
                 hidden += not (own or kinds.hidden)
                 if own or not kinds.hidden:
                     continue
@@ -196,7 +207,7 @@ def _scan(root: Path, folder: bytes, kinds: Kinds) -> tuple[list[bytes], list[by
                 kinds.links.check(root, prefix + name)
                 kind = folders
             kind.append(prefix + name)
-    return folders, files, links, hidden
+    return folders, files, links, hidden, books
 
 
 def _no_folder(root: Path, folder: bytes, error: OSError) -> DataError:

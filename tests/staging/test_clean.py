@@ -124,6 +124,8 @@ def test_a_link_to_outside_is_not_walked_into(tmp_path: Path) -> None:
         ("a/", False),
         ("a\0b", False),
         (".staging/manifest.jsonl", False),
+        ("a/.staging/manifest.jsonl", False),
+        ("a/.staging", False),
         ("link/a", False),
         ("d/" * 255 + "f", True),
         ("d/" * 256 + "f", False),

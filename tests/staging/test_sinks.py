@@ -225,6 +225,8 @@ def test_abandon_after_any_call(tmp_path: Path, steps: list[str]) -> None:
         ("set/.a.0123456789ab.part", "is the name of an unfinished file"),
         (".staging/manifest.jsonl", "lies in staging's own bookkeeping"),
         (".staging", "lies in staging's own bookkeeping"),
+        ("a/b/.staging/manifest.jsonl", "lies in staging's own bookkeeping"),
+        ("a/.staging", "lies in staging's own bookkeeping"),
     ],
 )
 def test_names_that_would_land_elsewhere(tmp_path: Path, name: str, problem: str) -> None:

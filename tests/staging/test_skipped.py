@@ -59,6 +59,23 @@ def test_what_is_asked_for_is_taken(words: list[str], said: str, more: list[str]
     assert files(tmp_path / "to") == sorted(["a", "file", *more])
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [([], "1 hidden names, 1 folders of bookkeeping"), (["--hidden"], "1 folders of bookkeeping"),
+     (["--hidden", "--follow-links"], "1 folders of bookkeeping")],
+)  # fmt: skip
+def test_books_of_a_folder_that_was_staged_itself_are_left_out(words: list[str], said: str, tmp_path: Path) -> None:
+    for name in ("source/train/a", "source/train/.b"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    assert run(tmp_path / "source/train", tmp_path / "books").returncode == 0
+    (tmp_path / "books/.staging").rename(tmp_path / "source/train/.staging")
+    done = run(tmp_path / "source", tmp_path / "to", *words)
+    assert done.returncode == 0, done.stderr
+    assert f"skipped: {said}" in (done.stdout + done.stderr).splitlines()
+    assert files(tmp_path / "to") == (["train/.b", "train/a"] if words else ["train/a"])
+
+
 def test_nothing_skipped_is_not_said(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "a").write_text("a")

@@ -129,7 +129,10 @@ def test_members_go_through_the_next_transform(tmp_path: Path) -> None:
     assert {file.source for file in landed} == {"s.tgz"}
 
 
-@pytest.mark.parametrize("name", ["../evil", "deep/../../evil", "/evil", "a//b", ".x.0123456789ab.part"])
+BAD_NAMES = ("../evil", "deep/../../evil", "/evil", "a//b", ".x.0123456789ab.part", "train/.staging/evil")
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
 def test_names_that_lead_out_of_the_folder(tmp_path: Path, name: str) -> None:
     said = problem(tmp_path / "to", odd(name=name))
     assert said.startswith(f"t/a.tar: the file name '{name}' ")

@@ -119,13 +119,20 @@ class FirstReads:
         return self._table
 
     def _find(self, path: Path) -> FileChecksums | None:
-        """What the manifest has of ``path``; ``None`` where that is nothing."""
+        """What the manifest has of ``path``; ``None`` where that is nothing.
+
+        Raises ``DataError`` where a link below the destination leads out of it.
+        """
         folder, _, base = str(path).rpartition("/")
         if folder not in self._prefixes:
             real, destination = Path(folder or "/").resolve(), self._destination
-            is_below = destination is not None and real.is_relative_to(destination)
-            relative = real.relative_to(destination).as_posix() if is_below and destination is not None else None
-            self._prefixes[folder] = None if relative is None else "" if relative == "." else f"{relative}/"
+            prefix = None
+            if destination is not None and real.is_relative_to(destination):
+                relative = real.relative_to(destination).as_posix()
+                prefix = "" if relative == "." else f"{relative}/"
+            elif destination is not None:
+                staged_destination(Path(folder or "/"))
+            self._prefixes[folder] = prefix
         prefix, table = self._prefixes[folder], self._load()
         return None if prefix is None or table is None else table.find(prefix + base)
 

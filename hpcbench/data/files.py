@@ -55,7 +55,7 @@ def split_files(application: Application, config: RunConfig, split: str) -> list
         raise DataError(folder, "no such folder", change)
     destination = staged_destination(folder)
     if destination is not None:  # what staging did not put there does not belong to the dataset
-        here = folder.absolute()
+        here = folder.resolve()
         files = [destination / name for name in load_records(destination).position]
         return sorted(folder / path.relative_to(here) for path in files if path.is_relative_to(here))
     return sorted(

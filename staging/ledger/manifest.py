@@ -25,8 +25,6 @@ from staging.one_line import one_line
 from staging.storage.destination_folder import is_reachable
 
 NAME = "manifest.jsonl"
-PARENTS = 3
-"""So many folders above a dataset's one may be the destination that it was staged to."""
 SHOWN = 500
 """Characters of a value that stand in a message."""
 _QUOTE = json.JSONEncoder().encode
@@ -122,16 +120,27 @@ def no_manifest(destination: Path) -> DataError:
 
 
 def staged_destination(folder: Path) -> Path | None:
-    """The staging destination that ``folder`` is or lies in; ``None`` where no manifest is near."""
-    real = folder.resolve()
-    near = [real, *real.parents[:PARENTS]]
-    return next((place for place in near if is_there(manifest_path(place))), None)
+    """The staging destination that ``folder`` is or lies in, without links; ``None`` where there is none.
+
+    Raises ``DataError`` where a link below a destination leads to ``folder``: what lies there, staging did not bring.
+    """
+    named, real = folder.absolute(), folder.resolve()
+    for path in dict.fromkeys((named, real)):
+        place = next((place for place in (path, *path.parents) if is_there(manifest_path(place))), None)
+        if place is None:
+            continue
+        destination = place.resolve()
+        if os.path.normpath(destination / path.relative_to(place)) != str(real):
+            problem = f"lies behind a link below {destination}, where staging puts none"
+            raise DataError(folder, problem, "remove the link, and stage again")
+        return destination
+    return None
 
 
 def staged_names(folder: Path) -> dict[str, int] | None:
     """Names in ``folder``, without those in folders below it, that the manifest of its destination has, with sizes.
 
-    ``None`` where no manifest is near. Raises ``DataError`` where there is one that can't be read.
+    ``None`` where it was not staged. Raises ``DataError`` as ``staged_destination``, and for an unreadable manifest.
     """
     destination = staged_destination(folder)
     if destination is None:

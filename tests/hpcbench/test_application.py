@@ -161,3 +161,8 @@ def test_files_of_a_staged_split_are_those_that_staging_put_there(
     config = RunConfig(data=DataConfig(root=str(tmp_path / "staged")))
     files = split_files(write_application("silent_staged", data=""), config, "train")
     assert files == [tmp_path / "staged" / "train" / name for name in ("b.npy", "deep/a.npy")]
+    (tmp_path / "way").symlink_to(tmp_path / "staged")
+    linked = split_files(
+        write_application("silent_linked", data=""), RunConfig(data=DataConfig(root=str(tmp_path / "way"))), "train"
+    )
+    assert linked == [tmp_path / "way/train" / name for name in ("b.npy", "deep/a.npy")]

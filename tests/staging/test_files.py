@@ -1,5 +1,6 @@
 """Listing of a dataset folder."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,34 @@ def test_the_manifest_is_found_through_a_link(tmp_path: Path) -> None:
     (folder / "stale.npy").touch()
     (tmp_path / "set").symlink_to(folder)
     assert [path.name for path in list_samples(tmp_path / "set", ".npy")] == ["a.npy", "b.npy"]
+
+
+def test_the_manifest_is_found_however_far_above(tmp_path: Path) -> None:
+    folder = tmp_path / "dst/a/b/c/d/e/train"
+    folder.mkdir(parents=True)
+    (folder / "a.npy").write_bytes(b"abc")
+    (folder / "stale.npy").touch()
+    Manifest.open(tmp_path / "dst", {}).append([Landed("a/b/c/d/e/train/a.npy", 3, -1, "a", 0)])
+    assert list_samples(folder, ".npy") == [folder / "a.npy"]
+
+
+@pytest.mark.parametrize("link", ["train", "train/deep"])
+def test_a_link_in_the_place_of_a_staged_folder(tmp_path: Path, link: str) -> None:
+    (tmp_path / "other/deep").mkdir(parents=True)
+    (tmp_path / "other/deep/a.npy").write_bytes(b"xyz")
+    folder = tmp_path / "dst/train/deep"
+    folder.mkdir(parents=True)
+    (folder / "a.npy").write_bytes(b"abc")
+    Manifest.open(tmp_path / "dst", {}).append([Landed("train/deep/a.npy", 3, -1, "a", 0)])
+    (tmp_path / "way").symlink_to(tmp_path / "dst")  # as the destination may be
+    assert list_samples(tmp_path / "way/train/deep", ".npy") == [tmp_path / "way/train/deep/a.npy"]
+    shutil.rmtree(tmp_path / "dst" / link)
+    (tmp_path / "dst" / link).symlink_to(tmp_path / "other" if link == "train" else tmp_path / "other/deep")
+    for named in (folder, tmp_path / "way/train/deep", tmp_path / "way/train/deep/../deep"):
+        with pytest.raises(DataError) as error:
+            list_samples(named, ".npy")
+        said = f"lies behind a link below {tmp_path}/dst, where staging puts none; remove the link, and stage again"
+        assert str(error.value) == f"{named}: {said}"
 
 
 def test_a_staged_file_that_is_missing_or_altered(tmp_path: Path) -> None:

@@ -71,6 +71,25 @@ def staged(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
+def test_folders_far_below_the_destination_are_checked(tmp_path: Path) -> None:
+    make(tmp_path / "source/a/b/c/d")
+    stage(StageOptions(tmp_path / "source", str(tmp_path / "out")), Alone(), quiet=True)
+    path = tmp_path / "out/a/b/c/d/train/whole.npy"
+    flip_at(path, 500_000)
+    reads = FirstReads(tmp_path / "out/a/b/c/d")
+    assert reads.applies
+    with reads.checking(), pytest.raises(DataError, match="has CRC32C"):
+        READERS["train/whole.npy"](path)
+
+
+def test_what_lies_behind_a_link_is_not_taken_for_staged(staged: Path, tmp_path: Path) -> None:
+    reads = FirstReads(staged)
+    (staged / "train").rename(tmp_path / "elsewhere")
+    (staged / "train").symlink_to(tmp_path / "elsewhere")
+    with reads.checking(), pytest.raises(DataError, match="lies behind a link below"):
+        READERS["train/whole.npy"](staged / "train/whole.npy")
+
+
 def flip_at(path: Path, position: int) -> None:
     """Flip a bit of one byte, in place."""
     with path.open("r+b") as file:

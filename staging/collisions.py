@@ -15,6 +15,7 @@ from staging.landing.transform_exclusions import landed_names
 from staging.ledger.manifest import Manifest
 from staging.options import StageOptions
 from staging.planning.plan import Plan
+from staging.present import folders_above
 from staging.ranks.collective_errors import together
 from staging.ranks.world import World
 from staging.source.listing import Listing
@@ -28,13 +29,7 @@ def refuse_collisions(options: StageOptions, listing: Listing) -> None:
     if not options.transform:
         return
     sources = known_sources(options, listing)
-    folders = set[str]()
-    for name in sources:
-        above = name.rpartition("/")[0]
-        while above and above not in folders:
-            folders.add(above)
-            above = above.rpartition("/")[0]
-    if (taken := min(folders & sources.keys(), default=None)) is not None:
+    if (taken := min(folders_above(sources) & sources.keys(), default=None)) is not None:
         below = min(name for name in sources if name.startswith(f"{taken}/"))
         problem = f"would land as {taken}, and {sources[below]} below that, as {below}"
         raise DataError(options.source / sources[taken], problem, "exclude one of them")

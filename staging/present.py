@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,13 +14,14 @@ from numpy.typing import NDArray
 
 from staging.errors import DataError
 from staging.landing.sinks import UNSET, Landed
+from staging.landing.transform_exclusions import landed_names
 from staging.ledger.durable_batch import sync_filesystem
 from staging.ledger.manifest import Manifest, has_manifest, is_inside, load_records
 from staging.ledger.records import Records, is_as_landed
 from staging.options import StageOptions
 from staging.planning.plan import Plan
 from staging.ranks.collective_errors import together
-from staging.ranks.world import World
+from staging.ranks.world import Place, World
 from staging.storage.destination_folder import DestinationFolder
 
 
@@ -125,7 +127,7 @@ def is_gone(source: Path, entry: str) -> bool:
     if not source.is_dir():
         return True
     try:
-        os.lstat(source / entry)
+        return stat.S_ISDIR(os.lstat(source / entry).st_mode)  # a folder has taken its name
     except FileNotFoundError:
         return True
     except (NotADirectoryError, ValueError):  # the last for a name that no filesystem has
@@ -133,7 +135,31 @@ def is_gone(source: Path, entry: str) -> bool:
     except OSError as error:
         problem = f"cannot be looked for ({error.strerror})"
         raise DataError(source / entry, problem, "see that the source can be read") from None
-    return False
+
+
+def make_way(options: StageOptions, plan: Plan, place: Place, destination: Path) -> int:
+    """Before anything moves, remove vanished files that stand where folders are to be, or below what is to be a file.
+
+    On the first rank of a node; returns how many were removed. Raises ``DataError`` where one of them has to stay.
+    """
+    if place.local_rank != 0:
+        return 0
+    entries, landed = plan.lands_on(place.node), landed_names(options.transform, options.plain)
+    names = {name for entry in plan.listing.names.take(entries) for name in landed(entry)}
+    folders, known = folders_above(names), known_to(plan, entries)
+    blocking = [
+        file
+        for file in load_records(destination)
+        if file.source not in known
+        and is_inside(destination, file.name)
+        and (file.name in folders or not names.isdisjoint(folders_of(file.name)))
+    ]
+    staying = [file.name for file in blocking if not (options.drop_vanished and is_gone(options.source, file.source))]
+    dropped, left = (0, staying) if staying else drop(destination, blocking)
+    if left:
+        problem = f"holds {left[0]}, where a folder is to be of that name, or a file of the name of its folder"
+        raise DataError(destination, problem, "remove it, or what vanished from the source with --drop-vanished")
+    return dropped
 
 
 def drop(destination: Path, files: Collection[Landed]) -> tuple[int, list[str]]:
@@ -174,6 +200,17 @@ def unlink_as_landed(folder: DestinationFolder, files: Iterable[Landed]) -> tupl
         elif status is not None:
             left.append(file.name)
     return removed, left
+
+
+def folders_above(names: Iterable[str]) -> set[str]:
+    """The folders that lead to any of ``names``."""
+    folders = set[str]()
+    for name in names:
+        above = name.rpartition("/")[0]
+        while above and above not in folders:
+            folders.add(above)
+            above = above.rpartition("/")[0]
+    return folders
 
 
 def folders_of(name: str) -> list[str]:

@@ -34,7 +34,7 @@ from staging.one_line import one_line
 from staging.options import StageOptions
 from staging.phase_timer import PhaseTimer
 from staging.prepare import Prepared, identity, prepare, settled
-from staging.present import drop, not_of, vanished
+from staging.present import drop, make_way, not_of, vanished
 from staging.print_line import print_line
 from staging.probing.ceilings import Ceilings, ceilings_for
 from staging.progress import Progress
@@ -163,7 +163,7 @@ class Staging:
 
     def run(self) -> StagingReport:
         """Move, make durable, verify; then gather the report."""
-        together(self.world, self.doubt_stale)
+        together(self.world, self.make_way)
         before = IoCounters.now()
         with self.progress() as progress:
             landings = Landings(self.batch, progress)
@@ -186,10 +186,13 @@ class Staging:
                 self.verify()
         return self.report(landings, before, after)
 
-    def doubt_stale(self) -> None:
-        """Before files are written again, on the first rank of a node, which knows them."""
-        if self.prepared.present.stale:
-            self.manifest.doubt(self.prepared.present.stale)
+    def make_way(self) -> None:
+        """Remove what is in the way of files, and doubt those that are written again; on the first rank of a node."""
+        prepared = self.prepared
+        if self.options.update:
+            self.counters.files_dropped += make_way(self.options, prepared.plan, self.world.place, prepared.destination)
+        if prepared.present.stale:
+            self.manifest.doubt(prepared.present.stale)
 
     @contextmanager
     def written_down(self, journal: Journal, begun: Start, watcher: AbortHook | None) -> Iterator[None]:
@@ -304,7 +307,8 @@ class Staging:
         if not self.options.drop_vanished:
             self.counters.files_vanished = len(files)
             return
-        self.counters.files_dropped, left = drop(destination, files)
+        dropped, left = drop(destination, files)
+        self.counters.files_dropped += dropped
         for name in left if not self.quiet else ():
             print_line(f"{place.node_name}: left {one_line(name)}, which is not as staging put it there")
 

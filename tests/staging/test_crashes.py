@@ -158,7 +158,7 @@ CRASHES: dict[str, tuple[str, Any, str]] = {
     "names": ("new", nobody_waits_for("crc32c", "staging.ledger.manifest"), "lost"),
     "start": ("new", nobody_waits_for('"start"', "staging.ledger.journal"), "wrong"),
     "end": ("new", nobody_waits_for('"end"', "staging.ledger.journal"), "refused"),
-    "old line": ("changed", patch("staging.stage.Staging.doubt_stale"), "lost"),
+    "old line": ("changed", patch("staging.stage.Staging.make_way"), "lost"),
     "removed by a re-shuffle": ("reshuffle", patch("staging.reshuffle.sync_filesystem"), "wrong"),
     "removed by an update": ("update", patch("staging.present.sync_filesystem"), "wrong"),
     "removed by --clean": ("clean", patch("staging.ledger.clean.sync_filesystem"), "wrong"),

@@ -1,9 +1,10 @@
-"""Entries that a transform changes are followed as others are: by time and size, and by what they no longer hold."""
+"""Changes are followed through transforms: by time and size, what is no longer held, folders in the place of files."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,3 +80,38 @@ def test_an_archive_that_lost_a_member(tmp_path: Path, ranks: list[int], placeme
     found = [contents(tmp_path / f"node{node}") for node in range(len(ranks))]
     assert {name for part in found for name in part} == {"a", "c", "other"}
     assert stage_all(ranks, options).totals.files_landed == 0
+
+
+@pytest.mark.parametrize("transform", ["", "gunzip"])
+@pytest.mark.parametrize("ranks", [[1], [2, 1]])
+def test_files_that_became_folders_and_folders_files(tmp_path: Path, transform: str, ranks: list[int]) -> None:
+    source, suffix = tmp_path / "source", ".gz" if transform else ""
+    options = StageOptions(source, str(tmp_path / "{node}"), transform=transform, update=True)
+    for name in ("u/a", "u/b/c", "u/b/deep/d", "stays"):
+        put(source / f"{name}{suffix}", gzip.compress(b"old"))
+    stage_all(ranks, options)
+    (source / f"u/a{suffix}").unlink()
+    shutil.rmtree(source / "u/b")
+    for name in ("u/a/x", "u/b"):
+        put(source / f"{name}{suffix}", gzip.compress(b"new"))
+    before = contents(tmp_path / "node0")
+    with pytest.raises(InputError, match=r"holds u/(a|b/c), where a folder is to be .* with --drop-vanished"):
+        stage_all(ranks, options)
+    assert contents(tmp_path / "node0") == before
+    report = stage_all(ranks, replace(options, drop_vanished=True))
+    assert report.totals.files_dropped == 3 * len(ranks)
+    for node in range(len(ranks)):
+        assert sorted(contents(tmp_path / f"node{node}")) == ["stays", "u/a/x", "u/b"]
+    assert stage_all(ranks, options).totals.files_landed == 0
+
+
+def test_what_was_written_to_in_the_place_of_a_folder_stays(tmp_path: Path) -> None:
+    options = StageOptions(tmp_path / "source", str(tmp_path / "out"), update=True, drop_vanished=True)
+    put(tmp_path / "source/a", b"old")
+    stage(options, Alone(), quiet=True)
+    (tmp_path / "source/a").unlink()
+    put(tmp_path / "source/a/x", b"new")
+    put(tmp_path / "out/a", b"somebody's own")
+    with pytest.raises(InputError, match=r"holds a, where a folder is to be of that name, .*; remove it, or"):
+        stage(options, Alone(), quiet=True)
+    assert contents(tmp_path / "out") == {"a": b"somebody's own"}

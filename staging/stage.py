@@ -154,10 +154,8 @@ class Staging:
         self.world = prepared.world
         self.timer = prepared.timer
         self.counters = prepared.counters
-        self.quiet = quiet
-        self.job = job
-        self.way = way
-        self.held = held
+        self.quiet, self.job = quiet, job
+        self.way, self.held = way, held
         self.manifest = manifest
         self.batch = DurableBatch(manifest, prepared.destination)
 

@@ -243,4 +243,4 @@ def _mean_rate(old: Mapping[str, Any], new: Mapping[str, Any]) -> float | None:
     if len(taken) == 1:
         return float(rates[0])
     seconds = [float(row["wall_s"]) for row in taken]
-    return sum(rate * each for rate, each in zip(rates, seconds, strict=True)) / sum(seconds)
+    return float(sum(rate * each for rate, each in zip(rates, seconds, strict=True)) / sum(seconds))

@@ -34,3 +34,26 @@ def a_job(site: Site, folder: Path, stages: bool = True, arguments: tuple[str, .
 def scheduler(request: pytest.FixtureRequest) -> str:
     """Each scheduler's name."""
     return str(request.param)
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes programs that print a text, end with a code, and note their words; nothing else is on PATH."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "cat").symlink_to("/bin/cat")
+    monkeypatch.setenv("PATH", str(folder))
+
+    def make(name: str, text: str, code: int = 0, error: str = "") -> None:
+        (folder / f"{name}.out").write_text(text)
+        (folder / f"{name}.err").write_text(error)
+        path = folder / name
+        path.write_text(
+            f'#!/bin/bash\necho "{name} $*" >> {folder}/notes\n[ -t 0 ] || cat > {folder}/{name}.in\n'
+            f"cat {folder}/{name}.out\ncat {folder}/{name}.err >&2\nexit {code}\n"
+        )
+        path.chmod(0o755)
+
+    make.folder = folder  # type: ignore[attr-defined]
+    make.notes = lambda: (folder / "notes").read_text().splitlines()  # type: ignore[attr-defined]
+    return make

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
@@ -14,13 +13,12 @@ import pytest
 
 from hpcbench.batch import submission
 from hpcbench.batch.holds import Hold, write_hold
-from hpcbench.batch.job_record import JobHandle, read_job
+from hpcbench.batch.job_record import read_job
 from hpcbench.batch.scheduler import JobStatus, Reply, UnreachableError
 from hpcbench.batch.schedulers import SCHEDULERS
 from hpcbench.batch.submission import UnansweredError, cancel, job_status, job_statuses
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Status, Summary
-from hpcbench.study.run_status import run_statuses
 from staging.errors import InputError
 from tests.hpcbench.batch.conftest import a_job, a_site
 
@@ -30,29 +28,6 @@ JOB_IDS = {"slurm": "17", "pbs": "17.server", "flux": "f2Rd7xK", "lsf": "17"}
 SUBMITS = {"slurm": "sbatch", "pbs": "qsub", "flux": "flux", "lsf": "bsub"}
 CANCELS = {"slurm": "scancel 17", "pbs": "qdel 17.server", "flux": "flux cancel f2Rd7xK", "lsf": "bkill 17"}
 ASKS = {"slurm": "squeue", "pbs": "qstat", "flux": "flux", "lsf": "bjobs"}
-
-
-@pytest.fixture
-def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes programs that print a text, end with a code, and note their words; nothing else is on PATH."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    (folder / "cat").symlink_to("/bin/cat")
-    monkeypatch.setenv("PATH", str(folder))
-
-    def make(name: str, text: str, code: int = 0, error: str = "") -> None:
-        (folder / f"{name}.out").write_text(text)
-        (folder / f"{name}.err").write_text(error)
-        path = folder / name
-        path.write_text(
-            f'#!/bin/bash\necho "{name} $*" >> {folder}/notes\n[ -t 0 ] || cat > {folder}/{name}.in\n'
-            f"cat {folder}/{name}.out\ncat {folder}/{name}.err >&2\nexit {code}\n"
-        )
-        path.chmod(0o755)
-
-    make.folder = folder  # type: ignore[attr-defined]
-    make.notes = lambda: (folder / "notes").read_text().splitlines()  # type: ignore[attr-defined]
-    return make
 
 
 @pytest.mark.parametrize("scheduler", PRINTED)
@@ -127,66 +102,6 @@ def test_a_folder_that_holds_something_is_not_overwritten(programs: Any, tmp_pat
     with pytest.raises(InputError, match="exists and is not empty; give another --run-dir"):
         submission.submit(a_job(site, tmp_path / "run"), site)
     assert not (programs.folder / "notes").exists()
-
-
-@pytest.mark.parametrize("settled_s", [300.0, 0.0], ids=["the first one is young", "the first one is given up"])
-def test_a_second_submission_while_the_first_has_no_script_yet(
-    settled_s: float, programs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Exactly one of the two is queued: the second one waits, or the first one, which was too slow, stops."""
-    programs("sbatch", "17\n")
-    site, run, write = a_site(), tmp_path / "run", submission.write_script
-    first, second = a_job(site, run), a_job(site, run)
-    monkeypatch.setattr(submission, "SETTLED_S", settled_s)
-    between: list[Any] = []
-
-    def slow(job: Any, script: str) -> None:
-        if job is first:
-            between.append(job_status(read_job(run)).state)
-            with contextlib.suppress(InputError):
-                between.append(submission.submit(second, site))
-        write(job, script)
-
-    monkeypatch.setattr(submission, "write_script", slow)
-    if settled_s:
-        submission.submit(first, site)
-        assert between == ["unknown"]
-    else:
-        with pytest.raises(InputError, match="exists and is not empty; give another --run-dir"):
-            submission.submit(first, site)
-        assert between == ["lost", read_job(run)]
-    assert programs.notes() == ["sbatch --parsable job.sh"]
-    job = first if settled_s else second
-    assert read_job(run).mark == job.mark
-    assert job.mark in (run / "job.sh").read_text()
-    assert {path.name for path in run.iterdir()} == {"job.json", "job.sh"}
-
-
-def test_a_folder_that_is_taken_while_the_scheduler_takes_its_job(
-    programs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The record of the other submission stays, and this job finds there that it is not wanted."""
-    programs("sbatch", "17\n")
-    site, run, ask = a_site(), tmp_path / "run", submission.ask
-
-    def slow(*words: Any) -> Reply:
-        (run / "job.json").write_text(json.dumps({"mark": "another"}))
-        return ask(*words)
-
-    monkeypatch.setattr(submission, "ask", slow)
-    with pytest.raises(InputError, match=r"submitted again while sbatch took job 17, .*; cancel it: scancel 17$"):
-        submission.submit(a_job(site, run), site)
-    assert json.loads((run / "job.json").read_text()) == {"mark": "another"}
-
-
-def test_a_record_that_another_submission_wrote_is_not_given_up(tmp_path: Path) -> None:
-    record = {"job_id": None, "scheduler": "slurm", "site": "here", "submitted": "2026-11-26", "mark": "newer"}
-    (tmp_path / "job.json").write_text(json.dumps(record))
-    submission.give_up(JobHandle(tmp_path, "slurm", "", "here", "older"), tmp_path / ".job.json.1")
-    assert json.loads((tmp_path / "job.json").read_text()) == record
-    submission.give_up(JobHandle(tmp_path, "slurm", "", "here", "newer"), tmp_path / ".job.json.1")
-    submission.give_up(JobHandle(tmp_path, "slurm", "", "here", "newer"), tmp_path / ".job.json.1")
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_name_that_is_not_utf_8_is_refused_before_the_folder_is_taken(
@@ -367,28 +282,6 @@ def test_a_job_that_ended_is_described_by_its_run(programs: Any, tmp_path: Path)
     programs("squeue", "17|NODE_FAIL|None\n")
     folder.summary.write_text("{")
     assert job_status(job) == JobStatus("failed", "", "squeue")
-
-
-LOGS = {
-    "ModuleNotFoundError: No module named 'torch'": ["Traceback (most recent call last):", "  File x, line 1",
-        "ModuleNotFoundError: No module named 'torch'", "srun: error: n2: task 1: Exited with exit code 1"],
-    "/data/x: no such folder": ["hpcbench: error: /data/x: no such folder", "srun: error: n2: task 1: Terminated"],
-    "srun: error: n2: task 1: Out Of Memory": ["step 3", "srun: error: n2: task 1: Out Of Memory"],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("reason", LOGS)
-@pytest.mark.parametrize("forgotten", [False, True])
-def test_jobs_and_study_status_tell_the_same_of_a_failure(
-    reason: str, forgotten: bool, programs: Any, tmp_path: Path
-) -> None:
-    programs("sbatch", "17\n")
-    site, run = a_site(), tmp_path / "run"
-    job = submission.submit(a_job(site, run), site)
-    programs("squeue", "" if forgotten else "17|FAILED|NonZeroExitCode\n")
-    (run / "job-17.log").write_text("\n".join(["hpcbench: job 17, attempt 1, now", *LOGS[reason]]) + "\n")
-    assert job_status(job).reason == reason
-    assert run_statuses({run: job})[run].reason == reason
 
 
 FOUND = {

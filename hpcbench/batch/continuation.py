@@ -34,9 +34,9 @@ def interruption(path: Path, *, cancelled: bool = False) -> tuple[bool, str]:
     packed = packed_runs(path)
     if packed is not None:
         return packed_interruption(path, packed, cancelled=cancelled)
-    if has_come_to_its_end(path):
-        return False, "has ended"
     cause = last_cause(path)
+    if cause is not None and has_come_to_its_end(path):
+        return False, "has ended"
     if cause is not None and not is_of_attempt(path / FILE, path):
         cause = None  # of an earlier attempt: this one was killed
     return run_interruption(path, path, cause, cancelled=cancelled)
@@ -93,7 +93,10 @@ def packed_interruption(path: Path, packed: PackedRuns, *, cancelled: bool) -> t
 
 
 def has_come_to_its_end(path: Path) -> bool:
-    """Whether a run reached its target, or trained as long as it was to, in whichever attempt."""
+    """Whether a run reached its target, or trained as long as it was to, in whichever attempt.
+
+    One that was asked for more afterwards keeps the summary of that end until it ends again.
+    """
     folder = RunFolder(path)
     if not folder.summary.exists():
         return False

@@ -86,6 +86,14 @@ def test_a_run_that_has_ended_is_not_continued_though_its_script_starts_again(
     assert interruption(tmp_path)[0], "it was killed on its page"
 
 
+def test_a_run_that_was_asked_for_more_than_it_had_and_was_killed_is_continued(tmp_path: Path) -> None:
+    RunFolder(tmp_path).write_summary(Summary("cosmoflow", "t", "smoke", status="success", cause="epochs"))
+    Attempts([Attempt(0.0, 10.0, 0, 5, "epochs"), Attempt(20.0, 30.0, 5, 9, None)]).write(tmp_path)
+    began = write_hold(tmp_path, Hold.here("17", 2, "slurm", "", 1, 0), 1).with_suffix(".json")
+    write_checkpoint(tmp_path, began)
+    assert interruption(tmp_path)[0]
+
+
 def write_checkpoint(path: Path, like: Path) -> None:
     """A whole checkpoint, as new as the file ``like``."""
     (path / "checkpoints").mkdir()

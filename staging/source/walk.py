@@ -51,10 +51,11 @@ class Walked:
     @property
     def skipped(self) -> str:
         """What was left out that no pattern excludes, in words; empty where nothing was."""
-        counts = {
-            "links to folders": self.linked_folders, "hidden names": self.hidden, "folders of bookkeeping": self.books,
-        }  # fmt: skip
-        found = [f"{count:,} {name}" for name, count in counts.items() if count]
+        counts = [
+            (self.linked_folders, "link to a folder", "links to folders"), (self.hidden, "hidden name", "hidden names"),
+            (self.books, "folder of bookkeeping", "folders of bookkeeping"),
+        ]  # fmt: skip
+        found = [f"{count:,} {one if count == 1 else several}" for count, one, several in counts if count]
         return f"skipped: {', '.join(found)}" if found else ""
 
 

@@ -61,8 +61,8 @@ def test_what_is_asked_for_is_taken(words: list[str], said: str, more: list[str]
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [([], "1 hidden names, 1 folders of bookkeeping"), (["--hidden"], "1 folders of bookkeeping"),
-     (["--hidden", "--follow-links"], "1 folders of bookkeeping")],
+    [([], "1 hidden name, 1 folder of bookkeeping"), (["--hidden"], "1 folder of bookkeeping"),
+     (["--hidden", "--follow-links"], "1 folder of bookkeeping")],
 )  # fmt: skip
 def test_books_of_a_folder_that_was_staged_itself_are_left_out(words: list[str], said: str, tmp_path: Path) -> None:
     for name in ("source/train/a", "source/train/.b"):

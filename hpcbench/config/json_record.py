@@ -15,7 +15,6 @@ from hpcbench.config.bounds import check_bounds
 from hpcbench.config.typed_values import words_of
 from staging.bounds import shown
 from staging.errors import DataError, InputError
-from staging.formats.regular import read_text
 
 T = typing.TypeVar("T")
 KINDS: Mapping[Any, Any] = {str: str, bool: bool, int: int, float: (int, float)}
@@ -24,6 +23,8 @@ KINDS: Mapping[Any, Any] = {str: str, bool: bool, int: int, float: (int, float)}
 
 def read_record(kind: type[T], path: Path, advice: str) -> T:
     """The dataclass that the file ``path`` holds; see ``record``. Raises ``FileNotFoundError`` where there is none."""
+    from staging.formats.regular import read_text  # it loads NumPy, which `--help` does without
+
     try:
         values = json.loads(read_text(path))
     except FileNotFoundError:

@@ -45,7 +45,7 @@ def ratio_of_sums(numerators: Sequence[float], denominators: Sequence[float]) ->
         return RatioOfSums(value, 0.0, math.inf)
     both = np.array([numerators, denominators], dtype=np.float64)
     sums = np.stack([part.sum(1) for part in np.array_split(both, blocks, axis=1)], axis=1)
-    from hpcbench.measure.distributions import student_quantile  # a rank starts without SciPy
+    from hpcbench.probability import student_quantile  # a rank starts without SciPy
 
     bound = float(student_quantile((1 + CONFIDENCE) / 2, blocks - 1)) ** 2 * blocks
     (var_above, shared), (_, var_below) = bound * np.cov(sums)

@@ -86,11 +86,11 @@ def outliers(ratios: Floats, level: float) -> npt.NDArray[np.bool_]:
 
     The t statistic of a value against the others is compared here, of which Rosner's R_i is a function.
     """
-    from hpcbench.measure import distributions  # no rank needs SciPy before its run has ended
+    from hpcbench import probability  # no rank needs SciPy before its run has ended
 
     order, most = np.argsort(ratios), len(ratios) // MOST
     left = len(ratios) - np.arange(most)
-    quantiles = -distributions.student_quantile(level / (2 * left), left - 2 + WEIGHT)
+    quantiles = -probability.student_quantile(level / (2 * left), left - 2 + WEIGHT)
     low, high = 0, len(ratios)
     inliers = slice(low, high)
     for quantile in quantiles:
@@ -115,10 +115,10 @@ def _tail_bounds(figures: Sequence[Floats]) -> list[float]:
     bound is passed by ``EXPECTED`` healthy nodes in a job. Without ``TAIL_NODES``, and unless the fit is better than
     the normal's by more than chance, there is none.
     """
-    from hpcbench.measure import distributions
+    from hpcbench import probability
 
     freedoms = np.array(FREEDOMS)
-    quartile = distributions.student_quantile(0.75, freedoms)
+    quartile = probability.student_quantile(0.75, freedoms)
     likelihood, middles = np.zeros(len(freedoms)), []
     for values in figures:
         fast = 1 - values[values < 1]
@@ -126,13 +126,13 @@ def _tail_bounds(figures: Sequence[Floats]) -> list[float]:
         middles.append(float(np.median(fast)) if enough else 0.0)
         if enough:
             scale = middles[-1] / quartile
-            densities = distributions.student_log_density(fast[:, None] / scale, freedoms)
+            densities = probability.student_log_density(fast[:, None] / scale, freedoms)
             likelihood += np.sum(densities - np.log(scale), axis=0)
     best = int(np.argmax(likelihood))
     if 2 * (likelihood[best] - likelihood[0]) < HEAVIER:
         return [0.0] * len(figures)
     chance = EXPECTED / sum(map(len, figures))
-    reach = -distributions.student_quantile(chance, freedoms[best]) / quartile[best]
+    reach = -probability.student_quantile(chance, freedoms[best]) / quartile[best]
     return [float(middle * reach) for middle in middles]
 
 

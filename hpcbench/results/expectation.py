@@ -39,7 +39,7 @@ def expectation(run: Run, points: Sequence[ReferencePoint]) -> str:
 
 def interval(epochs: Sequence[float], evaluations_per_epoch: float = 1) -> tuple[float, float]:
     """Between which epochs a new run's lie at ``LEVEL``, by Student's t; outwards to the next evaluation."""
-    from hpcbench.measure.distributions import student_quantile  # other pages need no SciPy
+    from hpcbench.probability import student_quantile  # other pages need no SciPy
 
     count = len(epochs)
     half = student_quantile((1 + LEVEL) / 2, count - 1) * statistics.stdev(epochs) * math.sqrt(1 + 1 / count)

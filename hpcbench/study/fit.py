@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from hpcbench.measure.distributions import chi_squared_tail, f_quantile
+from hpcbench.probability import chi_squared_tail, f_quantile
 from hpcbench.study.epoch_likelihood import Floats
 from hpcbench.study.epoch_profile import EpochProfile, Lines, Peak
 from hpcbench.study.epoch_run import EpochRun

@@ -63,7 +63,7 @@ def spread_interval(values: Sequence[float], step: float) -> Interval | None:
     """The 95 % interval of standard deviation over mean; ``None`` of fewer than two values."""
     if len(values) < 2:
         return None
-    from hpcbench.measure.distributions import chi_squared_quantile  # a study's status needs no SciPy
+    from hpcbench.probability import chi_squared_quantile  # a study's status needs no SciPy
 
     degrees = len(values) - 1
     least = _rounding(values, step) ** 2

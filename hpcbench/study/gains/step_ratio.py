@@ -34,7 +34,7 @@ def step_ratio(option: Sequence[float], baseline: Sequence[float]) -> StepRatio 
     """From seconds of a step of an option and of the baseline, repeat by repeat; ``None`` of fewer than two."""
     if len(option) < LEAST_PAIRS:
         return None
-    from hpcbench.measure.distributions import student_quantile, student_tail  # a status needs no SciPy
+    from hpcbench.probability import student_quantile, student_tail  # a status needs no SciPy
 
     logs = np.log(np.asarray(option) / np.asarray(baseline))
     middle, error = float(logs.mean()), float(logs.std(ddof=1)) / math.sqrt(len(logs))
@@ -47,7 +47,7 @@ def step_ratio(option: Sequence[float], baseline: Sequence[float]) -> StepRatio 
 
 def mean_difference(option: Sequence[float], baseline: Sequence[float]) -> tuple[float, bool]:
     """The mean difference over repeats, and whether its 95 % interval leaves out zero."""
-    from hpcbench.measure.distributions import student_quantile
+    from hpcbench.probability import student_quantile
 
     each = np.asarray(option) - np.asarray(baseline)
     if len(each) < LEAST_PAIRS:

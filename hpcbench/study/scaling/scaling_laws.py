@@ -28,7 +28,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.measure.distributions import student_quantile
+from hpcbench.probability import student_quantile
 from hpcbench.results.units import significant
 from hpcbench.study.scaling.weighted_line import (
     CONFIDENCE,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hpcbench.measure.distributions import f_quantile, f_tail, noncentral_f_tail
+from hpcbench.probability import f_quantile, f_tail, noncentral_f_tail
 
 Floats = npt.NDArray[np.float64]
 Interval = tuple[float, float]

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from hpcbench.measure import distributions as d
+from hpcbench import probability as d
 
 CHANCES = st.floats(1e-12, 1 - 1e-9)
 FREEDOMS = st.integers(1, 100_000)

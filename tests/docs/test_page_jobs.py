@@ -55,6 +55,7 @@ def prepare(command: Command, walk: Walk, cluster: Callable[[], None], submitted
     if text.startswith("hpcbench report"):
         cluster()
     if text.startswith("hpcbench study report"):
+        cluster()  # `resume` leaves alone what was cancelled and is still ending
         walk.succeed(["hpcbench", "study", "resume", command.words[3], "--wait"], "until all jobs have ended")
 
 

@@ -34,6 +34,11 @@ def shown(slurm: Slurm, run: Path) -> str:
     return done.stdout
 
 
+def told(slurm: Slurm, run: Path) -> str:
+    """The same in one line, since long ones are wrapped."""
+    return " ".join(shown(slurm, run).split())
+
+
 def state(slurm: Slurm, run: Path) -> str:
     """The line of ``hpcbench jobs`` on the job, in which a long reason is cut."""
     return shown(slurm, run).splitlines()[2]

@@ -11,7 +11,7 @@ import pytest
 
 from hpcbench.results.run_folder import RunFolder
 from tests.slurm.daemons import Slurm, wait_for
-from tests.slurm.jobs import ENDLESS, attempt_trains, ended, hpcbench, job_id, log, shown, state, submit
+from tests.slurm.jobs import ENDLESS, attempt_trains, ended, hpcbench, job_id, log, state, submit, told
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.usefixtures("sites", "forked_processes")]
 
@@ -42,18 +42,18 @@ def test_submitting_while_the_controller_is_stopped(repaired: Slurm, datasets: P
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert "hpcbench: error: sbatch did not say whether it took the job (" in done.stderr
     assert f"see: hpcbench jobs {run}" in done.stderr
-    found = shown(slurm, run)
-    assert " unknown  " in found
+    found = told(slurm, run)
+    assert " unknown " in found
     assert f"{run}: submitted without an answer, and Slurm cannot be asked: squeue: " in found
     again = submit(slurm, "cosmoflow", datasets, run, "--nodes", 9)
     assert (again.returncode, again.stderr.count("\n")) == (2, 1), again.stderr
     assert "exists and is not empty" in again.stderr
     start_controller(slurm)
-    assert f"{run}: submitted without an answer; no queue has it, which is certain in " in shown(slurm, run)
+    assert f"{run}: submitted without an answer; no queue has it, which is certain in " in told(slurm, run)
     assert queued(slurm) == []
     later(run)
     assert " lost " in state(slurm, run)
-    assert f"{run}: never reached the queue" in shown(slurm, run)
+    assert f"{run}: never reached the queue" in told(slurm, run)
     done = submit(slurm, "cosmoflow", datasets, run, "--nodes", 9)
     assert done.returncode == 0, done.stderr
     assert len(queued(slurm)) == 1
@@ -88,8 +88,8 @@ def test_a_job_trains_on_while_the_controller_is_dead(repaired: Slurm, datasets:
     assert done.returncode == 0, done.stderr
     attempt_trains(run, 1)
     slurm.daemons["controller"].kill()
-    found = shown(slurm, run)
-    assert " unknown  " in found
+    found = told(slurm, run)
+    assert " unknown " in found
     assert f"{run}: Slurm cannot be asked: squeue: " in found
     done = hpcbench(slurm, "jobs", "--cancel", run)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr

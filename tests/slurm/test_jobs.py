@@ -18,10 +18,10 @@ from tests.slurm.jobs import (
     hpcbench,
     job_id,
     log,
-    shown,
     staged_files,
     state,
     submit,
+    told,
     wait_until,
 )
 
@@ -118,5 +118,5 @@ def test_a_job_without_node_local_storage_ends_at_once_with_the_reason(
     assert " failed" in ended(slurm, run, 120)
     for node in ("node1", "node2"):
         assert f"hpcbench: error: node {node}: /proc/local/hpcbench-" in log(run)
-    assert ": /proc/local/hpcbench-" in shown(slurm, run)
+    assert ": /proc/local/hpcbench-" in told(slurm, run)
     assert not (run / "config.yaml").exists()

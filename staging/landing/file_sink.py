@@ -144,7 +144,9 @@ class FileSinkMaker:
 
 def both_land(name: str, source: object, other: str) -> DataError:
     """The error for two entries, the second of which may be named in full, that become files of one name."""
-    return DataError(source, f"and {other} would both land as {name}", "exclude one of them, or rename what it becomes")
+    return DataError(
+        source, f"would become {name}, and so would {other}", "exclude one of them, or rename what it becomes"
+    )
 
 
 def refuse_outside(name: str, source: object = "") -> None:

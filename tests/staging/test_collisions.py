@@ -49,12 +49,13 @@ def stage_all(ranks: list[int], options: StageOptions) -> StagingReport:
 
 def refused(ranks: list[int], options: StageOptions, first: str, second: str, name: str) -> None:
     """A staging ends with an error that names both entries and the file, and is not done."""
-    with pytest.raises(InputError, match=r"would both land as") as error:
+    with pytest.raises(InputError, match=r": would become ") as error:
         stage_all(ranks, options)
     said = str(error.value)
     assert first in said
     assert second in said
-    assert f" would both land as {name}; exclude one of them, or rename what it becomes" in said
+    assert f": would become {name}, and so would " in said
+    assert said.endswith("; exclude one of them, or rename what it becomes")
     assert not all(
         Journal(Path(options.destination.format(node=f"node{node}"))).is_done() for node in range(len(ranks))
     )

@@ -196,7 +196,7 @@ def test_two_entries_that_would_land_as_one_are_refused(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "a").write_bytes(gzip.compress(b"plain name"))
     (tmp_path / "source" / "a.gz").write_bytes(gzip.compress(b"other name"))
-    with pytest.raises(InputError, match=r"a\.gz: and a would both land as a; exclude one of them"):
+    with pytest.raises(InputError, match=r"a\.gz: would become a, and so would a; exclude one of them"):
         stage(StageOptions(tmp_path / "source", str(tmp_path / "out"), transform="gunzip"), Alone(), quiet=True)
 
 

@@ -196,7 +196,7 @@ def test_a_member_in_two_archives_of_a_folder(tmp_path: Path) -> None:
         sink.write(memoryview(data))
     sink.abandon()
     assert str(error.value) == (
-        "t/b.tar: and t/a.tar would both land as t/a.npy; exclude one of them, or rename what it becomes"
+        "t/b.tar: would become t/a.npy, and so would t/a.tar; exclude one of them, or rename what it becomes"
     )
     assert files(tmp_path) == {f"{folder}/{name}": data for folder in "tu" for name, data in CONTENTS.items()}
 

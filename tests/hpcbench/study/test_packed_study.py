@@ -235,6 +235,10 @@ def test_cancelled_jobs_leave_their_runs_to_resume(
     assert status(folder, capsys).startswith("4 left\njobs/0001: 2 runs not begun: cancelled\n")
     assert main(["study", "cancel", str(folder.path)]) == 0
     assert re.search("no job of .* waits or runs", capsys.readouterr().out)
+    queue.set(1, "RUNNING")  # it is still ending, and its runs are left to the next command
+    assert main(["study", "resume", str(folder.path)]) == 0
+    assert queue.states() == ["RUNNING", "CANCELLED", "PENDING"]
+    queue.set(1, "CANCELLED")
     assert main(["study", "resume", str(folder.path)]) == 0
     assert queue.states() == ["CANCELLED", "CANCELLED", "PENDING", "PENDING"]
 

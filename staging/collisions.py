@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from staging.errors import DataError
-from staging.landing.file_sink import both_land
+from staging.landing.file_sink import two_of_one_name
 from staging.landing.transform_exclusions import landed_names
 from staging.ledger.manifest import Manifest
 from staging.options import StageOptions
@@ -44,7 +44,7 @@ def known_sources(options: StageOptions, listing: Listing) -> dict[str, str]:
     for entry in listing.names:
         for name in landed(entry):
             if (other := sources.setdefault(name, entry)) != entry:
-                raise both_land(name, options.source / entry, other)
+                raise two_of_one_name(name, options.source / entry, other)
     return sources
 
 
@@ -63,7 +63,9 @@ def refuse_landed_collisions(options: StageOptions, plan: Plan, destination: Pat
 
     def judge() -> None:
         if is_first:
-            refuse_two(options, plan.listing, Manifest(destination), (claim for part in everywhere for claim in part))
+            refuse_shared_names(
+                options, plan.listing, Manifest(destination), (claim for part in everywhere for claim in part)
+            )
 
     together(world, judge)
 
@@ -77,7 +79,7 @@ def claims(options: StageOptions, listing: Listing, manifest: Manifest) -> list[
     return [(claim.name, claim.source) for claim in made if claim.is_of(*as_now[claim.source])]
 
 
-def refuse_two(options: StageOptions, listing: Listing, manifest: Manifest, found: Iterable[Made]) -> None:
+def refuse_shared_names(options: StageOptions, listing: Listing, manifest: Manifest, found: Iterable[Made]) -> None:
     """Raise ``DataError`` where entries of ``found`` became what another one is, too."""
     sources = known_sources(options, listing)
     twice = [(name, entry, other) for name, entry in found if (other := sources.setdefault(name, entry)) != entry]
@@ -85,4 +87,4 @@ def refuse_two(options: StageOptions, listing: Listing, manifest: Manifest, foun
         records = manifest.records()
         manifest.doubt([records[name] for name in sorted({name for name, *_ in twice}) if name in records])
         name, entry, other = min(twice)
-        raise both_land(name, options.source / entry, other)
+        raise two_of_one_name(name, options.source / entry, other)

@@ -80,10 +80,10 @@ def refuse_stale(records: Records, plan: Plan, entries: NDArray[np.int64], desti
     """Raise ``DataError`` where files came from no entry of the plan."""
     known = known_to(plan, entries)
     if stale := next((file.name for file in records if file.source not in known), None):
-        raise not_of(destination, stale)
+        raise stale_file(destination, stale)
 
 
-def not_of(destination: Path, stale: str) -> DataError:
+def stale_file(destination: Path, stale: str) -> DataError:
     """The error for a file of an earlier staging that this one would not bring."""
     return DataError(
         destination,

@@ -34,7 +34,7 @@ from staging.one_line import one_line
 from staging.options import StageOptions
 from staging.phase_timer import PhaseTimer
 from staging.prepare import Prepared, identity, prepare, settled
-from staging.present import drop, make_way, not_of, vanished
+from staging.present import drop, make_way, stale_file, vanished
 from staging.print_line import print_line
 from staging.probing.ceilings import Ceilings, ceilings_for
 from staging.progress import Progress
@@ -299,7 +299,7 @@ class Staging:
         files = vanished(self.prepared.plan, place.node, destination, self.options.source)
         if not self.options.update:
             if files:
-                raise not_of(destination, files[0].name)
+                raise stale_file(destination, files[0].name)
             return
         self.counters.files_changed = self.prepared.present.changed
         if not self.options.drop_vanished:

@@ -113,7 +113,7 @@ class FileSinkMaker:
             with self._lock:
                 other = self._sources.setdefault((destination.path, name), source)
             if other != source:
-                raise both_land(name, source, other)
+                raise two_of_one_name(name, source, other)
         temporary = f"{folder}{slash}{self._temporary(base)}"
         return FileSink(destination, temporary, name, size, mtime_ns, source or name, self._checksum)
 
@@ -142,7 +142,7 @@ class FileSinkMaker:
         return [(name, size)]
 
 
-def both_land(name: str, source: object, other: str) -> DataError:
+def two_of_one_name(name: str, source: object, other: str) -> DataError:
     """The error for two entries, the second of which may be named in full, that become files of one name."""
     return DataError(
         source, f"would become {name}, and so would {other}", "exclude one of them, or rename what it becomes"

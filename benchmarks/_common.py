@@ -188,18 +188,21 @@ def machine() -> dict[str, Any]:
     }
 
 
-def commit() -> str:
-    """The commit of the code, with ``-dirty`` when tracked files differ from it; ``unknown`` outside a clone."""
+def commit(root: Path = ROOT) -> str:
+    """The commit of the code, with ``-dirty`` when tracked files differ from it; ``unknown`` outside a clone.
+
+    Results do not count: a benchmark that writes twice has changed its own file by then.
+    """
     try:
-        done = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
-            cwd=ROOT,
-            check=True,
-            capture_output=True,
-            text=True,
-        )
+        head = _git(root, "rev-parse", "--short=12", "HEAD")
+        changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
+    return f"{head}-dirty" if changed else head
+
+
+def _git(root: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True)
     return done.stdout.strip()
 
 

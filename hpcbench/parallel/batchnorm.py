@@ -53,6 +53,8 @@ class RankStatistics:
         ]
         self._held = [[tensor.clone() for tensor in self._live] for _ in range(ranks)]
         self._turn = 0
+        self.are_averaged = False
+        """Whether all ranks have the same, since no training pass came after ``average``."""
 
     def use(self, turn: int) -> None:
         """Put the statistics of simulated rank ``turn`` of this process, from 0, into the model."""
@@ -62,7 +64,12 @@ class RankStatistics:
             self._turn = turn
 
     def average(self, model: nn.Module, group: Group) -> None:
-        """Give ``model`` and every simulated rank the mean over all ranks, simulated and real."""
+        """Give ``model`` and every simulated rank the mean over all ranks, simulated and real.
+
+        Does nothing where they have it: the mean of equal numbers is rounded, and so may be another one.
+        """
+        if self.are_averaged:
+            return
         held = [each[: self._averaged] for each in self.state()]
         live = self._live[: self._averaged]
         for mean, *each in zip(live, *held, strict=True):
@@ -70,6 +77,7 @@ class RankStatistics:
         average_statistics(model, group)
         for each in held:
             self._copy(live, to=each)
+        self.are_averaged = True
 
     def state(self) -> list[list[Tensor]]:
         """The statistics of each simulated rank, for a checkpoint; those of the first are in the model afterwards."""

@@ -59,7 +59,7 @@ class Checkpoints:
 
     def save(self, state: State, *, wait: bool = False) -> None:
         """Write one of where the run stands; with ``wait`` it is on the disk when this returns."""
-        state.observers = self.step.observers.state_dict()
+        state.observers, state.averaged = self.step.observers.state_dict(), self.step.statistics.are_averaged
         statistics = self.statistics(state)
         if self.writer.takes_part:
             self.writer.save(self.content(state, statistics), wait=wait)
@@ -106,6 +106,7 @@ class Checkpoints:
             step.statistics.load(found.statistics[first : first + passes])
         state = State.from_dict(found.state)
         state.resumed += 1
+        step.statistics.are_averaged = state.averaged
         step.observers.load_state_dict(state.observers)
         return state
 

@@ -30,6 +30,8 @@ class State:
     """Seconds of training since the last evaluation, of this attempt up to its checkpoint and of those before it."""
     epoch_losses: list[list[float]] = field(default_factory=list)
     """Rows of ``steps.csv`` since the last evaluation."""
+    averaged: bool = False
+    """Whether batch-norm statistics are averaged over ranks, since the run stands in an evaluation or after one."""
     observers: dict[str, Any] = field(default_factory=dict)
     """States of the observers, by name."""
 

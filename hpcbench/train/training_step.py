@@ -78,6 +78,7 @@ class TrainingStep:
         """
         run = self.run
         self.statistics.use(number)
+        self.statistics.are_averaged = False
         self.reducer.enabled = last and self.graph is None and run.config.parallel.overlap
         if len(batch.indices) == 0 and not self.waits_in_pass:
             return

@@ -27,6 +27,7 @@ from hpcbench.train.evaluation_schedule import EvaluationSchedule, Part
 from hpcbench.train.loss_buffer import LossNotFiniteError
 from hpcbench.train.not_finite import end_for_bad_sample
 from hpcbench.train.observers import StepInfo
+from hpcbench.train.randomness import pass_seed
 from hpcbench.train.rank_metrics import RankMetrics
 from hpcbench.train.shard_staging import reshuffle_shards
 from hpcbench.train.simulated_nodes import draw_homes
@@ -142,8 +143,7 @@ class Trainer:
         self.part_started = None
 
     def start_epoch(self, epoch: int) -> Iterator[Batch]:
-        """Seed an epoch; returns the micro-batches of it that this rank still has to do."""
-        torch.manual_seed(self.run.seed * 1_000_003 + epoch * 1009 + self.run.mesh.data_rank)
+        """The micro-batches of an epoch that this rank still has to do."""
         arriving = None if self.data.background is None else self.wait_for_samples
         return self.data.training_batches(epoch, self.state.micro_batch, arriving)
 
@@ -183,6 +183,7 @@ class Trainer:
             number = state.micro_batch
             step_samples = sizes[number // per_step]
             last = (number + 1) % per_step == 0 or number + 1 == self.data.micro_batches
+            torch.manual_seed(pass_seed(run.seed, epoch, number, run.mesh.data_rank))
             self.step.accumulate(
                 batch, self.data.training_loader, epoch, state.step + 1, len(batch.indices) / step_samples,
                 last=last, number=number % passes,

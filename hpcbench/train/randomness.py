@@ -26,6 +26,17 @@ def sample_keys(seed: int, epoch: int, indices: Tensor) -> Tensor:
     return _mix(_steps(indices) + _signed(base))
 
 
+def pass_seed(seed: int, epoch: int, number: int, rank: int) -> int:
+    """64 bits for torch's own generator in micro-batch ``number`` of an epoch: layers of torch draw from it.
+
+    ``rank`` is the data-parallel one. What such layers draw depends on nothing that came before in this process.
+    """
+    bits = 0
+    for each in (seed, epoch, number, rank):
+        bits = _mix_number(bits + (each + 1) * GOLDEN)
+    return bits
+
+
 def uniform(keys: Tensor, stream: int, count: int) -> Tensor:
     """``count`` uniform numbers in [0, 1) for each key: (batch, count) float32, from ``keys`` (batch,) int64.
 

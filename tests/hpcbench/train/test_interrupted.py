@@ -14,9 +14,8 @@ import pytest
 
 from hpcbench.cli.main import main
 from hpcbench.results.run_folder import RunFolder
-from hpcbench.train import loop
 from tests.hpcbench.train.conftest import FAST, arguments
-from tests.hpcbench.train.interrupted import attempts, launched, newest, plan, same_run, stopped_by
+from tests.hpcbench.train.interrupted import attempts, launched, plan, same_run, stopped_by
 from tests.params import slow_except
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
@@ -105,8 +104,10 @@ MESHES: dict[str, tuple[str, ...]] = {
     "sharded": ("--parallel.shard_states", "true"),
     "overlap": ("--staging.overlap", "--staging.threads", "1", "--staging.destination"),
     "batch norm": (),
+    "spatial batch norm": ("--parallel.spatial", "2"),
 }
 """Settings of two ranks."""
+BATCH_NORM = ("batch norm", "spatial batch norm")
 
 
 @pytest.mark.slow
@@ -118,16 +119,16 @@ def test_ranks_stop_at_one_step_and_continue_as_without_interruption(
     def words(folder: str, *more: str) -> list[str]:
         place = (str(tmp_path / f"staged-{folder}"),) if mesh == "overlap" else ()
         new = () if "--resume" in more else (*MESHES[mesh], *place, "--train.max_epochs", "2")
-        if mesh == "batch norm":
+        if mesh in BATCH_NORM:
             return deepcam(climate, tmp_path / folder, *new, *more)
         fixed = () if "--resume" in more else (*NEVER, *STOCHASTIC, "--train.precision", "64-true")
         return arguments(cosmos, tmp_path / folder, *fixed, *new, *more, *batch)
 
     batch = ("--train.local_batch_size", "4" if mesh == "spatial" else "2")
     ranks, name = chance.choice([(0,), (1,), (0, 1)]), chance.choice(SIGNALS[:2])
-    steps = 4 if mesh == "batch norm" else 6  # an epoch
+    steps = {"batch norm": 4, "spatial batch norm": 8}.get(mesh, 6)  # an epoch
     # With batch norm before the first evaluation, since it makes the statistics of all ranks one.
-    step = chance.randint(1, steps - 2 if mesh in ("batch norm", "overlap") else 2 * steps - 2)
+    step = chance.randint(1, steps - 2 if mesh in (*BATCH_NORM, "overlap") else 2 * steps - 2)
     print(f"{name} to {ranks} after step {step}")
     code, said = launched([mpiexec, "-n", "2"], plan("step", step, name, *ranks), words("run"))
     assert code == 128 + signal.Signals[name], said
@@ -223,105 +224,18 @@ def test_a_signal_in_an_evaluation_or_while_a_checkpoint_is_written_loses_nothin
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("where", "name", "code"), [
-    ("baselines", "SIGKILL", -9), ("page", "SIGTERM", 143),
-])  # fmt: skip
-def test_a_run_that_was_ended_after_its_clock_is_completed(
-    where: str, name: str, code: int, cosmos: Path, tmp_path: Path
+def test_layers_that_draw_from_torch_s_generator_draw_the_same_after_an_interruption(
+    cosmos: Path, chance: random.Random, tmp_path: Path
 ) -> None:
-    """And a third attempt finds nothing to do."""
-    folder = tmp_path / "run"
-    common = ("--train.baselines", "true", "--train.max_epochs", "1", "--train.target", "10")
-    resume = arguments(cosmos, folder, "--resume", "--train.baselines", "true")
-    (first,) = attempts({"words": arguments(cosmos, folder, *common), "plan": plan(where, 1, name)})
-    assert first["codes"] == [code], first
-    log, before = (folder / "mllog.txt").read_text(), RunFolder.open(folder).read_summary()
-    assert (before.status, before.cause, before.complete) == ("success", "target", False)
-    assert not (folder / "report.html").exists()
-    found = attempts({"words": resume}, {"words": resume}, {"words": [*resume, "--resume-or-start"]})
-    assert [each["codes"] for each in found] == [[0], [2], [0]], found
-    assert (folder / "mllog.txt").read_text() == log
-    after = RunFolder.open(folder).read_summary()
-    assert after.time_to_solution_s == before.time_to_solution_s
-    assert (after.metrics, after.epochs_to_target, after.complete) == (before.metrics, 1, True)
-    assert set(after.baselines) == {"predict the mean", "ridge regression on power spectra"}
-    assert (folder / "report.html").stat().st_size > 1000
-    assert found[1]["said"] == (
-        f"hpcbench: error: the run in {folder} has reached its target; leave out --resume and use a new --run-dir\n"
+    common = (*NEVER, "--model.dropout", "0.5", "--train.local_batch_size", "2", "--train.max_epochs", "1")
+    words, own = (arguments(cosmos, tmp_path / name, *common) for name in ("run", "whole")), {"own_dropout": True}
+    found = attempts(
+        {"words": next(words), "plan": plan("step", chance.randint(1, 11), "SIGUSR1", **own)},
+        {"words": arguments(cosmos, tmp_path / "run", "--resume"), "plan": own},
+        {"words": next(words), "plan": own},
     )
-    assert found[2]["said"] == f"the run in {folder} has reached its target; nothing is left to do\n"
-
-
-def test_epochs_to_target_are_those_of_the_first_evaluation_that_met_it_whatever_it_was_then(
-    train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The metric falls from epoch to epoch here, whatever the model has learned."""
-    folder, real, epochs = tmp_path / "run", loop.evaluate, iter((1, 2, 3, 4, 1, 2, 3, 4))
-
-    def evaluate(*words: Any) -> tuple[Any, dict[str, float]]:
-        scores, metrics = real(*words)
-        return scores, {**metrics, "mae": 1 / next(epochs)}
-
-    monkeypatch.setattr(loop, "evaluate", evaluate)
-    common = ("--train.local_batch_size", "2", "--train.max_epochs", "4", "--optim.lr", "0.0003")
-    assert train(tmp_path / "whole", *common) == 0
-    quality = RunFolder.open(tmp_path / "whole").read_epochs()["mae"]
-    easy, hard = (repr(float(quality[:count].min())) for count in (1, 4))
-    assert train(folder, *common, "--train.target", easy) == 0
-    assert RunFolder.open(folder).read_summary().epochs_to_target == 1
-    assert train(folder, "--resume", "--resume-or-start", "--train.target", hard) == 0
-    summary = RunFolder.open(folder).read_summary()
-    assert (summary.epochs_to_target, summary.epochs, summary.target) == (4, 4, 0.25)
-    losses = [RunFolder.open(path).read_steps()["loss"].tolist() for path in (folder, tmp_path / "whole")]
-    assert losses[0] == losses[1]
-    capsys.readouterr()
-    assert train(folder, "--resume", "--train.target", hard) == 2
-    assert "has reached its target" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_a_run_without_a_target_can_be_extended(
-    train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    common = ("--train.local_batch_size", "2", *STOCHASTIC)
-    assert train(tmp_path / "whole", *common, "--train.max_epochs", "3") == 0
-    folder = tmp_path / "run"
-    assert train(folder, *common, "--train.max_epochs", "1") == 0
-    capsys.readouterr()
-    assert train(folder, "--resume") == 2
-    said = capsys.readouterr().err
-    assert said == (
-        f"hpcbench: error: the run in {folder} has made its 1 epochs; raise --train.max_epochs to extend it\n"
-    )
-    assert train(folder, "--resume", "--train.max_epochs", "2") == 0
-    assert train(folder, "--resume", "--resume-or-start", "--train.max_epochs", "3") == 0
-    same_run(folder, tmp_path / "whole")
-    assert RunFolder.open(folder).read_summary().cause == "epochs"
-    assert train(folder, "--resume", "--resume-or-start", "--train.max_epochs", "3") == 0
-    assert newest(folder).state["epoch"] == 3
-
-
-@pytest.mark.slow
-def test_a_run_that_did_not_reach_its_target_has_nothing_left_to_do(
-    train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It is refused, and adds no attempt; a job script, which asks again, gets the exit code of the run."""
-    folder = tmp_path / "run"
-    assert train(folder, *NEVER, "--train.max_epochs", "2") == 3
-    files = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    capsys.readouterr()
-    assert train(folder, "--resume") == 2
-    assert capsys.readouterr().err == (
-        f"hpcbench: error: the run in {folder} has made its 2 epochs and not reached its target; raise "
-        "--train.max_epochs to extend it\n"
-    )
-    assert train(folder, "--resume", "--resume-or-start") == 3
-    said = f"the run in {folder} has made its epochs and not reached its target; nothing is left to do\n"
-    assert capsys.readouterr().out == said
-    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == files
-    assert train(folder, "--resume", "--resume-or-start", "--train.max_epochs", "3") == 3
-    assert train(folder, "--resume", "--resume-or-start", "--train.target", "10") == 0
-    assert RunFolder.open(folder).read_summary().epochs_to_target == 1
+    assert [each["codes"] for each in found] == [[138], [3], [3]], found
+    same_run(tmp_path / "run", tmp_path / "whole")
 
 
 @pytest.mark.slow

@@ -8,7 +8,8 @@ folder as an attempt finds it is kept where the attempt says ``copy``.
 PLAN is JSON: ``where`` (step, evaluation, init, staging, late sample, reshuffle, checkpoint, baselines, page) or
 ``phase`` (a name of ``phase_names``), ``signal``, ``ranks`` that get it (of several, all where unset), ``number`` (of
 the step, or how often the moment comes first), ``sleep_s`` per step, ``warm_up`` (true: also where nothing is to be
-compiled). With ``hang_s`` the ranks sleep so long then, instead of a signal.
+compiled), ``own_dropout`` (true: the model's layers draw from torch's generator). With ``hang_s`` the ranks sleep so
+long then, instead of a signal.
 
 Of the disk: ``disk_s``, how long each checkpoint takes by the writer's own clock, which is put forward for it;
 ``stuck``, the number of the checkpoint that the disk never takes. ``write_s``: how long there is time after SIGTERM.
@@ -29,8 +30,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import torch
+
 import apps.cosmoflow.baselines
 import apps.cosmoflow.data
+import apps.cosmoflow.model
 import apps.cosmoflow.task
 import hpcbench.train.run as run_module
 from hpcbench.cli.main import main
@@ -81,6 +85,8 @@ def follow(plan: dict[str, Any]) -> None:
             send()
 
     Trainer.finish_step = finish_step  # type: ignore[method-assign]
+    if plan.get("own_dropout"):
+        apps.cosmoflow.model.SampleDropout = lambda p, stream: torch.nn.Dropout(p)  # type: ignore[assignment,misc]
     if plan.get("warm_up"):
         run_module.is_due = lambda config, device: True
     if "phase" in plan:

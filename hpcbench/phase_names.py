@@ -24,7 +24,7 @@ class PhaseName:
     long: bool = False
     """Whether it may take many times as long as a step."""
     reads: bool = False
-    """Whether bytes that move in it are a sign of life: a checkpoint that is read, or baselines, may take long."""
+    """Whether bytes that move in it are a sign of life: checkpoints, their reading, and baselines may take long."""
     hatch: str = ""
     """What tells it from the other parts of a step in grey, as matplotlib has it."""
 
@@ -48,7 +48,7 @@ TABLE = (
         "optimizer", "optimizer", "updating the parameters", "sky", in_step=True, on_device=True, hatch="\\\\\\\\"
     ),
     PhaseName("evaluation", "evaluation", "the whole validation set, after every epoch", "green", long=True),
-    PhaseName("checkpoint", "checkpoint", "writing checkpoints", "purple", long=True),
+    PhaseName("checkpoint", "checkpoint", "writing checkpoints", "purple", long=True, reads=True),
     PhaseName(
         "finalize", "finalize", "after the clock: figures of the ranks, baselines, plots and this page", "muted",
         long=True, reads=True,

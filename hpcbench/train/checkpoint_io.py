@@ -30,6 +30,8 @@ EXPONENTS = {torch.float16: 0x7C00, torch.bfloat16: 0x7F80, torch.float32: 0x7F8
 """Bits of the exponent."""
 READ_PIECE = 2**20
 """Bytes that are read at a time for a checksum."""
+SYNC_BYTES = 2**30
+"""The disk is waited for after so much, so that a slow one is seen to take it (``progress.StandstillClock``)."""
 FINITE_PIECE = 2**18
 """Elements that are looked at together; they stay in a cache."""
 
@@ -57,6 +59,7 @@ class ChecksummedFile:
         self._path = path
         self._file = path.open("xb", buffering=0)
         self._checksum = 0
+        self._unsynced = 0
         self._error: OSError | None = None
 
     def write(self, data: bytes | memoryview) -> int:
@@ -67,7 +70,11 @@ class ChecksummedFile:
             self._checksum = crc32c(left, self._checksum)
             try:
                 while len(left):
-                    left = left[self._file.write(left) :]
+                    written = self._file.write(left[: SYNC_BYTES - self._unsynced])
+                    left, self._unsynced = left[written:], self._unsynced + written
+                    if self._unsynced >= SYNC_BYTES:
+                        os.fdatasync(self._file.fileno())
+                        self._unsynced = 0
             except OSError as error:
                 self._error = error
         return size

@@ -85,3 +85,23 @@ def test_names_are_new_and_in_the_order_of_steps(tmp_path: Path) -> None:
     for path in ("epoch-x-step-1.pt", "epoch-0001-step-00000009.pt", "epoch-0002-step-00000001.json"):
         (tmp_path / path).touch()
     assert complete(tmp_path) == made
+
+
+def test_a_large_file_reaches_the_disk_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that bytes move while a slow disk takes it; what is written is the same."""
+    sizes, path = [], tmp_path / "file"
+    sync = os.fdatasync
+
+    def fdatasync(descriptor: int) -> None:
+        sizes.append(os.fstat(descriptor).st_size)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    monkeypatch.setattr(checkpoint_io, "SYNC_BYTES", 1000)
+    data = bytes(range(256)) * 10
+    file = checkpoint_io.ChecksummedFile(path)
+    for start, end in ((0, 10), (10, 990), (990, 1005), (1005, 2560)):
+        assert file.write(data[start:end]) == end - start
+    assert file.finish() == checkpoint_io.checksum_of(path, "crc32c")
+    assert path.read_bytes() == data
+    assert sizes == [1000, 2000]

@@ -129,10 +129,11 @@ def test_bounds_follow_the_steps_of_the_rank() -> None:
     assert standstill.bound_s == 100  # nor is a hang
 
 
-def test_who_reads_or_computes_while_the_others_wait_for_the_end_has_not_stood_still() -> None:
+@pytest.mark.parametrize("phase", ["finalize", "checkpoint"])
+def test_who_moves_bytes_or_computes_while_the_others_wait_has_not_stood_still(phase: str) -> None:
     clock, progress, moved, cpu_s = Clock(), Progress(), 0, 0.0
     standstill = StandstillClock(progress, Bounds(60.0), clock, lambda: moved, lambda: cpu_s)
-    progress.enter("finalize")
+    progress.enter(phase)
     assert standstill.bound_s == 600
 
     def stands(bytes_per_look: int, cpu_per_look: float) -> float:

@@ -31,23 +31,36 @@ class AttemptRecorder:
             started=started, ended=started, first_step=step, last_step=step, world_size=run.launch.world_size
         )
         self._ranks = earlier.ranks
-        self._collected = NodesEnergy(None, "", "not measured: the run was aborted before its first checkpoint")
+        self._collected = NodesEnergy(None, "", "not measured: an attempt ended before its first checkpoint")
         self._at_end = False
         self._peak = 0
         self._on_the_clock = True
         self._lock = threading.Lock()
         """Held by who changes and writes ``attempt``: the loop, or the thread that writes a checkpoint."""
 
-    def take_no_energy(self) -> None:
-        """This attempt begins after the clock has stopped, so that no energy of it counts."""
-        self._on_the_clock = False
+    def begin(self, *, on_the_clock: bool) -> None:
+        """Write down that there is this attempt, so that it counts where it is killed before its first checkpoint.
+
+        A run's first one would leave nothing to resume. One that begins after the clock has stopped takes no energy.
+        """
+        self._on_the_clock = on_the_clock
+        if not self.earlier.attempts:
+            return
+        self._collected = self._no_energy()
+        if self.run.is_first:
+            self.record(self.attempt.first_step)
+
+    def _no_energy(self) -> NodesEnergy:
+        """None so far, of the source of the attempt before; unknown where that one's is."""
+        before = self.earlier.attempts[-1]
+        joules = None if before.energy_j is None else 0.0
+        return NodesEnergy(joules, before.energy_source, before.energy_note)
 
     def collect(self, *, at_end: bool = False) -> None:
         """Gather what all ranks have measured; collective. ``at_end``: no step follows in this attempt."""
         rows, energy = gather_rank_metrics(self.rank_metrics)
         if not self._on_the_clock and self.earlier.attempts:
-            before = self.earlier.attempts[-1]
-            energy = NodesEnergy(0.0, before.energy_source, before.energy_note)
+            energy = self._no_energy()
         self._collected, self._at_end = energy, at_end
         self._ranks = summed(self.earlier.ranks, rows)
         self._peak = int(self.run.group.max(float(peak_memory_bytes(self.run.device))))

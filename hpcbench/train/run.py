@@ -111,9 +111,8 @@ def execute(trainer: Trainer, end: Finalizer) -> int:
     if run.log.resumed and run.is_first:
         set_power_aside(run.folder.path)
     run.group.barrier()
-    if run.log.is_finished:
-        trainer.recorder.take_no_energy()
-    else:
+    trainer.recorder.begin(on_the_clock=not run.log.is_finished)
+    if not run.log.is_finished:
         trainer.rank_metrics.start(run.device)
         log_power(run, trainer.rank_metrics)
     run.log.run_start()

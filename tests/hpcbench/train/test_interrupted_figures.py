@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -255,3 +256,33 @@ def test_a_preempted_job_says_so(cosmos: Path, tmp_path: Path, monkeypatch: pyte
     found = [RunFolder.open(tmp_path / name).read_summary() for name in ends]
     assert [(each.cause, each.signal) for each in found] == [("preempted", "SIGTERM"), ("signal", "SIGUSR1")]
     assert json.loads((tmp_path / "SIGTERM" / "summary.json").read_text())["cause"] == "preempted"
+
+
+@pytest.mark.slow
+def test_an_attempt_that_is_killed_before_its_first_checkpoint_counts(cosmos: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    found = attempts(
+        {"words": arguments(cosmos, folder, *TWO, "--train.max_epochs", "1"), "plan": plan("step", 3, "SIGTERM")},
+    )
+    assert found[0]["codes"] == [143], found
+    known = Attempts.read(folder)
+    known.attempts[0].energy_j, known.attempts[0].energy_source = 5.0, "a meter"
+    known.write(folder)
+    found += attempts(
+        {"words": arguments(cosmos, folder, "--resume"), "plan": plan("step", 6, "SIGKILL", sleep_s=SLEEP_S)},
+        {"words": arguments(cosmos, folder, "--resume")},
+    )
+    assert [each["codes"] for each in found[1:]] == [[-9], [3]], found
+    summary, (first, killed, last) = RunFolder.open(folder).read_summary(), written(folder)
+    assert summary.resumed == 2
+    assert (killed.cause, killed.first_step, killed.last_step) == (None, 3, 3)
+    assert found[1]["started"] - 0.02 < killed.started < killed.ended < found[1]["ended"]
+    assert last.first_step == 3
+    lost = found[1]["seconds"] - killed.wall_s
+    assert lost > 3 * SLEEP_S
+    assert summary.gaps_s >= lost
+    assert summary.wall_s == pytest.approx(first.wall_s + killed.wall_s + last.wall_s)
+    assert (killed.energy_j, killed.energy_source) == (0.0, "a meter")
+    joules, _, note = Attempts([first, killed, replace(last, energy_j=2.0)]).energy
+    assert joules == 7.0
+    assert "over 3 attempts without what 1 took after the last checkpoint" in note

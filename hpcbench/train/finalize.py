@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import statistics
 import threading
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,7 @@ from hpcbench.train.evaluate import evaluate, keep_examples
 from hpcbench.train.loop import Trainer
 from hpcbench.train.targets import epochs_to_target
 from staging.errors import InputError
+from staging.ranks.process_exit import leave_at_exit, within
 from staging.ranks.signals import Interrupted
 
 if TYPE_CHECKING:  # drawing needs packages that training does not
@@ -133,7 +135,7 @@ def finalize_aborted(trainer: Trainer, ending: Ending) -> None:
         run.folder.release()
         if ending.agreed:
             with run.phases.timer.span("finalize"):
-                drawn = draw(run)
+                drawn = draw_in_time(run)
             run.folder.write_summary(summarize(trainer, "aborted", ending, None))
             write_page(run.folder, run.console, drawn)
 
@@ -261,6 +263,21 @@ def draw(run: RunContext) -> Drawings | None:
     except Exception as error:
         run.console.say(f"the report page could not be drawn: {error}")
         return None
+
+
+def draw_in_time(run: RunContext) -> Drawings | None:
+    """As ``draw``, for as long as files may be written after a signal: a process that is killed has no exit code."""
+    if not run.config.train.page:
+        return None
+    left = run.interrupts.seconds_left()
+    if left == math.inf:
+        return draw(run)
+    drawn: list[Drawings | None] = []
+    if left > 0 and within(left, lambda: drawn.append(draw(run))):
+        return drawn[0] if drawn else None
+    run.console.say(f"no time to draw the report page; `hpcbench report {run.folder.path}` does it")
+    leave_at_exit()
+    return None
 
 
 def write_page(folder: RunFolder, console: Console, drawn: Drawings | None) -> None:

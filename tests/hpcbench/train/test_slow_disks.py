@@ -177,3 +177,20 @@ def test_who_has_no_time_leaves_a_checkpoint_to_its_thread(
     for thread in threads:
         thread.join(60)
     assert all(len(complete(tmp_path / str(wait))) == 1 for wait in (True, False))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_page_that_takes_too_long_to_draw_is_left_out(ranks: int, cosmos: Path, tmp_path: Path) -> None:
+    """Else the scheduler kills a run that is saved, and its exit code says nothing."""
+    run = tmp_path / "run"
+    slow = plan("step", 3, "SIGTERM", write_s=SOON_S, draw_s=100)
+    found = attempts(
+        {"words": arguments(cosmos, run, *COMMON), "plan": slow, "world_size": ranks},
+        {"words": arguments(cosmos, run, "--resume"), "world_size": ranks},
+    )
+    assert [each["codes"] for each in found] == [[143] * ranks, [3] * ranks], found
+    assert found[0]["seconds"] < 60
+    assert f"no time to draw the report page; `hpcbench report {run}` does it" in found[0]["said"]
+    assert (run / "report.html").exists()
+    assert RunFolder.open(run).read_summary().resumed == 1

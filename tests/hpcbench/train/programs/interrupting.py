@@ -13,6 +13,7 @@ long then, instead of a signal.
 
 Of the disk: ``disk_s``, how long each checkpoint takes by the writer's own clock, which is put forward for it;
 ``stuck``, the number of the checkpoint that the disk never takes. ``write_s``: how long there is time after SIGTERM.
+``draw_s``: how long the page takes to be drawn.
 """
 
 from __future__ import annotations
@@ -115,6 +116,8 @@ def slow_down_disk(plan: dict[str, Any]) -> None:
     checkpoint_io.write = slow
     checkpoint_writer.time = SimpleNamespace(perf_counter=lambda: clock() + passed[0])  # type: ignore[assignment]
     signals.WRITE_S = plan.get("write_s", signals.WRITE_S)
+    if "draw_s" in plan:
+        finalize.draw = at_call(finalize.draw, 1, lambda: time.sleep(plan["draw_s"]), 0.0)
 
 
 def at_call(real: Callable[..., Any], number: int, send: Callable[[], None], then_s: float) -> Callable[..., Any]:

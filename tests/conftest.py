@@ -19,6 +19,7 @@ import hypothesis
 import pytest
 
 from tests.fork_server import forking_programs
+from tests.open_mpi import OpenMpi, install_open_mpi
 
 SEED = "HPCBENCH_SEED"
 
@@ -153,3 +154,9 @@ def mpiexec() -> str:
     if found is None or subprocess.run(probe, capture_output=True, check=False).returncode != 0:
         pytest.skip("mpiexec or the MPI library of mpi4py is missing")
     return found
+
+
+@pytest.fixture(scope="session")
+def open_mpi(tmp_path_factory: pytest.TempPathFactory) -> OpenMpi:
+    """Open MPI, beside the MPI library that ``mpiexec`` belongs to; skips where it cannot be installed."""
+    return install_open_mpi(tmp_path_factory.mktemp("open-mpi"))

@@ -1,10 +1,12 @@
-"""The time limit under schedulers that do not warn: ``timeout`` in the script signals the launcher, MPICH's mpiexec.
+"""The time limit under schedulers that do not warn: ``timeout`` in the script signals the launcher.
 
-Scheduler and queue are fakes that run the scripts; ``timeout``, mpiexec, ranks, staging and training are real.
+That is MPICH's mpiexec under PBS and Flux, and Open MPI's mpirun under LSF. Scheduler and queue are fakes that run the
+scripts; ``timeout``, launchers, ranks, staging and training are real.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import subprocess
 import sys
@@ -18,12 +20,13 @@ import yaml
 from hpcbench.cli.main import main
 from hpcbench.results.run_folder import RunFolder
 from tests.hpcbench.batch.executing import Machine
+from tests.open_mpi import OpenMpi
 
 pytestmark = [pytest.mark.slow, pytest.mark.mpi]
 
 NEVER, NOW = "0.000001", "1.0"
 """A target that no run reaches, and one that every evaluation meets."""
-SITE = "title: {kind}, ranks by MPICH\nscheduler: {kind}\nlauncher: {launcher}\nlocal_path: {local}/${{job_id}}\n"
+SITE = "title: any {kind} machine\nscheduler: {kind}\nlauncher: {launcher}\nlocal_path: {local}/${{job_id}}\n"
 FLUX_RUN = """\
 if [ "$1" = run ]; then
     for word; do case "$word" in --ntasks=*) ranks="${word#*=}" ;; esac; done
@@ -38,18 +41,23 @@ fi
 def machine(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mpiexec: str
 ) -> Iterator[Machine]:
-    """A scheduler whose jobs start their ranks by the real mpiexec; ``sites`` has its profile."""
+    """A scheduler whose jobs start their ranks by a real launcher; ``sites`` has its profile."""
+    launcher = {"pbs": "mpich", "lsf": "openmpi", "flux": "flux"}[request.param]
+    if launcher == "openmpi":
+        open_mpi: OpenMpi = request.getfixturevalue("open_mpi")
+        for name, value in open_mpi.environment.items():
+            monkeypatch.setenv(name, value)
     made = Machine(request.param, tmp_path, monkeypatch)
     programs = tmp_path / "bin"
     for name in ("srun", "mpirun", "mpiexec"):
         (programs / name).unlink()
-    (programs / "mpiexec").write_text(f'#!/bin/bash\nexec {mpiexec} "$@"\n')
-    (programs / "mpiexec").chmod(0o755)
+    program, real = ("mpirun", open_mpi.mpirun) if launcher == "openmpi" else ("mpiexec", mpiexec)
+    (programs / program).write_text(f'#!/bin/bash\nexec {real} "$@"\n')
+    (programs / program).chmod(0o755)
     if made.kind == "flux":
         fake = (programs / "flux").read_text().rpartition("fi\n")[2]
         (programs / "flux").write_text(f"#!/bin/bash\n{FLUX_RUN % mpiexec}{fake}")
     (tmp_path / "sites").mkdir()
-    launcher = "flux" if made.kind == "flux" else "mpich"
     text = SITE.format(kind=made.kind, launcher=launcher, local=tmp_path / "local")
     (tmp_path / "sites" / "here.yaml").write_text(text)
     monkeypatch.setenv("HPCBENCH_SITES", str(tmp_path / "sites"))
@@ -97,6 +105,8 @@ def test_a_job_meets_its_time_limit_twice_and_then_its_target(
     assert (summary.status, summary.cause, summary.world_size, summary.resumed) == ("success", "target", 2, 2), log
     assert log.count("hpcbench: aborted: signal SIGUSR1") == 2
     assert [path for path in (tmp_path / "local").rglob("*") if path.is_file()] == []
+    record = json.loads((run / "environment.json").read_text())
+    assert record["launched_by"] == ("PMIX" if machine.kind == "lsf" else "PMI"), "the launcher that is meant"
     steps = RunFolder.open(run).read_steps()["step"]
     assert steps.tolist() == list(range(1, len(steps) + 1)), "each step once, in order"
 

@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 
 from hpcbench.cli.main import main
+from hpcbench.results.checkpoint_files import complete
 from hpcbench.results.run_folder import RunFolder
+from tests.open_mpi import OpenMpi
 
 pytestmark = pytest.mark.slow
 
@@ -62,11 +64,15 @@ def launcher(name: str, request: pytest.FixtureRequest) -> tuple[list[str], list
         return [sys.executable], ["--parallel.devices", "2"]
     if name == "torchrun":
         return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"], []
+    if name == "mpirun":
+        return [*request.getfixturevalue("open_mpi").command, "-np", "2", sys.executable], []
     return [request.getfixturevalue("mpiexec"), "-n", "2", sys.executable], []
 
 
-LAUNCHERS = ["devices", "torchrun", pytest.param("mpiexec", marks=pytest.mark.mpi)]
-SOURCES = {"devices": "torchrun", "torchrun": "torchrun", "mpiexec": "PMI"}
+LAUNCHED = ["torchrun", pytest.param("mpiexec", marks=pytest.mark.mpi)]
+LAUNCHERS = ["devices", *LAUNCHED, pytest.param("mpirun", marks=pytest.mark.mpi)]
+SOURCES = {"devices": "torchrun", "torchrun": "torchrun", "mpiexec": "PMI", "mpirun": "PMIX"}
+"""The last one is Open MPI's."""
 
 
 def losses(folder: Path) -> list[float]:
@@ -114,7 +120,7 @@ def test_every_launcher_trains_as_one_process_does(
     assert (record["ranks"], record["launched_by"]) == (2, SOURCES[name])
 
 
-@pytest.mark.parametrize("name", LAUNCHERS[1:])
+@pytest.mark.parametrize("name", LAUNCHED)
 @pytest.mark.parametrize(
     ("setting", "value", "code"),
     [("train.target", "1e-9", 3), ("train.target", "1e9", 0), ("parallel.simulated_nodes", "5", 2)],
@@ -164,26 +170,47 @@ def test_launchers_agree_where_batch_norm_is_local_to_ranks(
     assert (scores[:, :, [0, 2]].sum(axis=(1, 2)) == 48 * 64).all()
 
 
-@pytest.mark.mpi
-def test_a_signal_to_mpiexec_ends_the_run_in_order(cosmos: Path, tmp_path: Path, mpiexec: str) -> None:
+def signalled(before: list[str], cosmos: Path, run: Path) -> tuple[int, str]:
+    """Exit code and output of two ranks whose launcher gets SIGTERM after their first checkpoint."""
     settings = ["--train.max_epochs", "1000", "--train.local_batch_size", "1", "--parallel.threads", "1"]
-    words = command("cosmoflow", cosmos, tmp_path / "run", *settings)
     process = subprocess.Popen(
-        [mpiexec, "-n", "2", sys.executable, "-m", "hpcbench", *words], stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        [*before, sys.executable, "-m", "hpcbench", *command("cosmoflow", cosmos, run, *settings)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     deadline = time.monotonic() + 120
-    while not (tmp_path / "run" / "epochs.csv").exists():
+    while not complete(run / "checkpoints"):
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline
         time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGTERM, output
+    return process.returncode, output
+
+
+@pytest.mark.mpi
+def test_a_signal_to_mpiexec_ends_the_run_in_order(cosmos: Path, tmp_path: Path, mpiexec: str) -> None:
+    code, output = signalled([mpiexec, "-n", "2"], cosmos, tmp_path / "run")
+    assert code == 128 + signal.SIGTERM, output
     folder = RunFolder.open(tmp_path / "run")
     # Rank 0 tells of its own signal, or of another rank's, whichever it learns first.
     assert folder.read_summary().reason in ("signal SIGTERM", "rank 1: Aborted: signal SIGTERM")
     assert last_event(folder) == ("run_stop", "aborted")
+
+
+@pytest.mark.mpi
+def test_a_signal_at_which_mpirun_kills_its_ranks_leaves_a_run_that_goes_on(
+    cosmos: Path, tmp_path: Path, open_mpi: OpenMpi
+) -> None:
+    """Open MPI's launcher gives them a second, and its exit code is 1."""
+    run = tmp_path / "run"
+    code, output = signalled([*open_mpi.command, "-np", "2"], cosmos, run)
+    assert code not in (0, 2, 3), output
+    epochs = max(json.loads(path.read_text())["epoch"] for path in (run / "checkpoints").glob("*.json"))
+    one_more = ("--resume", "--train.max_epochs", str(epochs + 1), "--train.target", "null")
+    ended = launched([*open_mpi.command, "-np", "2", sys.executable], command("cosmoflow", cosmos, run, *one_more))
+    assert ended.code == 0, ended.errors
+    summary = RunFolder.open(run).read_summary()
+    assert (summary.epochs, summary.resumed) == (epochs + 1, 1)
 
 
 def last_event(folder: RunFolder) -> tuple[str, str]:

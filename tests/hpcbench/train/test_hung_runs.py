@@ -66,9 +66,14 @@ def test_rank_0_that_sleeps_in_the_baselines_ends_the_run(cosmos: Path, tmp_path
     assert is_completed(run, cosmos)
 
 
-@pytest.mark.parametrize("phase", [name for name in PHASES if name not in ("waiting", "other")])
+ENTERED = [name for name in PHASES if name not in ("waiting", "other")]
+STOPPED = [(name, (1 + number) % 2) for number, name in enumerate(ENTERED)]
+"""Phases, and the rank that is stopped in each: 1 and 0 in turns."""
+
+
+@pytest.mark.parametrize(("phase", "rank"), STOPPED)
 def test_a_training_whose_rank_is_stopped_in_any_phase_ends_and_names_it(
-    phase: str, cosmos: Path, mpiexec: str, tmp_path: Path
+    phase: str, rank: int, cosmos: Path, mpiexec: str, tmp_path: Path
 ) -> None:
     """All but those that no rank enters: waiting is told from communication afterwards, and other is what is left."""
     run = tmp_path / "run"
@@ -76,10 +81,10 @@ def test_a_training_whose_rank_is_stopped_in_any_phase_ends_and_names_it(
     number = 10 if phase in STEP_PHASES else 1
     settings = ("--parallel.hang_s", "1", "--train.local_batch_size", "1", "--train.max_epochs", "2")
     words = arguments(cosmos, run, *settings, "--staging.destination", str(tmp_path / "staged"))
-    stop = {**where, "number": number, "signal": "SIGSTOP", "ranks": [1]}
+    stop = {**where, "number": number, "signal": "SIGSTOP", "ranks": [rank]}
     code, said = launched([mpiexec, "-n", "2"], stop, words)
     assert code not in (0, 2, 3), said
-    assert "aborted: rank 1 on " in said
+    assert f"aborted: rank {rank} on " in said
     assert "stood still for " in said
     assert f" in {phase}" in said
     assert "its process stopped" in said
@@ -88,4 +93,4 @@ def test_a_training_whose_rank_is_stopped_in_any_phase_ends_and_names_it(
         # After the clock the run has its result, and lacks what else it writes.
         ended = ("success", "epochs", False) if phase == "finalize" else ("aborted", "hang", True)
         assert (summary.status, summary.cause, summary.complete) == ended
-        assert "rank 1 on " in (run / "hang.txt").read_text().splitlines()[0]
+        assert f"rank {rank} on " in (run / "hang.txt").read_text().splitlines()[0]

@@ -14,6 +14,8 @@ from _accelerator.plan import ROOT
 
 OPTIONS = ("-o", "addopts=", "--strict-markers", "--import-mode=importlib", "-p", "no:cacheprovider", "-q")
 """The options of pyproject.toml ask for plugins that may be missing here."""
+ON_PROCESSOR = "HPCBENCH_GPU_TESTS_ON_PROCESSOR"
+"""Where the environment has it, tests/gpu runs on the processor without an accelerator."""
 
 
 class Reporter:
@@ -45,6 +47,8 @@ class Reporter:
 def run_file(settings: dict[str, Any], smoke: bool, say: Say) -> dict[str, Any]:
     """The tests of ``settings["file"]``. Raises ``AssertionError`` where one failed, or none was found."""
     os.chdir(ROOT)
+    if smoke:
+        os.environ[ON_PROCESSOR] = "1"
     reporter = Reporter(say)
     code = pytest.main([*OPTIONS, *["-x"] * smoke, settings["file"]], plugins=[reporter])
     outcomes = dict(reporter.outcomes)

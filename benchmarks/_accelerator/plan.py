@@ -18,8 +18,6 @@ GPU_TESTS = (
     "test_training", "test_whole_step", "test_no_waiting", "test_optimizers", "test_batchnorm_group",
     "test_simulators", "test_dali",
 )  # fmt: skip
-SMOKE_TESTS = ("test_training", "test_whole_step", "test_dali")
-"""What is tried on a processor: files that between them import what the others do."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ def tests(smoke: bool) -> list[Planned]:
     # Training tests take as long as all others together.
     return [
         Planned(name, name, "pytest", {"file": f"tests/gpu/{name}.py"}, 15, 400, lane=int(name != "test_training"))
-        for name in (SMOKE_TESTS if smoke else names)
+        for name in names
     ]
 
 

@@ -17,6 +17,7 @@ from _accelerator.runner import Record, Runner
 from _accelerator.wheels import describe_checkout, download, install, report
 
 from hpcbench.characterisation.kernel_times import kind_of
+from hpcbench.data.dali_samples import has_dali
 from hpcbench.results.run_folder import RunFolder
 from tests.benchmarks.bare_python import make_bare_python
 
@@ -61,9 +62,41 @@ def test_losses_of_a_run_are_read_without_pandas(bare_python: Path, tmp_path: Pa
     assert done.stdout.strip() == "[0.5, 0.25]", done.stderr
 
 
+def outcomes(process: subprocess.Popen[str], out: Path) -> dict[str, set[str]]:
+    """The functions of ``tests/gpu`` by what came of them; each may have several parameters."""
+    output, errors = process.communicate(timeout=600)
+    assert process.returncode == 0, f"{output}\n{errors[-5000:]}"
+    found: dict[str, set[str]] = {"passed": set(), "skipped": set()}
+    for entry in json.loads((out / "accelerator_tests.json").read_text())["measurements"]:
+        assert entry["status"] == "measured"
+        for part in entry["parts"]:
+            if part["outcome"] != "running":
+                found[part["outcome"]].add(part["test"].partition("::")[2].partition("[")[0])
+    return found
+
+
 @pytest.mark.slow
-def test_all_three_calls_on_a_processor_of_a_bare_machine(bare_python: Path, tmp_path: Path) -> None:
-    calls = {call: start(bare_python, call, tmp_path, "--commit", "0123abc") for call in ("tests", "train", "rest")}
+def test_tests_that_need_an_accelerator_are_tried_on_a_processor_of_a_bare_machine(
+    bare_python: Path, tmp_path: Path
+) -> None:
+    """All but those of Triton and DALI: no line of them is met for the first time on a machine that is lent."""
+    found = outcomes(start(bare_python, "tests", tmp_path, "--commit", "0123abc"), tmp_path)
+    assert found["skipped"] - found["passed"] == {
+        "test_one_launch_of_each_kernel_works_on_all_layers", "test_a_compiled_model_trains_the_same",
+        "test_batches_on_the_device_equal_those_of_the_torch_loader", "test_training_is_the_same_with_both_loaders",
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_dali(), reason='needs NVIDIA DALI (pip install "hpcbench-ml[dali]")')
+def test_tests_of_dali_are_tried_on_a_processor(tmp_path: Path) -> None:
+    found = outcomes(start(Path(sys.executable), "tests", tmp_path, "--only", "test_dali"), tmp_path)
+    assert (len(found["passed"]), len(found["skipped"])) == (2, 0)
+
+
+@pytest.mark.slow
+def test_both_calls_that_measure_on_a_processor_of_a_bare_machine(bare_python: Path, tmp_path: Path) -> None:
+    calls = {call: start(bare_python, call, tmp_path, "--commit", "0123abc") for call in ("train", "rest")}
     for call, process in calls.items():
         output, errors = process.communicate(timeout=600)
         record = json.loads((tmp_path / f"accelerator_{call}.json").read_text())
@@ -74,7 +107,7 @@ def test_all_three_calls_on_a_processor_of_a_bare_machine(bare_python: Path, tmp
         names = [entry["name"] for entry in record["measurements"]]
         assert names == [one.name for one in planned(call, smoke=True)]
         assert {entry["status"] for entry in record["measurements"]} <= {"measured", "skipped"}
-    assert len(list(tmp_path.iterdir())) == 3
+    assert len(list(tmp_path.iterdir())) == 2
     steps = {
         entry["name"]: entry for entry in json.loads((tmp_path / "accelerator_train.json").read_text())["measurements"]
     }

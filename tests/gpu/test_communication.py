@@ -37,7 +37,10 @@ def recorder(group: Group) -> Communication:
 
 
 def busy(x: Tensor, seconds: float) -> None:
-    """Keep the device busy for about so long; the host goes on at once."""
+    """Keep the device busy for about so long; the host goes on at once, unless it is the device."""
+    if x.device.type == "cpu":
+        time.sleep(seconds)
+        return
     module = torch.get_device_module(x.device)
     if not hasattr(module, "_sleep"):
         pytest.skip(f"needs an accelerator whose torch module can sleep, not {x.device.type}")
@@ -52,7 +55,7 @@ def test_what_the_stream_waits_for_is_communication_or_waiting(group: Group, lat
     channel = communication.channel("halo", lambda own: own.unsqueeze(0) + later_s)
     x = torch.ones(1, device=group.device)
     busy(x, 0.01)
-    torch.accelerator.synchronize()
+    torch.get_device_module(group.device).synchronize()
     begin = time.perf_counter()
     for _ in range(STEPS):
         with phases.phase("compute"):
@@ -63,9 +66,14 @@ def test_what_the_stream_waits_for_is_communication_or_waiting(group: Group, lat
     communication.settle()
     found = phases.timer.totals()
     line = "waiting" if later_s else "communication"
-    assert launched < 0.5 * (found["compute"] + found[line]), "no step waits for the device"
-    assert found[line] == pytest.approx(found["compute"], rel=0.1)
-    assert communication.waiting_s["halo"] == pytest.approx(found["waiting"])
+    if group.device.type == "cpu":
+        assert min(found["compute"], found[line]) >= STEPS * 0.01
+    else:
+        assert launched < 0.5 * (found["compute"] + found[line]), "no step waits for the device"
+        assert found[line] == pytest.approx(found["compute"], rel=0.1)
+    # The exchange of the times of arrival is waiting, too; of one process it is short.
+    assert communication.waiting_s["losses"] < 0.1 * found["compute"]
+    assert communication.waiting_s["halo"] + communication.waiting_s["losses"] == pytest.approx(found["waiting"])
     assert communication.transfer_s["halo"] == pytest.approx(found["communication"], rel=0.05, abs=1e-3)
 
 

@@ -1,4 +1,4 @@
-"""On a CUDA device DALI's batches arrive there, and equal those of the torch loader."""
+"""DALI's batches arrive on a CUDA device, or on the processor, and equal those of the torch loader."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ SETS = [
 
 
 @pytest.fixture
-def cuda(device: torch.device) -> torch.device:
-    """The accelerator, where it is one that DALI knows."""
-    if device.type != "cuda":
+def place(device: torch.device) -> torch.device:
+    """The accelerator, where it is one that DALI knows, or the processor."""
+    if device.type not in ("cuda", "cpu"):
         pytest.skip(f"needs a CUDA device, DALI knows none of type {device.type}")
     return device
 
@@ -49,22 +49,22 @@ def simulate(app: str, root: Path, settings: dict[str, str]) -> list[str]:
 
 @pytest.mark.parametrize(("app", "settings"), SETS)
 def test_batches_on_the_device_equal_those_of_the_torch_loader(
-    app: str, settings: dict[str, str], cuda: torch.device, tmp_path: Path
+    app: str, settings: dict[str, str], place: torch.device, tmp_path: Path
 ) -> None:
     simulate(app, tmp_path, settings)
     application = find_application(app)
     config = resolve(application, "smoke", [], {**settings, "data.root": str(tmp_path), "data.loader": "dali"})
     training, _ = open_data(application, config)
-    loader = open_loader(application, config, "train", training, 4, cuda)
+    loader = open_loader(application, config, "train", training, 4, place)
     for epoch in (1, 2):
         batches = rank_batches(epoch_order(26, 3, epoch), 0, 1, 4, "keep")
         expected = BatchLoader(training, 0, pin=False).load(batches)
         kept = []
         for (inputs, targets), (right_inputs, right_targets) in zip(loader.load(batches), expected, strict=True):
-            assert inputs.device.type == targets.device.type == "cuda"
+            assert inputs.device.type == targets.device.type == place.type
             assert inputs.stride() == right_inputs.stride()
             # Work on the device that is still under way when DALI makes the next batches.
-            kept.append((inputs.double().sum() - right_inputs.to(cuda).double().sum(), inputs, right_inputs))
+            kept.append((inputs.double().sum() - right_inputs.to(place).double().sum(), inputs, right_inputs))
             assert torch.equal(targets.cpu(), right_targets)
         for difference, inputs, right_inputs in kept:
             assert difference.item() == 0
@@ -73,7 +73,7 @@ def test_batches_on_the_device_equal_those_of_the_torch_loader(
 
 @pytest.mark.parametrize(("app", "settings"), SETS)
 def test_training_is_the_same_with_both_loaders(
-    app: str, settings: dict[str, str], cuda: torch.device, tmp_path: Path
+    app: str, settings: dict[str, str], place: torch.device, tmp_path: Path
 ) -> None:
     words = simulate(app, tmp_path / "data", settings)
     fixed = ["--train.precision", "32-true", "--train.max_epochs", "2", "--train.target", "null", "--seed", "5",

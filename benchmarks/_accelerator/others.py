@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from _accelerator.answers import Say, SkipMeasurementError
 from _accelerator.problems import Problem, problem
-from _accelerator.roofs import ROOFS, current_device, measure_roofs, spread, synchronizer, timed
+from _accelerator.roofs import current_device, measure_roofs, spread, synchronizer, timed
 from hpcbench.config.schema import OptimConfig
 from hpcbench.data.dali_samples import has_dali
 from hpcbench.measure.memory import peak_memory_bytes, reset_peak_memory
@@ -34,9 +34,8 @@ PASSES = {"adamw": 7, "nvlamb": 11, "lamb": 11, "lars": 7, "sgd": 5}
 
 
 def roofs(settings: Settings, smoke: bool, say: Say) -> dict[str, Any]:
-    """What the device can do at most; optimizers are compared with its copies."""
-    ROOFS.update(measure_roofs(current_device(), smoke))
-    return dict(ROOFS)
+    """What the device can do at most; later measurements are compared with it."""
+    return measure_roofs(current_device(), smoke)
 
 
 def optimizer(settings: Settings, smoke: bool, say: Say) -> dict[str, Any]:
@@ -66,8 +65,8 @@ def optimizer(settings: Settings, smoke: bool, say: Say) -> dict[str, Any]:
         best = result["captured"] = spread(timed(graphed, device, warmup=8))
     size = sum(parameter.nbytes for parameter in model.parameters())
     result |= {"step_s": best["step_s"], "bytes_per_s": PASSES[name] * size / best["step_s"]}
-    if ROOFS:
-        result["share_of_copy_bandwidth"] = result["bytes_per_s"] / ROOFS["copy_bytes_per_s"]
+    if "roofs" in settings:
+        result["share_of_copy_bandwidth"] = result["bytes_per_s"] / settings["roofs"]["copy_bytes_per_s"]
     return result
 
 

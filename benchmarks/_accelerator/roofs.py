@@ -14,10 +14,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16, "32-true": torch.float32}
 
 
-ROOFS: dict[str, Any] = {}
-"""Of the device, once they are measured in this process."""
-
-
 def current_device() -> torch.device:
     """The accelerator, or the CPU without one."""
     found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None

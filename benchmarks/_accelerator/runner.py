@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,8 @@ class Runner:
         self, record: Record, command: Callable[[str], list[str]], environment: Mapping[str, str], deadline: float
     ) -> None:
         self.record, self.command, self.environment, self.deadline = record, command, environment, deadline
+        self.roofs: dict[str, Any] = {}
+        """What the device was measured to do, by group: later measurements have it in their settings."""
 
     def run(self, plan: Sequence[Planned]) -> None:
         """Make them; returns when all lanes are done."""
@@ -153,7 +155,11 @@ class Runner:
         def on_part(part: Any) -> None:
             self.record.update(entry, {"parts": [*entry.get("parts", []), part]})
 
-        answer = workers[planned.group].ask(planned, min(planned.limit_s, left), on_part)
+        known = {"roofs": self.roofs[planned.group]} if planned.group in self.roofs else {}
+        asked = replace(planned, settings={**planned.settings, **known})
+        answer = workers[planned.group].ask(asked, min(planned.limit_s, left), on_part)
+        if planned.kind == "roofs" and answer["status"] == "measured":
+            self.roofs[planned.group] = answer["result"]
         if answer.pop("fatal", False):
             workers.pop(planned.group).kill()
         if "machine" in answer:

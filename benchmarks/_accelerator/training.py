@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from _accelerator.answers import Say, SkipMeasurementError
 from _accelerator.problems import Batch, Problem, problem
-from _accelerator.roofs import ROOFS, ByteCounter, current_device, spread, synchronizer, timed
+from _accelerator.roofs import ByteCounter, current_device, spread, synchronizer, timed
 from hpcbench.characterisation.kernel_times import kernel_times
 from hpcbench.config.schema import OptimConfig
 from hpcbench.data.device_prefetch import DevicePrefetcher
@@ -135,12 +135,13 @@ def shares(
     inputs = made.application.module("shapes").batch_shapes(made.config, 1)[0]
     rate = count_flops(model, inputs).training * settings["batch"] / seconds
     found: dict[str, float | None] = {"flops_per_s": rate}
-    if ROOFS:
-        found["share_of_matrix_peak"] = rate / ROOFS["flops_per_s"][settings["precision"]]
+    roofs = settings.get("roofs")
+    if roofs:
+        found["share_of_matrix_peak"] = rate / roofs["flops_per_s"][settings["precision"]]
     if moved is not None:
         found |= {"bytes_of_operations": moved, "bytes_of_operations_per_s": moved / seconds}
-        if ROOFS:
-            found["share_of_copy_bandwidth"] = moved / seconds / ROOFS["copy_bytes_per_s"]
+        if roofs:
+            found["share_of_copy_bandwidth"] = moved / seconds / roofs["copy_bytes_per_s"]
     return found
 
 

@@ -117,7 +117,9 @@ def test_both_calls_that_measure_on_a_processor_of_a_bare_machine(bare_python: P
         assert found["step_s_min"] <= found["step_s"] <= found["step_s_max"]
         assert found["peak_memory_bytes"] > 2**20
         assert found["flops_per_s"] > 0
-    assert steps["cosmoflow batch 2: eager"]["result"]["kernel_ms_by_kind"]["convolution"] > 0
+    eager = steps["cosmoflow batch 2: eager"]["result"]
+    assert eager["kernel_ms_by_kind"]["convolution"] > 0
+    assert min(eager["share_of_matrix_peak"], eager["share_of_copy_bandwidth"]) > 0
     assert steps["cosmoflow batch 2: hpcbench train"]["result"]["steps"] == 2
 
 
@@ -125,10 +127,11 @@ WORKER = """
 import json, os, signal, sys, time
 for line in sys.stdin:
     settings = json.loads(line)["settings"]
-    if settings == {"die": 1}: os.kill(os.getpid(), signal.SIGSEGV)
-    if settings == {"hang": 1}: time.sleep(600)
+    if settings.get("die"): os.kill(os.getpid(), signal.SIGSEGV)
+    if settings.get("hang"): time.sleep(600)
     print(json.dumps({"part": os.getpid()}), flush=True)
-    print(json.dumps({"status": "measured", "result": {"pid": os.getpid()}, "machine": {"seen": 1}}), flush=True)
+    result = {"pid": os.getpid(), "settings": settings}
+    print(json.dumps({"status": "measured", "result": result, "machine": {"seen": 1}}), flush=True)
 """
 
 
@@ -168,6 +171,21 @@ def test_a_measurement_that_dies_or_hangs_leaves_the_others(tmp_path: Path) -> N
     assert len({entry["result"]["pid"] for entry in (first, last, other)}) == 3
     assert first["parts"] == [first["result"]["pid"]]
     assert written["machine"] == {"seen": 1}
+
+
+def test_what_the_device_can_do_is_known_to_the_process_after_the_one_that_measured_it(tmp_path: Path) -> None:
+    plan = [
+        Planned("before", "a", "x", {}),
+        Planned("roofs", "a", "roofs", {}),
+        Planned("dies", "a", "x", {"die": 1}),
+        Planned("after", "a", "x", {"batch": 2}),
+        Planned("other group", "b", "x", {}),
+    ]
+    before, roofs, _, after, other = run(plan, tmp_path / "record.json", 100)["measurements"]
+    assert after["result"]["pid"] != roofs["result"]["pid"]
+    assert after["result"]["settings"] == {"batch": 2, "roofs": roofs["result"]}
+    assert after["settings"] == {"batch": 2}
+    assert before["result"]["settings"] == other["result"]["settings"] == {}
 
 
 def test_what_does_not_fit_into_the_time_is_named(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import cycle
@@ -60,24 +61,29 @@ class Problem:
             yield from loader.load(list(order))
 
     def write_files(self) -> None:
-        """A few files of random samples, each under many names, unless they are there."""
-        if (self.root / "validation").is_dir():
+        """A few files of random samples, each under many names: all of them, unless all are there."""
+        if self.root.is_dir():
             return
+        partial = self.root.with_name(f"{self.root.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
         generator = np.random.default_rng(2)
         name, form = self.application.name, self.config.data.format
-        for split, names in (("train", LINKS), ("validation", FILES)):
-            (self.root / split).mkdir(parents=True, exist_ok=True)
-            written: list[list[Path]] = []
-            for number in range(names):
-                paths = with_labels(name, form, self.root / split / file_name(name, form, number))
-                if number < (FILES if split == "train" else 1):
-                    write_sample(name, self.config, paths, generator)
-                    written.append(paths)
-                    continue
-                for source, path in zip(written[number % len(written)], paths, strict=True):
+        counts = {"train": (FILES, LINKS), "validation": (1, FILES)}
+
+        def sample(split: str, number: int) -> list[Path]:
+            return with_labels(name, form, partial / split / file_name(name, form, number))
+
+        for split, (written, _) in counts.items():
+            (partial / split).mkdir(parents=True)
+            for number in range(written):
+                write_sample(name, self.config, sample(split, number), generator)
+        if name == "deepcam":  # before there are more names, under each of which a file would be read again
+            self.application.module("simulate").finish(self.config, partial)
+        for split, (written, names) in counts.items():
+            for number in range(written, names):
+                for source, path in zip(sample(split, number % written), sample(split, number), strict=True):
                     os.link(source, path)
-        if self.application.name == "deepcam":
-            self.application.module("simulate").finish(self.config, self.root)
+        partial.rename(self.root)
 
 
 def problem(name: str, smoke: bool, settings: dict[str, Any] | None = None) -> Problem:

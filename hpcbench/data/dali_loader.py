@@ -7,6 +7,7 @@ all batches in order. It knows one batch size, so shorter batches are filled up 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -28,6 +29,10 @@ from staging.formats.regular import refuse_special
 Batch = tuple[Tensor, Tensor]
 AHEAD = 2
 """Batches that DALI prepares ahead of the one in use, where the configuration does not say."""
+BATCHES_BEHIND = 4
+"""Batches after which the host looks at values that a device found: steps queue up behind it, and none is waited for.
+
+``DevicePrefetcher`` lets no more of them queue up."""
 READER = "samples"
 """Name of the TFRecord reader in its pipeline."""
 
@@ -76,6 +81,8 @@ class DaliLoader:
         self.threads = max(1, threads)
         self.ahead = AHEAD if ahead is None else ahead
         self.device = device if device is not None and device.type == "cuda" else torch.device("cpu")
+        self.behind = BATCHES_BEHIND if self.device.type == "cuda" else 0
+        """Batches after which the smallest values of one are looked at; 0: at once."""
         self._describe = described
         self._described: DaliSamples | None = None
 
@@ -90,8 +97,14 @@ class DaliLoader:
         """Batches of (inputs, targets) in the given order; raises ``DataError`` naming a file that is bad."""
         filled = [indices for indices in batches if len(indices)]
         read = self._read(filled) if filled else iter(())
+        found: deque[list[LowestValue]] = deque()
         for indices in batches:
-            yield self.described.finish(*(next(read) if len(indices) else self._empty()))
+            batch = next(read) if len(indices) else self._empty()
+            if len(indices):
+                found.append(self._lowest(batch, indices))
+                self._look_at(found, self.behind)
+            yield self.described.finish(*batch)
+        self._look_at(found, 0)
 
     def close(self) -> None:
         """Nothing lasts between two calls of ``load``."""
@@ -124,14 +137,26 @@ class DaliLoader:
         for tensor, array in zip(read, arrays, strict=True):
             if tensor.shape[1:] != array.shape or tensor.dtype != getattr(torch, array.dtype):
                 raise RuntimeError(f"{tensor.dtype} {tuple(tensor.shape[1:])} where {array} is expected")
-            if array.smallest is None or array.is_small or tensor.device.type != "cpu":
-                continue
-            if tensor.numpy().min() < array.smallest:
-                self._blame([indices])
         wanted = [are_fine for array in arrays for _, are_fine in checks_of(array)]
         for figures, are_fine in zip(checks, wanted, strict=True):
             if not bool(are_fine(figures).all()):
                 self._blame([indices])
+
+    def _lowest(self, read: Batch, indices: Indices) -> list[LowestValue]:
+        """Start to look for the smallest values of large arrays, where the batch is."""
+        arrays = (self.described.inputs, self.described.targets)
+        return [
+            LowestValue(tensor, array.smallest, indices, self.device if self.behind else None)
+            for tensor, array in zip(read, arrays, strict=True)
+            if array.smallest is not None and not array.is_small
+        ]
+
+    def _look_at(self, found: deque[list[LowestValue]], left: int) -> None:
+        """Look closer at batches with a value that is too low, but not yet at the last ``left``."""
+        while len(found) > left:
+            for lowest in found.popleft():
+                if lowest.is_too_low():
+                    self._blame([lowest.indices])
 
     def _check_indices(self, pipeline: Any, batches: list[Indices]) -> None:
         """Refuse an index of none or several records, after which every sample would stand at another's place."""
@@ -153,6 +178,23 @@ class DaliLoader:
             torch.empty((0, *array.shape), dtype=getattr(torch, array.dtype), device=self.device) for array in arrays
         )
         return inputs, targets
+
+
+class LowestValue:
+    """The smallest value of a batch, found on ``device`` and brought to the host while that goes on."""
+
+    def __init__(self, tensor: Tensor, smallest: float, indices: Indices, device: torch.device | None) -> None:
+        self.smallest, self.indices = smallest, indices
+        self.found = tensor.min().to("cpu", non_blocking=True)
+        self.event = None if device is None else torch.Event(device=device)
+        if self.event is not None:
+            self.event.record()
+
+    def is_too_low(self) -> bool:
+        """Whether it is below what it may be; waits for the device to have come so far."""
+        if self.event is not None:
+            self.event.synchronize()
+        return self.found.item() < self.smallest
 
 
 def dali(part: str) -> Any:

@@ -30,7 +30,7 @@ class StoredArray:
 
     ``finite``, ``smallest`` and ``largest`` are checked in every sample that is read: no NaN or infinity, no value
     below ``smallest`` or above ``largest``. DALI takes as long for the smallest value of a large array as for reading
-    it, so there ``smallest`` is checked on the host alone, and not of batches that arrive on an accelerator.
+    it, so there torch looks for it where the batch arrives.
     """
 
     shape: tuple[int, ...]

@@ -19,7 +19,7 @@ from hpcbench.cli.main import main
 from hpcbench.config.resolve import resolve
 from hpcbench.config.schema import RunConfig
 from hpcbench.data import dali_loader, dali_samples
-from hpcbench.data.dali_loader import DaliLoader, check_dali, describe
+from hpcbench.data.dali_loader import BATCHES_BEHIND, DaliLoader, check_dali, describe
 from hpcbench.data.dali_samples import has_dali, index_file
 from hpcbench.data.loader import BatchLoader, open_loader
 from hpcbench.data.sampler import epoch_order, rank_batches, rank_share
@@ -168,6 +168,7 @@ BAD = {
                          "has shape"),
     "of another type": ("cosmoflow-npy", "train/*_label.npy", lambda path: np.save(path, np.zeros(4)), "float64"),
     "not a number": ("deepcam-npy", "train/data-*.npy", lambda path: spoil(path, np.nan), "TMQ is nan at row 0"),
+    "negative count": ("cosmoflow-npy", "train/*_data.npy", lambda path: spoil(path, -3), "-3"),
     "no class": ("deepcam-npy", "train/label-*.npy", lambda path: spoil(path, 3), "label 3 at row 0"),
     "cut TFRecord": ("cosmoflow-tfrecord", "train/*.tfrecord", cut, "cut short"),
     "no TFRecord": ("cosmoflow-tfrecord", "train/*.tfrecord", lambda path: path.write_bytes(bytes(32834)), "damaged"),
@@ -201,6 +202,53 @@ def test_a_bad_file_is_named_in_one_line(what: str, tmp_path: Path) -> None:
         list(loader.load(rank_batches(np.arange(TRAINING), 0, 1, 2, "keep")))
     assert bad.name in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+class Events:
+    """Events of a device; how many were made after those that the host waited for."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.waited: list[int] = []
+
+    def make(self, device: torch.device) -> Event:
+        self.made += 1
+        return Event(self)
+
+
+class Event:
+    def __init__(self, events: Events) -> None:
+        self.events = events
+
+    def record(self) -> None:
+        self.number = self.events.made
+
+    def synchronize(self) -> None:
+        self.events.waited.append(self.events.made - self.number)
+
+
+@needs_dali
+@pytest.mark.parametrize(("bad", "waited"), [
+    (0, [BATCHES_BEHIND]),
+    (TRAINING - 1, [BATCHES_BEHIND] * (TRAINING - BATCHES_BEHIND) + list(range(BATCHES_BEHIND))[::-1]),
+])  # fmt: skip
+def test_a_negative_count_is_found_on_a_device_without_waiting_for_its_newest_batches(
+    bad: int, waited: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulate("cosmoflow", tmp_path / "data", SETS["cosmoflow-npy"][1])
+    application, config = configured("cosmoflow-npy", tmp_path / "data", **{"data.apply_log": "false"})
+    training, _ = open_data(application, config)
+    path = sorted((tmp_path / "data").glob("train/*_data.npy"))[bad]
+    spoil(path, -30000)
+    events = Events()
+    monkeypatch.setattr(torch, "Event", events.make)
+    loader = open_loader(application, config, "train", training, 2, torch.device("cpu"))
+    assert isinstance(loader, DaliLoader)
+    loader.behind = BATCHES_BEHIND
+    with pytest.raises(DataError, match="-30000") as caught:
+        list(loader.load([np.array([index]) for index in range(TRAINING)]))
+    assert path.name in str(caught.value)
+    assert events.waited == waited
 
 
 @needs_dali

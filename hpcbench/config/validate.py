@@ -44,13 +44,26 @@ def validate_run(config: RunConfig) -> None:
     validate_overlap(config)
     validate_slabs(config)
     validate_shards(config)
-    if config.train.cuda_graph and config.data.last_batch == "keep":
+    validate_graph(config)
+
+
+def validate_graph(config: RunConfig) -> None:
+    """Refuse batches of several sizes, and messages within the passes, where a graph captures these."""
+    train, parallel = config.train, config.parallel
+    if not train.cuda_graph:
+        return
+    if config.data.last_batch == "keep":
         raise InputError("train.cuda_graph needs batches of one size; set data.last_batch drop")
-    if config.train.cuda_graph and config.train.batchnorm_group_size > (config.parallel.simulated_ranks or 1):
-        raise InputError(
-            f"train.cuda_graph captures no messages, which batch norm over train.batchnorm_group_size "
-            f"({config.train.batchnorm_group_size}) ranks needs; set it to 1, or cuda_graph false"
-        )
+    shares, splits = train.batchnorm_group_size, parallel.spatial
+    for what, sends, without in (
+        (f"batch norm over train.batchnorm_group_size ({shares}) ranks", shares > (parallel.simulated_ranks or 1), "1"),
+        (f"parallel.spatial ({splits})", {*splits.split("x")} != {"1"}, "1"),
+        ("parallel.shard_states (true)", parallel.shard_states, "false"),
+    ):
+        if sends:
+            raise InputError(
+                f"train.cuda_graph captures no messages, which {what} needs; set it to {without}, or cuda_graph false"
+            )
 
 
 def validate_evaluations(config: RunConfig) -> None:

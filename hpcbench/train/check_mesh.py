@@ -34,7 +34,6 @@ def check_sharding(config: RunConfig, shape: MeshShape) -> None:
         )
     for key, value, plain in (
         ("train.noise_scale_every", config.train.noise_scale_every, 0),
-        ("train.cuda_graph", config.train.cuda_graph, False),
         ("train.compile", config.train.compile, False),
     ):
         if value != plain:

@@ -48,8 +48,8 @@ class Communication:
     """Records the messages of one rank: the ``Recorder`` that everything in ``parallel`` takes.
 
     While a step waits for a message, its phase is paused and ``communication`` runs, so that phases still add up to the
-    wall time. ``settle`` moves what was waiting for slower ranks to ``waiting``. Nothing is recorded in phases that are
-    no part of a step, such as evaluations.
+    wall time. ``settle`` moves what was waiting for slower ranks to ``waiting``. Nothing is recorded outside of steps,
+    such as in evaluations.
     """
 
     def __init__(self, phases: Phases, clock: Clock, most: int = MOST_MESSAGES) -> None:
@@ -72,6 +72,13 @@ class Communication:
     def is_filling(self) -> bool:
         """Whether half of the messages that may be kept are; a run then settles after the next step."""
         return any(channel.count > self.most // 2 for channel in self._channels)
+
+    def forget(self) -> None:
+        """Nothing was recorded so far, and all that steps have taken is initialisation."""
+        self.phases.forget()
+        self.unsplit = 0
+        for channel in self._channels:
+            channel.forget()
 
     def settle(self) -> None:
         """Wait for the device, and tell waiting from transfer for all messages since the last call; collective.
@@ -153,9 +160,13 @@ class _Channel:
                 before = np.clip(latest[np.array(self.messages)] - first, 0.0, length)
                 waiting = float((before * scale).sum())
                 transfer += float((length * scale).sum()) - waiting
+        self.forget()
+        return transfer, waiting
+
+    def forget(self) -> None:
+        """Nothing was noted so far."""
         self.met, self.count, self.host_s = array("i"), 0, 0.0
         self._clear()
-        return transfer, waiting
 
     def _common(self, times: array[float]) -> torch.Tensor:
         return self.recorder.clock.common(torch.from_numpy(np.array(times)))

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from hpcbench.phase_names import BY_NAME, ON_DEVICE
+from hpcbench.phase_names import BY_NAME, ON_DEVICE, STEP_PHASES
 from staging.phase_timer import PhaseTimer
 
 
@@ -45,11 +45,12 @@ class Phases:
     host waited for other hosts meanwhile is divided with it.
     """
 
-    def __init__(self, timer: PhaseTimer, device: torch.device) -> None:
+    def __init__(self, timer: PhaseTimer, device: torch.device, *, in_step: bool = True) -> None:
+        """``in_step``: whether steps begin at once; else what happens outside of ``steps`` is a part of none."""
         self.timer = timer
         self.device = device
         self.asynchronous = device.type != "cpu"
-        self.in_step = True
+        self.in_step = in_step
         """Whether what happens now is a part of training: of a step, or between two."""
         self.on_settled: list[Callable[[Settled], None]] = []
         """Who reads the times of its own events at each ``settle`` that waited for the device."""
@@ -60,6 +61,15 @@ class Phases:
         """Seconds in ``host_wait`` since the last ``settle``."""
         self._events: list[tuple[str, Any, Any]] = []
         self._inner: list[DeviceInterval] = []
+
+    @contextmanager
+    def steps(self) -> Iterator[None]:
+        """The steps of a training, and what lies between them."""
+        before, self.in_step = self.in_step, True
+        try:
+            yield
+        finally:
+            self.in_step = before
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -99,6 +109,15 @@ class Phases:
         with self.timer.span("waiting"):
             yield
         self._host_waited += self.timer.now() - began
+
+    def forget(self) -> None:
+        """What steps have taken so far is initialisation, such as passes on made-up samples before the first step."""
+        self._host_waited, self._unsettled = 0.0, False
+        self._events.clear()
+        self._inner.clear()
+        taken = self.timer.totals()
+        for name in STEP_PHASES:
+            self.timer.move(name, "init", taken.get(name, 0.0))
 
     def settle(self) -> None:
         """Wait for the device, and divide the host's seconds since the last call as the device's events say."""

@@ -120,7 +120,7 @@ def execute(trainer: Trainer, end: Finalizer) -> int:
         stage_dataset(run, data, epoch)
     with checked_reads(data.config):
         run.group.together(lambda: run.task.load(data.config))
-    with run.interrupts.deferred():
+    with run.interrupts.deferred(), run.phases.steps():
         reached = trainer.train()
         with run.phases.phase("checkpoint"):
             trainer.checkpoints.writer.wait()

@@ -94,7 +94,7 @@ def set_up(
     progress.touch()
     log = ranks.together(lambda: start_log(folder, application, config, launch.rank, task, found))
     broadcast_state(model, group)
-    phases = Phases(timer, ranks.device)
+    phases = Phases(timer, ranks.device, in_step=False)
     timer.listen(progress.enter)
     communication = Communication(phases, SharedClock(group))
     mesh = make_mesh(group, shape, shared.processes, config.parallel.timeout_s, communication)

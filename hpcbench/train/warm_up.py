@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
+from hpcbench.data.loader import Loader
 from hpcbench.measure.memory import reset_peak_memory
 from hpcbench.optim.registry import create_optimizer, parameter_kinds
 from hpcbench.parallel.group import Group
@@ -47,14 +48,18 @@ def warm_up(run: RunContext, data: DataPath, step: TrainingStep) -> float | None
     state = OptimizerState(step.optimizer) if step.whole_step is not None else None
     precision = run.precision.state_dict()
     devices = [run.device] if run.device.type != "cpu" else []
-    with torch.random.fork_rng(devices=devices, device_type=run.device.type if devices else "cuda"):
+    with (
+        run.phases.phase("init"),
+        torch.random.fork_rng(devices=devices, device_type=run.device.type if devices else "cuda"),
+    ):
         # Sharded gradients that were not sent stay where nobody drops them.
         step.reducer.enabled = run.config.parallel.shard_states
         for size in sizes_of_all(run.group, data.batch_sizes(), empty=step.waits_in_pass):
             for _ in range(WARMUP_STEPS + 1):
-                training_pass(run, step, size)
+                with run.phases.steps():  # compiled code is for messages that are recorded, or that are not
+                    training_pass(run, step, size, data.training_loader)
         for size in sizes_of_all(run.group, data.evaluation_batch_sizes(), empty=run.config.parallel.shard_states):
-            evaluation_pass(run, step, size)
+            evaluation_pass(run, step, size, data.validation_loader)
         if step.whole_step is None:
             try_optimizer(run.config, step.model, run.device)
     with torch.no_grad():
@@ -66,6 +71,7 @@ def warm_up(run: RunContext, data: DataPath, step: TrainingStep) -> float | None
     step.optimizer.zero_grad(set_to_none=step.graph is None)
     if run.device.type != "cpu":
         torch.accelerator.synchronize(run.device)
+    run.communication.forget()
     reset_peak_memory(run.device)
     return time.perf_counter() - started
 
@@ -79,9 +85,9 @@ def sizes_of_all(group: Group, own: set[int], *, empty: bool) -> list[int]:
     return sorted(sizes if empty else sizes - {0}, reverse=True)
 
 
-def training_pass(run: RunContext, step: TrainingStep, samples: int) -> None:
+def training_pass(run: RunContext, step: TrainingStep, samples: int, loader: Loader) -> None:
     """Forward and backward pass of a made-up batch; with the optimizer's step, where one graph holds both."""
-    inputs, target = made_up(run, samples)
+    inputs, target = made_up(run, samples, loader)
     set_sample_keys(step.model, sample_keys(run.seed, 0, torch.arange(samples)))
     step.weight.fill_(1)
     if step.whole_step is not None:
@@ -114,18 +120,22 @@ class OptimizerState:
 
 
 @torch.no_grad()
-def evaluation_pass(run: RunContext, step: TrainingStep, samples: int) -> None:
+def evaluation_pass(run: RunContext, step: TrainingStep, samples: int, loader: Loader) -> None:
     """Forward pass of a made-up batch as in evaluation."""
-    inputs, target = made_up(run, samples)
+    inputs, target = made_up(run, samples, loader)
     step.model.eval()
     step.forward(inputs, target)
     step.model.train()
 
 
-def made_up(run: RunContext, samples: int) -> tuple[Tensor, Tensor]:
-    """Inputs, this rank's part of them, and targets of a batch as model and loss take them: uniform or zeros."""
+def made_up(run: RunContext, samples: int, loader: Loader) -> tuple[Tensor, Tensor]:
+    """Inputs and targets of a batch as model and loss take them: uniform or zeros.
+
+    Inputs are this rank's part, cut out of whole samples where ``loader`` reads these: compiled code is for one layout.
+    """
     inputs, goal = whole_batch(run.application, run.config, samples, run.device)
-    return own_part(run.precision.as_input(inputs), run.mesh.axes), goal
+    part = own_part(run.precision.as_input(inputs), run.mesh.axes)
+    return (torch.empty_like(part, memory_format=layout_of(part)).copy_(part) if loader.parts else part), goal
 
 
 def whole_batch(
@@ -133,12 +143,15 @@ def whole_batch(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Inputs and targets of whole made-up samples."""
     inputs, target = application.module("shapes").batch_shapes(config, samples)
-    # Readers give channels last, as samples are stored; compiled code is for one layout.
-    layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(inputs.dim(), torch.contiguous_format)
-    filled = torch.zeros(inputs.shape, dtype=inputs.dtype, device=device).contiguous(memory_format=layout)
+    filled = torch.zeros(inputs.shape, dtype=inputs.dtype, device=device).contiguous(memory_format=layout_of(inputs))
     if filled.is_floating_point():
         filled.uniform_()
     return filled, torch.zeros(target.shape, dtype=target.dtype, device=device)
+
+
+def layout_of(inputs: Tensor) -> torch.memory_format:
+    """How readers lay out batches of this shape: channels last, as samples are stored."""
+    return {4: torch.channels_last, 5: torch.channels_last_3d}.get(inputs.dim(), torch.contiguous_format)
 
 
 def try_optimizer(config: RunConfig, model: nn.Module, device: torch.device) -> None:

@@ -12,7 +12,7 @@ import torch
 
 import hpcbench
 from hpcbench.measure.phases import Phases
-from hpcbench.phase_names import PHASES
+from hpcbench.phase_names import PHASES, STEP_PHASES
 from staging.phase_timer import PhaseTimer
 
 LAUNCH_S = 0.001
@@ -140,6 +140,21 @@ def test_a_host_that_waits_for_others_in_an_evaluation_evaluates(machine: Machin
         machine.now += 2.0
     phases.settle()
     assert phases.timer.totals() == {"evaluation": 1.0, "waiting": 2.0}
+
+
+def test_what_steps_took_before_the_first_one_is_initialisation(machine: Machine) -> None:
+    phases = Phases(PhaseTimer(clock=lambda: machine.now), torch.device("cuda"), in_step=False)
+    with phases.phase("init"), phases.steps():
+        steps(phases, machine, 3)
+        with phases.host_wait():
+            machine.now += 1.0
+    machine.now = machine.ready
+    phases.forget()
+    before = phases.timer.totals()
+    phases.settle()
+    assert machine.waits == 0
+    assert before == phases.timer.totals() == pytest.approx({"init": 1.015} | dict.fromkeys(STEP_PHASES, 0.0))
+    assert not phases.in_step
 
 
 def test_an_exception_in_a_phase_leaves_the_spans_whole(machine: Machine) -> None:

@@ -28,13 +28,16 @@ from hpcbench.parallel import batchnorm_group, exposed, mesh, shard_messages
 from hpcbench.parallel.gradients import GradientReducer, _Bucket
 from hpcbench.parallel.node_peers import NodePeers
 from hpcbench.parallel.peers import Message, Peers
-from hpcbench.train import loop, noise_scale, run, setup
+from hpcbench.train import finalize, loop, noise_scale, run, setup
 from hpcbench.train.loss_buffer import LossBuffer
 from hpcbench.train.noise_scale import NoiseScale
 from hpcbench.train.training_step import TrainingStep
 
 MOST_S = 300.0
 """How long the others may take to where they wait, on a busy machine."""
+
+WARM_UP, EXAMPLES = -1, -2
+"""Stand for passes that are no steps: those before the clock, and those that keep examples behind it."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,18 @@ class Delayer:
         if self.step:
             self.of_last_step = self.passed
         self.step, self.passed = step, Counter()
+
+    def during(self, step: int, function: Callable[..., Any]) -> Callable[..., Any]:
+        """``function``, which does what ``step`` stands for."""
+
+        @wraps(function)
+        def delayed(*words: Any, **more: Any) -> Any:
+            self.begin_step(step)
+            found = function(*words, **more)
+            self.begin_step(0)
+            return found
+
+        return delayed
 
     def come_to(self, place: str) -> None:
         """The training is at ``place``."""
@@ -235,19 +250,17 @@ def keep_time(clock: DelayClock) -> None:
 
 
 def follow_steps(delayer: Delayer) -> None:
-    """Tell ``delayer`` of steps and evaluations."""
-    real_accumulate, real_evaluate = TrainingStep.accumulate, loop.evaluate
+    """Tell ``delayer`` of steps, evaluations, and what else makes passes."""
+    real_accumulate = TrainingStep.accumulate
 
     def accumulate(training: Any, batch: Any, loader: Any, epoch: int, step: int, *words: Any, **more: Any) -> None:
         delayer.begin_step(step)
         real_accumulate(training, batch, loader, epoch, step, *words, **more)
 
-    def evaluate(*words: Any) -> Any:
-        delayer.begin_step(0)
-        return real_evaluate(*words)
-
     put(TrainingStep, "accumulate", accumulate)
-    put(loop, "evaluate", evaluate)
+    put(loop, "evaluate", delayer.during(0, loop.evaluate))
+    put(run, "warm_up", delayer.during(WARM_UP, run.warm_up))
+    put(finalize, "keep_examples", delayer.during(EXAMPLES, finalize.keep_examples))
 
 
 def delay_messages(delayer: Delayer) -> None:

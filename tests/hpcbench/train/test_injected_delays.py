@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from hpcbench.cli.main import main
-from hpcbench.phase_names import MESSAGE_KINDS, STEP_PHASES
+from hpcbench.phase_names import MESSAGE_KINDS, PHASES, STEP_PHASES
 from hpcbench.results.run_folder import RunFolder
 
-from .delays import Delay
+from .delays import EXAMPLES, WARM_UP, Delay
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_processes")]
 
@@ -59,6 +59,8 @@ COLUMN = {"norms": "sharding", "noise_rows": "noise_scale"}
 """The column of a kind whose name is another."""
 LATE_IN = {"losses": "", "noise_rows": "", "norms": "optimizer"}
 """The phase before messages of a kind where it is not ``compute``; between two steps it has no name."""
+OUTSIDE = {"init": WARM_UP, "finalize": EXAMPLES}
+"""What makes passes that belong to no step, by the phase that they are."""
 BOTH_PASSES = ("halo", "batch_norm", "sharding")
 """Messages of the forward pass and of the backward pass."""
 
@@ -69,11 +71,12 @@ after that one the parameters are together, and the next step has none to gather
 
 @dataclass(frozen=True)
 class Case:
-    """A run, and where one of its ranks is delayed; ``launched`` by mpiexec."""
+    """A run, and where one of its ranks is delayed: in steps, or in a phase ``outside``; ``launched`` by mpiexec."""
 
     mesh: str
     place: str
     launched: bool = False
+    outside: str = ""
 
     @property
     def kind(self) -> str:
@@ -90,12 +93,17 @@ class Case:
         return {"communication", COLUMN.get(self.kind, self.kind)}
 
     def __str__(self) -> str:
-        return f"{'mpiexec, ' if self.launched else ''}{self.mesh}: {self.place}"
+        outside = f", {self.outside}" if self.outside else ""
+        return f"{'mpiexec, ' if self.launched else ''}{self.mesh}: {self.place}{outside}"
 
 
 CASES = [
     *(Case(mesh, place) for mesh in ("one process", "simulated ranks", "data") for place in WORK),
     *(Case(mesh, f"{when} {kind}") for mesh, kinds in KINDS.items() for kind in kinds for when in ("before", "in")),
+]
+OUTSIDE_CASES = [
+    *(Case("spatial 2", place, outside=phase) for place in ("before halo", "in halo") for phase in OUTSIDE),
+    Case("sharded", "in sharding", outside="init"),
 ]
 LAUNCHED = Case("spatial 2", "in halo", launched=True)
 
@@ -126,6 +134,8 @@ def drawn(case: Case, folder: Path, data: Path) -> Run:
     steps = list(PARTS) if case.kind in ("losses", "noise_rows") else [COLD - 1, *draw.sample(warm, 2)]
     passes = [False, True] if case.kind in BOTH_PASSES else [case.place == "before gradients"]
     draw.shuffle(passes)
+    if case.outside:
+        steps, passes = [OUTSIDE[case.outside]], [False]
     delays = [
         Delay(step, backward, draw.random(), draw.uniform(0.5, 2.0))
         for step, backward in zip(steps, (passes * len(steps))[-len(steps) :], strict=True)
@@ -160,16 +170,22 @@ def train(runs: list[Run], base: Path, *before: str) -> None:
 def runs(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[Case, Run]:
     """All cases but that of mpiexec."""
     base = tmp_path_factory.mktemp("runs")
-    made = {case: drawn(case, base / str(number), data) for number, case in enumerate(CASES)}
+    made = {case: drawn(case, base / str(number), data) for number, case in enumerate((*CASES, *OUTSIDE_CASES))}
     train(list(made.values()), base)
     return made
 
 
-def check(run: Run) -> None:
-    """Every column has what was injected, and nothing else: the clock moves in delays alone."""
+def asked_and_done(run: Run) -> list[float]:
+    """The seconds of the delays of a run, all of which were made."""
     done = [json.loads(path.read_text()) for path in sorted(run.folder.glob("delays-*.json"))]
     asked = [each.seconds for each in sorted(run.delays, key=lambda each: each.step)]
     assert done == [asked if rank == run.slow else [] for rank in range(len(done))]
+    return asked
+
+
+def check(run: Run) -> None:
+    """Every column has what was injected, and nothing else: the clock moves in delays alone."""
+    asked = asked_and_done(run)
     warm_s = sum(each.seconds for each in run.delays if each.step > COLD)
     for row in RunFolder.open(run.folder).read_ranks().to_dict("records"):
         assert (row["steps"], warm_s >= 0.5) == (STEPS - COLD, True)
@@ -182,6 +198,20 @@ def check(run: Run) -> None:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_delay_is_in_its_column_and_makes_the_others_wait(case: Case, runs: dict[Case, Run]) -> None:
     check(runs[case])
+
+
+@pytest.mark.parametrize("case", OUTSIDE_CASES, ids=str)
+def test_a_delay_outside_of_steps_is_in_the_phase_around_it(case: Case, runs: dict[Case, Run]) -> None:
+    run = runs[case]
+    (seconds,), folder = asked_and_done(run), RunFolder.open(run.folder)
+    found = folder.read_summary().phases_s
+    assert found == pytest.approx({name: seconds if name == case.outside else 0 for name in PHASES}, abs=1e-6)
+    if case.outside != "init":
+        return
+    for row in folder.read_ranks().to_dict("records"):
+        for name in ("wall", *PHASES, *MESSAGE_KINDS):
+            assert row[f"run_{name}_s"] == pytest.approx(seconds if name in ("wall", "init") else 0, abs=1e-6), name
+        assert [row[f"{name}_s"] for name in STEP_PHASES] == pytest.approx([0] * len(STEP_PHASES), abs=1e-6)
 
 
 @pytest.mark.mpi

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from hpcbench.train import warm_up as warm_up_module
 from hpcbench.train.checkpoint_io import load_newest
 from tests.hpcbench.train.conftest import arguments
 from tests.hpcbench.train.interrupted import attempts, same_run
+from tests.hpcbench.train.rank_processes import RankProcesses
 from tests.params import slow_except
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
@@ -155,6 +157,28 @@ def test_nothing_is_compiled_while_the_clock_runs(
     torch._dynamo.reset()
     assert train(tmp_path / "run", "--train.compile", "true", "--train.max_epochs", "2", *sizes) == 0
     assert at["run_start"] == at["run_stop"] == 4, "training and evaluation, two sizes each"
+
+
+@pytest.mark.slow
+def test_nothing_is_compiled_for_ranks_that_share_samples_while_the_clock_runs(tmp_path: Path) -> None:
+    """Nor where messages are recorded in steps and not in evaluations, and readers read parts of samples."""
+    data, few = tmp_path / "data", ("--simulate.train_samples", "3", "--simulate.validation_samples", "2")
+    assert main(["data", "simulate", "deepcam", "--preset", "smoke", "--out", str(data), "--processes", "1", *few]) == 0
+    words = [
+        "train", "deepcam", "--preset", "smoke", "--data.root", str(data), "--run-dir", str(tmp_path / "run"),
+        "--model.width_factor", "0.125", "--parallel.threads", "1", "--parallel.spatial", "2", "--train.compile",
+        "true", "--train.local_batch_size", "2", "--train.max_epochs", "1", "--train.target", "null",
+        "--train.baselines", "false", "--train.page", "false",
+    ]  # fmt: skip
+    ranks = RankProcesses(2, [words], ("tests.hpcbench.train.compiled_frames:note_frames", [str(tmp_path)]))
+    said, _ = ranks.communicate()
+    assert ranks.returncode == 0, said
+    files = list(tmp_path.glob("frames-*.json"))
+    assert len(files) == 2
+    for file in files:
+        at = json.loads(file.read_text())
+        assert at["run_start"] == at["run_stop"]
+        assert min(at["run_start"]) > 0
 
 
 @pytest.mark.slow

@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import hpcbench.train.run  # noqa: F401
+import hpcbench.train.run as run_module
 from hpcbench.cli.main import main
 from hpcbench.parallel.spawn import rank_environments
 from staging.ranks.launch import detect
-from tests.hpcbench.train.delays import Delay, DelayClock, Delayer, install
+from tests.hpcbench.train.delays import WARM_UP, Delay, DelayClock, Delayer, install
 
 
 def train(asked: dict[str, Any]) -> int:
@@ -25,6 +25,8 @@ def train(asked: dict[str, Any]) -> int:
     clock = DelayClock(folder.with_suffix(".clock"), launch.rank, launch.world_size, asked["rank"])
     delayer = Delayer(clock, asked["place"], delays)
     install(delayer)
+    warm = any(each["step"] == WARM_UP for each in asked["delays"])
+    run_module.is_due = lambda config, device: warm
     code = main([*asked["words"], "--run-dir", str(folder)])
     (folder / f"delays-{launch.rank}.json").write_text(json.dumps(delayer.done))
     return code

@@ -53,7 +53,7 @@ def first_bad_score(scores: Tensor, samples: Any, columns: Sequence[str]) -> str
     """One line that names the first sample whose scores are not all finite, and its file; ``None`` if there is none.
 
     ``scores`` (samples, columns) float64 are those of all ``samples`` in their order, and ``columns`` the names of the
-    columns. Where no sample has finite scores, the line says that the model is the likelier reason.
+    columns. The line is for samples that ``blame`` finds nothing wrong with: then the model is the likelier reason.
     """
     rows = bad_rows(scores)
     if not len(rows):
@@ -64,7 +64,9 @@ def first_bad_score(scores: Tensor, samples: Any, columns: Sequence[str]) -> str
     if len(rows) == len(scores):
         return f"{found}, and no sample has finite scores: the model has diverged; lower --optim.lr"
     others = f", and those of {len(rows) - 1} other samples are not finite" if len(rows) > 1 else ""
-    return f"{found}{others}; check the file with `hpcbench data verify`"
+    return (
+        f"{found}{others}, though the stored values are in range; lower --optim.lr, or take a wider --train.precision"
+    )
 
 
 def blame(samples: Any, indices: Iterable[int], task: Preparing | None = None) -> str | None:

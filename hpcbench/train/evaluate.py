@@ -12,7 +12,7 @@ from torch import Tensor
 from hpcbench.data.bad_samples import bad_rows, first_bad_score
 from hpcbench.data.loader import BatchLoader
 from hpcbench.data.sampler import rank_share
-from hpcbench.exits import Aborted, Cause
+from hpcbench.exits import Aborted
 from hpcbench.train.context import RunContext
 from hpcbench.train.data_path import DataPath
 from hpcbench.train.not_finite import end_for_bad_sample
@@ -39,7 +39,7 @@ def evaluate(
     for inputs, targets in data.validation_batches():
         prepared, target = run.task.prepare(inputs, targets, None)
         output = step.forward(data.local_part(prepared, data.validation_loader), target)
-        scores.append(torch.cat((run.task.score(output, target), nan_if_not_finite(output)), dim=1))
+        scores.append(torch.cat((run.task.score(output, target), values_not_finite(output)), dim=1))
         after_batch()
     for _ in range(data.evaluation_batches - len(scores) + 1):
         after_batch()
@@ -58,23 +58,22 @@ def evaluate(
     return gathered, metrics
 
 
-def nan_if_not_finite(output: Tensor) -> Tensor:
-    """(batch, 1) float64 of 0, and NaN for each sample whose ``output`` (batch, ...) is not all finite.
+def values_not_finite(output: Tensor) -> Tensor:
+    """(batch, 1) float64: of each sample whose ``output`` (batch, ...) is not all finite such a value, and 0 of others.
 
     A task may make finite scores of such an output, as ``argmax`` does. Nothing waits for the device.
     """
-    finite = torch.isfinite(output).reshape(len(output), math.prod(output.shape[1:])).all(dim=1, keepdim=True)
-    return torch.zeros_like(finite, dtype=torch.float64).masked_fill_(~finite, torch.nan)
+    output = output.unsqueeze(1)
+    inner = tuple(range(1, output.dim()))
+    middle = (output.amax(inner).double() / 2 + output.amin(inner).double() / 2).unsqueeze(1)
+    return torch.where(middle.isfinite(), 0.0, middle)
 
 
 def end_for_bad_scores(run: RunContext, validation: Any, scores: Tensor, columns: tuple[str, ...]) -> NoReturn:
     """Raise ``Aborted`` for the ``scores`` of all samples; each rank looks at the files of its own share."""
-    wrong = bad_rows(scores).tolist()
     own = set(rank_share(len(scores), run.mesh.data_rank, run.mesh.shape.data).tolist())
-    problem = first_bad_score(scores, validation, columns)
-    cause: Cause = "diverged" if len(wrong) == len(scores) else "bad_data"
-    indices = [row for row in wrong if row in own]
-    end_for_bad_sample(run.group, run.task, validation, indices, str(problem), cause)
+    indices = [row for row in bad_rows(scores).tolist() if row in own]
+    end_for_bad_sample(run.group, run.task, validation, indices, str(first_bad_score(scores, validation, columns)))
 
 
 @torch.no_grad()

@@ -6,22 +6,19 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from hpcbench.data.bad_samples import blame
-from hpcbench.exits import ABORTED, BAD_INPUT, Aborted, Cause
+from hpcbench.exits import ABORTED, BAD_INPUT, Aborted
 from hpcbench.parallel.group import Group
 from hpcbench.train.task import Task
 
 
-def end_for_bad_sample(
-    group: Group, task: Task, samples: Any, indices: Iterable[int], otherwise: str, cause: Cause = "diverged"
-) -> NoReturn:
+def end_for_bad_sample(group: Group, task: Task, samples: Any, indices: Iterable[int], otherwise: str) -> NoReturn:
     """Raise ``Aborted`` on all ranks together, which all call this, each with its own ``indices`` of ``samples``.
 
-    The reason is the first of these samples whose stored values explain it. Where none does, it is ``otherwise`` with
-    its ``cause``. Bad data has the exit code of bad input, as a file has that cannot be read.
+    The reason is the first of these samples whose stored values explain it: bad data, with the exit code of bad input,
+    as a file has that cannot be read. Where none does, the training has diverged, and the reason is ``otherwise``.
     """
     found = group.all_gather_object(blame(samples, indices, task))
     reason = next((each for each in found if each is not None), None)
     if reason is not None:
-        cause = "bad_data"
-    code = BAD_INPUT if cause == "bad_data" else ABORTED
-    raise Aborted(reason or otherwise, code, cause=cause, everywhere=True) from None
+        raise Aborted(reason, BAD_INPUT, cause="bad_data", everywhere=True) from None
+    raise Aborted(otherwise, ABORTED, cause="diverged", everywhere=True) from None

@@ -83,8 +83,9 @@ def test_the_first_bad_score_names_its_column_value_and_file(config: Config) -> 
     scores = torch.zeros(5, 2, dtype=torch.float64)
     assert first_bad_score(scores, samples, COLUMNS) is None
     scores[3, 1] = torch.inf
-    line = f"predicted of {config.data.root}/train/3.tfrecord is inf; check the file with `hpcbench data verify`"
-    assert first_bad_score(scores, samples, COLUMNS) == line
+    line = f"predicted of {config.data.root}/train/3.tfrecord is inf, though the stored values are in range; "
+    advice = "lower --optim.lr, or take a wider --train.precision"
+    assert first_bad_score(scores, samples, COLUMNS) == line + advice
     scores[1] = torch.nan
     found = first_bad_score(scores, samples, COLUMNS)
     assert found is not None

@@ -18,8 +18,7 @@ Line = dict[str, str]
 
 def phase_table(run: Run, attempts: Attempts) -> dict[str, Any]:
     """Lines of the table and its foot; ``several``: it has a column for the slowest rank."""
-    rows = run.rank_rows()
-    if run.summary.world_size > 1 and rows:
+    if rows := _rows_of_several(run):
         return _over_ranks(run, rows, attempts)
     table = _of_rank_0(run)
     if run.summary.world_size > 1:
@@ -29,15 +28,26 @@ def phase_table(run: Run, attempts: Attempts) -> dict[str, Any]:
 
 def median_seconds(run: Run) -> dict[str, float]:
     """Seconds of every phase, the medians over ranks; rank 0's where there are no others, or these told nothing."""
-    rows = run.rank_rows() if run.summary.world_size > 1 else []
+    rows = _rows_of_several(run)
     if not rows:
         return run.phase_seconds()
     return {phase.name: phase.median_s for phase in run_phases(rows) if phase.name != "finalize"}
 
 
+def whole_seconds(run: Run) -> float:
+    """The seconds that phases are shares of: of several ranks the median wall time, else the sum of all phases."""
+    rows = _rows_of_several(run)
+    return median(float(row["run_wall_s"]) for row in rows) if rows else sum(run.phase_seconds().values())
+
+
+def _rows_of_several(run: Run) -> Sequence[Mapping[str, Any]]:
+    """Rows of the ranks, where there are several that told theirs."""
+    return run.rank_rows() if run.summary.world_size > 1 else []
+
+
 def _of_rank_0(run: Run) -> dict[str, Any]:
     seconds, wall_s = run.phase_seconds(), run.summary.wall_s
-    total = sum(seconds.values()) or math.nan
+    total = whole_seconds(run) or math.nan
     lines = [
         _line(run, name, value, value / total)
         for name, value in seconds.items()
@@ -53,7 +63,7 @@ def _of_rank_0(run: Run) -> dict[str, Any]:
 
 def _over_ranks(run: Run, rows: Sequence[Mapping[str, Any]], attempts: Attempts) -> dict[str, Any]:
     walls = [float(row["run_wall_s"]) for row in rows]
-    wall_s, slowest = median(walls), max(range(len(rows)), key=walls.__getitem__)
+    wall_s, slowest = whole_seconds(run), max(range(len(rows)), key=walls.__getitem__)
     phases = [phase for phase in run_phases(rows) if phase.name != "finalize"]  # it has only begun, see ``_left_out``
     lines = [
         _line(run, phase.name, phase.median_s, phase.median_s / wall_s) | _slowest(phase)

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, LogFormatter, MaxNLocator
 
 from hpcbench.results import style, units
-from hpcbench.results.phase_table import median_seconds
+from hpcbench.results.phase_table import median_seconds, whole_seconds
 from hpcbench.results.records import Run
 
 T = TypeVar("T")
@@ -184,15 +184,15 @@ def phases(run: Run) -> Figure | None:
         return None
     figure = style.canvas(1.15 + 0.2 * -(-len(seconds) // 3))
     axes = figure.subplots()
-    start, digits = 0.0, 2 if total < 100 else 1 if total < 1000 else 0
+    whole, start, digits = whole_seconds(run), 0.0, 2 if total < 100 else 1 if total < 1000 else 0
     for name, value in seconds.items():
-        label = f"{words(name)}\u2002{value:.{digits}f} s\u2002{units.percent(value / total)}"
+        label = f"{words(name)}\u2002{value:.{digits}f} s\u2002{units.percent(value / whole)}"
         color = style.PHASE_COLORS.get(name, style.FAINT)
         (bar,) = axes.barh(0, value, left=start, height=1, color=color, edgecolor="white", linewidth=0.8)
         bar.set_label(label)
         if value > 0.09 * total:
             dark = color in style.DARK
-            axes.text(start + value / 2, 0, f"{100 * value / total:.0f} %", ha="center", va="center",
+            axes.text(start + value / 2, 0, f"{100 * value / whole:.0f} %", ha="center", va="center",
                       color="white" if dark else style.INK, fontsize=9, fontweight="bold")  # fmt: skip
         start += value
     axes.set_xlim(0, total)
@@ -211,7 +211,7 @@ def phases(run: Run) -> Figure | None:
         f"Phases exclude one another{'' if several else f' and add up to the wall time of the {process}'}; "
         "communication counts only where computation did not hide it."
     )
-    caption += " Of every phase the median over ranks." if several else ""
+    caption += " Of every phase the median over ranks, as a share of the median wall time." if several else ""
     return Figure("phases", "Phases of the run", caption, figure)
 
 

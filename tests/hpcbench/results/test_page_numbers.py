@@ -1,7 +1,7 @@
 """Every number on the page of a run, recomputed from the tables of its folder and not by the page's own code.
 
 Only the form of numbers (``units``) is shared. A number that no check claims fails, so that a new one needs a check.
-Plots have tests of their own.
+The shares of the bar of phases are among them; other plots have tests of their own.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pytest
 
 from hpcbench.results import units
 
+from .page_bar import drawn_shares, expected_shares
 from .page_meters import EVALUATION_J, STEP_J
 from .page_quality import heading, metrics, references, tiles
 from .page_reader import PageReader
@@ -94,6 +95,7 @@ def check_numbers(folder: Path) -> None:
     left = {key for key, text in shown.items() if key.startswith("how-it-was-run/") and text in described}
     wrong = {key: (shown.get(key), claims.get(key)) for key in (shown.keys() - left) | claims.keys()}
     assert {key: pair for key, pair in wrong.items() if pair[0] != pair[1]} == {}
+    assert drawn_shares(folder) == expected_shares(t)
 
 
 @pytest.mark.parametrize("name", ["fresh", "resumed"])

@@ -52,6 +52,8 @@ class Attempt:
     """What its checkpoints took: seconds and bytes by the names of ``summary.json``."""
     saves: list[dict[str, float]] = field(default_factory=list)
     """Each checkpoint: ``epoch``, ``step``, ``stall_s``, ``copy_s``, ``write_bytes`` (0: it was lost), ``write_s``."""
+    evaluations: int = 0
+    """Those whose seconds are in ``phases_s``, also where their steps were lost; 0 in files of earlier versions."""
 
 
 @dataclass
@@ -77,6 +79,11 @@ class Attempts:
     def phases_s(self) -> dict[str, float]:
         """Seconds of each phase over all attempts."""
         return _added([each.phases_s for each in self.attempts])
+
+    @property
+    def evaluations(self) -> int:
+        """Evaluations of all attempts, also those whose steps were lost."""
+        return sum(each.evaluations for each in self.attempts)
 
     @property
     def checkpoint(self) -> dict[str, float]:
@@ -156,7 +163,9 @@ SAVES = (
 )
 KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(("started", "ended", "wall_s", "energy_j"), NUMBER),
-    **dict.fromkeys(("first_step", "last_step", "world_size", "peak_memory_bytes", "energy_to_end"), WHOLE),
+    **dict.fromkeys(
+        ("first_step", "last_step", "world_size", "evaluations", "peak_memory_bytes", "energy_to_end"), WHOLE
+    ),
     **dict.fromkeys(("cause", "energy_source", "energy_note"), TEXT),
     **dict.fromkeys(("phases_s", "checkpoint"), NUMBERS),
     "saves": SAVES,

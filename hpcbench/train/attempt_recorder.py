@@ -34,6 +34,7 @@ class AttemptRecorder:
         self._collected = NodesEnergy(None, "", "not measured: an attempt ended before its first checkpoint")
         self._at_end = False
         self._peak = 0
+        self._evaluations = 0
         self._on_the_clock = True
         self._lock = threading.Lock()
         """Held by who changes and writes ``attempt``: the loop, or the thread that writes a checkpoint."""
@@ -55,6 +56,10 @@ class AttemptRecorder:
         before = self.earlier.attempts[-1]
         joules = None if before.energy_j is None else 0.0
         return NodesEnergy(joules, before.energy_source, before.energy_note)
+
+    def evaluated(self) -> None:
+        """An evaluation is done."""
+        self._evaluations += 1
 
     def collect(self, *, at_end: bool = False) -> None:
         """Gather what all ranks have measured; collective. ``at_end``: no step follows in this attempt."""
@@ -95,7 +100,7 @@ class AttemptRecorder:
         now.wall_s = spans.pop("wall")
         now.phases_s = {name: spans.get(name, 0.0) for name in PHASES}
         now.ended = now.started + now.wall_s
-        now.last_step, now.cause = step, cause
+        now.last_step, now.cause, now.evaluations = step, cause, self._evaluations
         self._update_saves()
         now.energy_j, now.energy_source, now.energy_note = (
             self._collected.joules, self._collected.source, self._collected.note,

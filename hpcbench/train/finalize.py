@@ -166,7 +166,7 @@ def summarize(trainer: Trainer, status: Status, ending: Ending, flops: FlopCount
         steps=state.step,
         samples=state.samples,
         checkpoints=len(attempts.written),
-        evaluations=state.evaluations,
+        evaluations=attempts.evaluations,
         epochs_to_target=epochs_to_target(config, run.task, state),
         time_to_solution_s=run.log.elapsed_s(),
         wall_s=attempts.wall_s,

@@ -291,7 +291,7 @@ class Trainer:
             "elapsed_s": run.log.elapsed_s(), "samples_per_s": (state.samples - before) / train_s,
         }  # fmt: skip
         state.history.append(row)
-        state.evaluations += 1
+        self.recorder.evaluated()
         state.epoch_losses, state.part_s = [], 0.0
         value = metrics[run.task.metric]
         if state.best is None or is_better(run.task, value, state.best):

@@ -22,8 +22,6 @@ class State:
     """How often the run was continued from a checkpoint."""
     best: float | None = None
     """Best validation metric so far."""
-    evaluations: int = 0
-    """Over all attempts, with those whose steps were lost."""
     history: list[dict[str, float]] = field(default_factory=list)
     """One row per evaluation, as in ``epochs.csv``."""
     part_s: float = 0.0

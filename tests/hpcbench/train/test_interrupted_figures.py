@@ -19,7 +19,7 @@ from hpcbench.results import units
 from hpcbench.results.attempts import Attempt, Attempts
 from hpcbench.results.checkpoint_files import complete
 from hpcbench.results.run_folder import RunFolder
-from hpcbench.train import checkpoint_io, checkpoint_writer, setup
+from hpcbench.train import checkpoint_io, checkpoint_writer, loop, setup
 from hpcbench.train.checkpoint_io import load_newest
 from hpcbench.train.checkpoint_writer import CheckpointWriter
 from hpcbench.train.loop import Trainer
@@ -213,6 +213,35 @@ def test_an_attempt_knows_how_fast_earlier_ones_wrote(
     sent[18] = signal.SIGTERM
     assert train(tmp_path / "run", "--resume") == 143
     assert newest(tmp_path / "run").state["step"] == 18
+
+
+def test_evaluations_are_those_whose_seconds_count(
+    train: Train, tmp_path: Path, sent: dict[int, signal.Signals], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five, of which the checkpoint after epoch 3 knows three, and three after the resume."""
+    took, real = list[float](), loop.evaluate
+
+    def evaluate(*words: Any) -> Any:
+        began = time.perf_counter()
+        time.sleep(SLEEP_S)
+        found = real(*words)
+        took.append(time.perf_counter() - began)
+        return found
+
+    monkeypatch.setattr(loop, "evaluate", evaluate)
+    folder = tmp_path / "run"
+    sent[16] = signal.SIGTERM
+    with monkeypatch.context() as patched:
+        patched.setattr(CheckpointWriter, "expected_write_s", lambda writer, nbytes: 26.0)
+        assert train(folder, *NEVER, "--train.max_epochs", "6", "--train.checkpoint_every", "3") == 143
+    assert newest(folder).state["epoch"] == 3
+    assert RunFolder.open(folder).read_summary().evaluations == len(took) == 5
+    sent.clear()
+    assert train(folder, "--resume") == 3
+    summary = RunFolder.open(folder).read_summary()
+    assert summary.evaluations == len(took) == 8
+    assert [one.evaluations for one in written(folder)] == [5, 3]
+    assert summary.phases_s["evaluation"] == pytest.approx(sum(took), abs=8 * SLEEP_S / 4)
 
 
 @pytest.mark.slow

@@ -89,7 +89,8 @@ def attempts(t: Tables) -> Claims:
         claims[f"{key}/attempt"] = str(number)
         claims[f"{key}/started (UTC)"] = f"{started.day} {started:%B, %H:%M:%S}"
         claims[f"{key}/wall time, s"] = f"{each['wall_s']:,.3f}"
-        claims[f"{key}/optimizer steps"] = f"{each['first_step'] + 1} to {each['last_step']}"
+        first, last = each["first_step"] + 1, each["last_step"]
+        claims[f"{key}/optimizer steps"] = f"{first} to {last}" if first <= last else "none"
         if number > 1:
             claims[f"{key}/gap before, s"] = f"{t.gaps[number - 2]:,.3f}"
     span = t.attempts[-1]["ended"] - t.attempts[0]["started"]

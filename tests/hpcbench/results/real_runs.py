@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,8 @@ SETTINGS = [
     "--preset", "smoke", "--seed", "5", "--optim.lr", "0.003", "--train.max_epochs", "2",
     "--parallel.threads", "1", "--measure.warmup_steps", "2", "--train.local_batch_size", "4",
 ]  # fmt: skip
+STEPS, COLD = 12, 2
+"""Optimizer steps of most runs, and those at the start of each attempt that are not measured."""
 EASY = ["--train.target", "10"]
 """Of CosmoFlow: any first evaluation meets it."""
 PROBE = ["--measure.probe", "true"]
@@ -165,6 +168,22 @@ class RealRuns:
     def sharded_later(self, folder: Path) -> None:
         shards = ("--train.local_batch_size", "2", "--parallel.shard_states", "true")
         self.fork(folder, *self.settings, *shards, ranks=2, end=(8, "SIGTERM"))
+
+    def spatial_resumed(self, folder: Path) -> None:
+        self.interrupted(folder, "--parallel.spatial", "2", ranks=2)
+
+    def sharded_resumed(self, folder: Path) -> None:
+        self.interrupted(folder, "--train.local_batch_size", "2", "--parallel.shard_states", "true", ranks=2)
+
+    def simulated_resumed(self, folder: Path) -> None:
+        self.interrupted(folder, "--train.local_batch_size", "2", "--parallel.simulated_ranks", "2")
+
+    def interrupted(self, folder: Path, *settings: str, ranks: int = 1) -> None:
+        """Ended by a signal after a step that is drawn, the last one among them, and resumed."""
+        step = random.Random(f"{os.environ['HPCBENCH_SEED']} {folder.name}").randint(1, STEPS)
+        print(f"{folder.name}: a signal after step {step}")
+        self.fork(folder, *self.settings, *settings, ranks=ranks, end=(step, "SIGTERM"))
+        self.fork(folder, "--resume", "--preset", "smoke", ranks=ranks)
 
     def metered(self, folder: Path) -> None:
         self.fork(folder, *self.settings, busy=(25.0,))

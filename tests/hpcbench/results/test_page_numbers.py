@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.phase_names import MESSAGE_KINDS, STEP_PHASES
 from hpcbench.results import units
 
 from .page_bar import drawn_shares, expected_shares
@@ -20,7 +21,7 @@ from .page_quality import heading, metrics, references, tiles
 from .page_reader import PageReader
 from .page_tables import Claims, Tables
 from .page_times import attempts, checkpoints, energy, phases, setup, staging, use, words_of
-from .real_runs import RealRuns
+from .real_runs import COLD, STEPS, RealRuns
 
 pytestmark = [pytest.mark.slow, pytest.mark.mpi, pytest.mark.usefixtures("forked_processes")]
 
@@ -46,6 +47,9 @@ NAMES = (
     "spatial_later",
     "sharded_signal",
     "sharded_later",
+    "simulated_resumed",
+    "spatial_resumed",
+    "sharded_resumed",
     "metered",
     "metered_signal",
     "metered_resumed",
@@ -96,6 +100,22 @@ def check_numbers(folder: Path) -> None:
     wrong = {key: (shown.get(key), claims.get(key)) for key in (shown.keys() - left) | claims.keys()}
     assert {key: pair for key, pair in wrong.items() if pair[0] != pair[1]} == {}
     assert drawn_shares(folder) == expected_shares(t)
+
+
+@pytest.mark.parametrize("name", ["simulated_resumed", "spatial_resumed", "sharded_resumed"])
+def test_the_ranks_of_a_resumed_run_have_the_sums_over_its_attempts(real_runs: RealRuns, name: str) -> None:
+    t = Tables(real_runs[name].folder)
+    ended = [each["last_step"] - each["first_step"] for each in t.attempts]
+    assert (len(ended), sum(ended)) == (2, STEPS)
+    warm = sum(max(0, steps - COLD) for steps in ended)
+    assert t.ranks["steps"].tolist() == [warm] * t.world
+    assert t.ranks["samples"].tolist() == [warm * t.batch[0]] * t.world
+    for phase in ("init", "evaluation", "checkpoint", *STEP_PHASES):
+        both = sum(each["phases_s"][phase] for each in t.attempts)
+        assert t.ranks[f"run_{phase}_s"][0] == pytest.approx(both, rel=1e-6, abs=1e-6), phase
+        assert phase not in STEP_PHASES or (t.ranks[f"{phase}_s"] <= t.ranks[f"run_{phase}_s"] + 1e-6).all(), phase
+    kinds = sum(t.ranks[f"run_{kind}_s"] for kind in MESSAGE_KINDS)
+    assert kinds.tolist() == pytest.approx(t.ranks["run_communication_s"].tolist(), abs=1e-6)
 
 
 @pytest.mark.parametrize("name", ["fresh", "resumed"])

@@ -34,8 +34,9 @@ What follows is optional; a command that needs a missing part says so in one lin
 ``parallel``              ``parallelize(model, config, mesh)``: splits the model's layers over the ranks of a sample,
                           for ``parallel.spatial``; ``checkpointed_blocks(model)``: modules for
                           ``parallel.activation_checkpointing``
-``shapes``                ``batch_shapes(config, samples)``: inputs and targets of a batch, without data, for
-                          `hpcbench plan`, which else reads a sample, and for what compiles before the clock
+``shapes``                ``batch_shapes(config, samples)``: inputs and targets of a batch, without data, in the
+                          layout that they are read in; for `hpcbench plan`, which else reads a sample, and for what
+                          compiles before the clock
 ``sizes``                 ``sample_size(data) -> SampleSize`` (see ``hpcbench.data.sample_size``): bytes of a sample's
                           files, for `hpcbench submit` and `study` where the dataset is not at hand; imports no torch
 ``baselines``             ``baselines(config) -> dict[str, dict[str, float]]``, metrics by the predictor's name

@@ -9,9 +9,12 @@ from apps.cosmoflow.config import PARAMETERS, Config
 
 
 def batch_shapes(config: Config, samples: int) -> tuple[Tensor, Tensor]:
-    """Inputs and targets of so many samples as model and loss take them, on the meta device."""
+    """Inputs and targets of so many samples as model and loss take them, on the meta device.
+
+    Channels lie last, as samples are stored.
+    """
     size = (config.data.sample_size,) * 3
     return (
-        torch.empty(samples, config.data.channels, *size, device="meta"),
+        torch.empty(samples, config.data.channels, *size, device="meta", memory_format=torch.channels_last_3d),
         torch.empty(samples, len(PARAMETERS), device="meta"),
     )

@@ -9,9 +9,12 @@ from apps.deepcam.config import Config
 
 
 def batch_shapes(config: Config, samples: int) -> tuple[Tensor, Tensor]:
-    """Inputs and targets of so many samples as model and loss take them, on the meta device."""
+    """Inputs and targets of so many samples as model and loss take them, on the meta device.
+
+    Channels lie last, as samples are stored.
+    """
     size = (config.data.height, config.data.width)
     return (
-        torch.empty(samples, len(config.data.channels), *size, device="meta"),
+        torch.empty(samples, len(config.data.channels), *size, device="meta", memory_format=torch.channels_last),
         torch.empty(samples, *size, dtype=torch.int64, device="meta"),
     )

@@ -163,9 +163,13 @@ class RequestedBatches:
 
 
 def stack(parts: list[Tensor]) -> Tensor:
-    """Stack samples along a new first dimension and keep their memory layout (channels-last stays channels-last)."""
+    """Stack samples along a new first dimension and keep their memory layout (channels-last stays channels-last).
+
+    Where a dimension has one element, any stride is right; it gets that of a contiguous tensor.
+    """
     first = parts[0]
-    order = sorted(range(first.dim()), key=first.stride, reverse=True)
+    strides = [first.stride(dim) if size > 1 else first.shape[dim:].numel() for dim, size in enumerate(first.shape)]
+    order = sorted(range(first.dim()), key=strides.__getitem__, reverse=True)
     stored = torch.stack([part.permute(order) for part in parts])
     back = [0] * (first.dim() + 1)
     for position, dim in enumerate(order):

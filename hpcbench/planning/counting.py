@@ -263,7 +263,7 @@ def shapes(application: Application, config: RunConfig, batch: int) -> tuple[Ten
     if not application.has("shapes"):
         inputs, targets = shapes_of_sample(application, config, batch)
     else:
-        inputs, targets = application.module("shapes").batch_shapes(config, batch)
+        inputs, targets = (each.contiguous() for each in application.module("shapes").batch_shapes(config, batch))
     return inputs.to(run_dtype(config)) if inputs.is_floating_point() else inputs, targets
 
 

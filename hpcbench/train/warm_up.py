@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from hpcbench.application import Application
 from hpcbench.config.schema import RunConfig
-from hpcbench.data.loader import Loader
+from hpcbench.data.loader import Loader, stack
 from hpcbench.measure.memory import reset_peak_memory
 from hpcbench.optim.registry import create_optimizer, parameter_kinds
 from hpcbench.parallel.group import Group
@@ -135,23 +135,23 @@ def made_up(run: RunContext, samples: int, loader: Loader) -> tuple[Tensor, Tens
     """
     inputs, goal = whole_batch(run.application, run.config, samples, run.device)
     part = own_part(run.precision.as_input(inputs), run.mesh.axes)
-    return (torch.empty_like(part, memory_format=layout_of(part)).copy_(part) if loader.parts else part), goal
+    return (as_read(part) if loader.parts else part), goal
 
 
 def whole_batch(
     application: Application, config: RunConfig, samples: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Inputs and targets of whole made-up samples."""
+    """Inputs and targets of whole made-up samples, in the layout that the application says they are read in."""
     inputs, target = application.module("shapes").batch_shapes(config, samples)
-    filled = torch.zeros(inputs.shape, dtype=inputs.dtype, device=device).contiguous(memory_format=layout_of(inputs))
+    filled = as_read(torch.zeros_like(inputs, device=device))
     if filled.is_floating_point():
         filled.uniform_()
     return filled, torch.zeros(target.shape, dtype=target.dtype, device=device)
 
 
-def layout_of(inputs: Tensor) -> torch.memory_format:
-    """How readers lay out batches of this shape: channels last, as samples are stored."""
-    return {4: torch.channels_last, 5: torch.channels_last_3d}.get(inputs.dim(), torch.contiguous_format)
+def as_read(batch: Tensor) -> Tensor:
+    """``batch`` in memory as a loader has it: compiled code is for one layout."""
+    return stack(list(batch)) if len(batch) else batch
 
 
 def try_optimizer(config: RunConfig, model: nn.Module, device: torch.device) -> None:

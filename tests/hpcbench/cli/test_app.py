@@ -21,7 +21,7 @@ from tests.documented_commands import BLOCK, of_help, programs
 
 
 def test_files_are_those_of_an_application() -> None:
-    parts = ("__init__", "baselines", "config", "data", "model", "simulate", "task")
+    parts = ("__init__", "baselines", "config", "data", "model", "shapes", "simulate", "task")
     expected = {f"src/my_waves/{part}.py" for part in parts} | {"src/my_waves/configs/smoke.yaml"}
     assert set(render("my_waves")) == expected | {"pyproject.toml", "README.md", "tests/test_my_waves.py"}
 

@@ -38,6 +38,14 @@ def test_channels_last_samples_make_a_channels_last_batch_without_a_transpose() 
     assert inputs.is_contiguous(memory_format=torch.channels_last_3d)
 
 
+@pytest.mark.parametrize("sample", [
+    torch.from_numpy(np.zeros((32, 16))[None]), torch.zeros(1, 32, 16), torch.zeros(32, 16, 1).permute(2, 0, 1),
+], ids=["new axis", "first", "last"])  # fmt: skip
+def test_an_axis_of_one_element_has_the_same_stride_whatever_it_had(sample: Tensor) -> None:
+    """Else compiled code, which is for one layout, would be compiled for each."""
+    assert stack([sample, sample]).stride() == torch.zeros(2, 1, 32, 16).stride()
+
+
 def test_stack_equals_torch_stack() -> None:
     parts = [torch.randn(3, 4, 5).permute(2, 0, 1) for _ in range(3)]
     assert torch.equal(stack(parts), torch.stack(parts))

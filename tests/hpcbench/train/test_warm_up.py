@@ -17,6 +17,7 @@ from torch import Tensor
 from hpcbench.cli.main import main
 from hpcbench.measure.mllog import RunLog
 from hpcbench.results.run_folder import RunFolder
+from hpcbench.skeleton import write_package
 from hpcbench.train import run as run_module
 from hpcbench.train import warm_up as warm_up_module
 from hpcbench.train.checkpoint_io import load_newest
@@ -179,6 +180,35 @@ def test_nothing_is_compiled_for_ranks_that_share_samples_while_the_clock_runs(t
         at = json.loads(file.read_text())
         assert at["run_start"] == at["run_stop"]
         assert min(at["run_start"]) > 0
+
+
+@pytest.mark.slow
+def test_nothing_of_a_new_application_is_compiled_while_the_clock_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write_package("new_waves", tmp_path) / "src"
+    found = source / "new_waves-1.0.dist-info"
+    found.mkdir()
+    (found / "METADATA").write_text("Metadata-Version: 2.1\nName: new_waves\nVersion: 1.0\n")
+    (found / "entry_points.txt").write_text("[hpcbench.apps]\nnew_waves = new_waves:application\n")
+    monkeypatch.setenv("PYTHONPATH", str(source), prepend=":")
+    data = str(tmp_path / "data")
+    few = ("--simulate.train_samples", "40", "--simulate.validation_samples", "10", "--processes", "1")
+    train = [
+        "train", "new_waves", "--preset", "smoke", "--data.root", data, "--run-dir", str(tmp_path / "run"), "--seed",
+        "1", "--parallel.threads", "1", "--train.compile", "true", "--train.max_epochs", "2", "--train.target", "null",
+        "--train.page", "false",
+    ]  # fmt: skip
+    commands = [["data", "simulate", "new_waves", "--preset", "smoke", "--out", data, *few], train]
+    prepare = ("tests.hpcbench.train.compiled_frames:note_frames", [str(tmp_path)])
+    process = RankProcesses(1, commands, prepare)
+    said, _ = process.communicate()
+    assert process.returncode == 0, said
+    assert "compiled and warmed up in" in said
+    (file,) = tmp_path.glob("frames-*.json")
+    at = json.loads(file.read_text())
+    assert at["run_start"] == at["run_stop"]
+    assert at["run_start"][0] == 3, "batches of 16 and 8 are trained, and one of 10 is evaluated"
 
 
 @pytest.mark.slow

@@ -145,11 +145,15 @@ def overlapped(
 
     thread = Worker(read, "stage-read")
     thread.start()
-    with joined([thread], failure):
-        for piece, data, buffer in full:
-            with counters.timed("write_s"):
-                writer.write(piece, data)
-            empty.put(buffer)
+    try:
+        with joined([thread], failure):
+            for piece, data, buffer in full:
+                with counters.timed("write_s"):
+                    writer.write(piece, data)
+                empty.put(buffer)
+    finally:
+        full.empty()
+        empty.empty()
     counters.add(reading)
     counters.read_stalled_s += empty.get_stalled_s + full.put_stalled_s
     counters.write_stalled_s += full.get_stalled_s

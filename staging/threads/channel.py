@@ -42,6 +42,11 @@ class Failure:
         """Wake those who wait at ``channel`` when something fails."""
         self._channels.append(channel)
 
+    def empty_channels(self) -> None:
+        """Let go of what is left in all of them, once the threads have ended."""
+        for channel in self._channels:
+            channel.empty()
+
     def check(self) -> None:
         """Raise the first error, if there is one."""
         if self.error is not None:
@@ -97,6 +102,11 @@ class Channel(Generic[T]):
         with self._lock:
             self._closed = True
             self._change.notify_all()
+
+    def empty(self) -> None:
+        """Let go of what is in it: buffers would stay in memory until the garbage collector looks for circles."""
+        with self._lock:
+            self._items.clear()
 
     def wake(self) -> None:
         """Let those who wait look again."""

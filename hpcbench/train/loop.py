@@ -27,7 +27,7 @@ from hpcbench.train.evaluation_schedule import EvaluationSchedule, Part
 from hpcbench.train.loss_buffer import LossNotFiniteError
 from hpcbench.train.not_finite import end_for_bad_sample
 from hpcbench.train.observers import StepInfo
-from hpcbench.train.randomness import pass_seed
+from hpcbench.train.randomness import seed_micro_batch
 from hpcbench.train.rank_metrics import RankMetrics
 from hpcbench.train.shard_staging import reshuffle_shards
 from hpcbench.train.simulated_nodes import draw_homes
@@ -183,7 +183,7 @@ class Trainer:
             number = state.micro_batch
             step_samples = sizes[number // per_step]
             last = (number + 1) % per_step == 0 or number + 1 == self.data.micro_batches
-            torch.manual_seed(pass_seed(run.seed, epoch, number, run.mesh.data_rank))
+            seed_micro_batch(run.seed, epoch, number, run.mesh.data_rank, run.device)
             self.step.accumulate(
                 batch, self.data.training_loader, epoch, state.step + 1, len(batch.indices) / step_samples,
                 last=last, number=number % passes,

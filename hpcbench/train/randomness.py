@@ -26,15 +26,18 @@ def sample_keys(seed: int, epoch: int, indices: Tensor) -> Tensor:
     return _mix(_steps(indices) + _signed(base))
 
 
-def pass_seed(seed: int, epoch: int, number: int, rank: int) -> int:
-    """64 bits for torch's own generator in micro-batch ``number`` of an epoch: layers of torch draw from it.
+def seed_micro_batch(seed: int, epoch: int, number: int, rank: int, device: torch.device) -> None:
+    """Seed torch's own generators for micro-batch ``number`` of an epoch: layers of torch draw from them.
 
     ``rank`` is the data-parallel one. What such layers draw depends on nothing that came before in this process.
+    ``torch.manual_seed`` would also look for devices that the run does not use, which takes ten times as long.
     """
     bits = 0
     for each in (seed, epoch, number, rank):
         bits = _mix_number(bits + (each + 1) * GOLDEN)
-    return bits
+    torch.default_generator.manual_seed(bits)
+    if device.type != "cpu":
+        torch.get_device_module(device).manual_seed(bits)
 
 
 def uniform(keys: Tensor, stream: int, count: int) -> Tensor:

@@ -73,12 +73,12 @@ class Communication:
         """Whether half of the messages that may be kept are; a run then settles after the next step."""
         return any(channel.count > self.most // 2 for channel in self._channels)
 
-    def forget(self) -> None:
-        """Nothing was recorded so far, and all that steps have taken is initialisation."""
-        self.phases.forget()
+    def discard_warm_up(self) -> None:
+        """Drop all messages so far, and count all that steps have taken as initialisation."""
+        self.phases.charge_to_init()
         self.unsplit = 0
         for channel in self._channels:
-            channel.forget()
+            channel.reset()
 
     def settle(self) -> None:
         """Wait for the device, and tell waiting from transfer for all messages since the last call; collective.
@@ -160,11 +160,11 @@ class _Channel:
                 before = np.clip(latest[np.array(self.messages)] - first, 0.0, length)
                 waiting = float((before * scale).sum())
                 transfer += float((length * scale).sum()) - waiting
-        self.forget()
+        self.reset()
         return transfer, waiting
 
-    def forget(self) -> None:
-        """Nothing was noted so far."""
+    def reset(self) -> None:
+        """Drop all messages noted so far."""
         self.met, self.count, self.host_s = array("i"), 0, 0.0
         self._clear()
 

@@ -110,7 +110,7 @@ class Phases:
             yield
         self._host_waited += self.timer.now() - began
 
-    def forget(self) -> None:
+    def charge_to_init(self) -> None:
         """What steps have taken so far is initialisation, such as passes on made-up samples before the first step."""
         self._host_waited, self._unsettled = 0.0, False
         self._events.clear()

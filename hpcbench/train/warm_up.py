@@ -71,7 +71,7 @@ def warm_up(run: RunContext, data: DataPath, step: TrainingStep) -> float | None
     step.optimizer.zero_grad(set_to_none=step.graph is None)
     if run.device.type != "cpu":
         torch.accelerator.synchronize(run.device)
-    run.communication.forget()
+    run.communication.discard_warm_up()
     reset_peak_memory(run.device)
     return time.perf_counter() - started
 

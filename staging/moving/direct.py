@@ -152,8 +152,8 @@ def overlapped(
                     writer.write(piece, data)
                 empty.put(buffer)
     finally:
-        full.empty()
-        empty.empty()
+        full.clear()
+        empty.clear()
     counters.add(reading)
     counters.read_stalled_s += empty.get_stalled_s + full.put_stalled_s
     counters.write_stalled_s += full.get_stalled_s

@@ -125,7 +125,7 @@ def move_by_exchange(
             Exchange(lane, read, pool, landing, counters, checked).run()
             landing.finish()
     finally:
-        failure.empty_channels()
+        failure.clear_channels()
         if reading.wait(0):  # else it hangs in a call to the system, with the file that this would close
             reader.close()
     landing.add_up()

@@ -42,10 +42,10 @@ class Failure:
         """Wake those who wait at ``channel`` when something fails."""
         self._channels.append(channel)
 
-    def empty_channels(self) -> None:
-        """Let go of what is left in all of them, once the threads have ended."""
+    def clear_channels(self) -> None:
+        """Drop what is left in all of them, once the threads have ended."""
         for channel in self._channels:
-            channel.empty()
+            channel.clear()
 
     def check(self) -> None:
         """Raise the first error, if there is one."""
@@ -103,8 +103,8 @@ class Channel(Generic[T]):
             self._closed = True
             self._change.notify_all()
 
-    def empty(self) -> None:
-        """Let go of what is in it: buffers would stay in memory until the garbage collector looks for circles."""
+    def clear(self) -> None:
+        """Drop what is in it: reference cycles would keep buffers in memory until the garbage collector runs."""
         with self._lock:
             self._items.clear()
 

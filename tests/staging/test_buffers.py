@@ -1,4 +1,4 @@
-"""Buffers of a staging are given back when it ends, and not when the garbage collector happens to look for circles."""
+"""Buffers of a staging are freed when it ends, and not when the garbage collector happens to run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PIECE = 123_456
 
 @pytest.fixture(autouse=True)
 def no_collector() -> Iterator[None]:
-    """Circles of objects stay."""
+    """Reference cycles stay."""
     gc.collect()
     gc.disable()
     yield

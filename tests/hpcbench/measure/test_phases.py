@@ -149,7 +149,7 @@ def test_what_steps_took_before_the_first_one_is_initialisation(machine: Machine
         with phases.host_wait():
             machine.now += 1.0
     machine.now = machine.ready
-    phases.forget()
+    phases.charge_to_init()
     before = phases.timer.totals()
     phases.settle()
     assert machine.waits == 0

@@ -201,7 +201,7 @@ def test_a_signal_to_mpiexec_ends_the_run_in_order(cosmos: Path, tmp_path: Path,
 def test_a_signal_at_which_mpirun_kills_its_ranks_leaves_a_run_that_goes_on(
     cosmos: Path, tmp_path: Path, open_mpi: OpenMpi
 ) -> None:
-    """Open MPI's launcher gives them a second, and its exit code is 1."""
+    """Open MPI's launcher does not wait for them, and its exit code is 1."""
     run = tmp_path / "run"
     code, output = signalled([*open_mpi.command, "-np", "2"], cosmos, run)
     assert code not in (0, 2, 3), output

@@ -80,6 +80,8 @@ class Environment:
         below = sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
         lines = [f"import site; site.addsitedir({path!r})" for path in below]
         (own / "below.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        self.program = self.python
+        """What ``hpcbench`` runs with, which may be a program whose processes are forked."""
 
     def run(self, *words: object, cwd: Path, python: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Run Python with ``words`` as its arguments, on one thread; output is kept, the exit code not judged.
@@ -94,16 +96,16 @@ class Environment:
 
     def hpcbench(self, *words: object, cwd: Path) -> str:
         """Run a command of the suite, which must end with exit code 0; returns its output."""
-        return self.succeed("-m", "hpcbench", *words, cwd=cwd)
+        return self.succeed("-m", "hpcbench", *words, cwd=cwd, python=self.program)
 
     def install(self, *words: object, cwd: Path) -> None:
         """``pip install`` without the network."""
         offline = ("--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check")
         self.succeed("-m", "pip", "install", *offline, *words, cwd=cwd)
 
-    def succeed(self, *words: object, cwd: Path) -> str:
+    def succeed(self, *words: object, cwd: Path, python: Path | None = None) -> str:
         """Run Python, which must end with exit code 0; returns its output."""
-        done = self.run(*words, cwd=cwd)
+        done = self.run(*words, cwd=cwd, python=python)
         assert done.returncode == 0, f"{words} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
         return done.stdout
 

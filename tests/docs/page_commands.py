@@ -13,7 +13,7 @@ NOT_RUN = {
     "python -m pytest": "runs this test",
     "python -m tests.": "takes minutes to an hour; tests/staging runs a part of it",
     "python -m staging": "tests/staging/cli runs it",
-    "hpcbench demo": "tests/hpcbench/cli/test_demo.py runs it with --preset smoke",
+    "hpcbench demo": "tests/docs/test_first_hour.py runs it with --preset smoke",
     "hpcbench data split": "tests/hpcbench/cli/test_data.py cuts a universe",
     "hpcbench train cosmoflow --run-dir runs/mine --resume": "tests/hpcbench/train/test_interrupted.py",
     "hpcbench study report studies/strong --convergence ": "tests/hpcbench/study/scaling/test_joined.py",

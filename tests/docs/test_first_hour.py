@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcbench.results.run_folder import RunFolder
 from tests.conftest import Environment
 from tests.documented_commands import ROOT
 from tests.fork_server import forking_programs
@@ -32,8 +33,10 @@ LEAVES = {
     "Run a study": ["studies/first/study.html", "studies/first/results.csv"],
     "Read it in a notebook": ["studies/first/epochs.png"],
 }
-FORKED = "Run a study"
-"""The section whose commands train again and again; the processes of all others are real."""
+DEMO = "hpcbench-demo"
+"""Where `hpcbench demo` leaves its data and runs."""
+FORKED = ("Change a preset", "Run a study")
+"""The sections whose commands train again and again; the processes of all others are real."""
 MAY_MISS = "--optim.name lion"
 """A training that need not reach its target."""
 
@@ -47,7 +50,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def python(section: str, shared_environment: Environment) -> Iterator[Path]:
     """What runs the commands of a section: the Python of the environment with all that was installed into it."""
-    if section != FORKED:
+    if section not in FORKED:
         yield shared_environment.python
         return
     with (
@@ -62,17 +65,35 @@ def commands(text: str) -> list[list[str]]:
     return [shlex.split(line) for line in text.replace("\\\n", " ").splitlines() if line.strip()]
 
 
-def type_command(environment: Environment, python: Path, words: list[str], place: Path) -> None:
-    """Run one command of the page with ``python``; the suite itself is installed already."""
+def type_command(environment: Environment, python: Path, words: list[str], place: Path) -> str:
+    """What one command of the page prints with ``python``; the suite itself is installed already."""
     if words[:4] == ["python", "-m", "pip", "install"]:
         assert words[4] == "--editable"
         if not words[5].startswith("."):
             environment.install("--editable", *words[5:], cwd=place)
-        return
+        return ""
     assert words[0] == "hpcbench"
     done = environment.run("-m", *words, cwd=place, python=python)
     may_miss = done.returncode == 3 and MAY_MISS in " ".join(words)
     assert done.returncode == 0 or may_miss, f"{words} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def check_demo(printed: str, place: Path) -> None:
+    """Both applications were trained to their targets with staged data, and have pages with drawings."""
+    assert printed.count(": 1 rank x 1 thread on ") == 2, "OMP_NUM_THREADS"
+    pages = [place / line.removeprefix("report: ") for line in printed.splitlines() if line.startswith("report: ")]
+    assert [re.sub(r"-smoke-.*", "", page.parent.name) for page in pages] == ["cosmoflow", "deepcam"]
+    for page in pages:
+        html = page.read_text(encoding="utf-8")
+        assert "<svg" in html or "data:image/png" in html
+        summary = RunFolder.open(page.parent).read_summary()
+        assert summary.status == "success"
+        assert summary.baselines
+        assert summary.phases_s["staging"] > 0
+    table = [line for line in printed.splitlines() if re.search(r"\b(cosmoflow|deepcam)\b.*smoke", line)]
+    assert len([line for line in table if not line.startswith(("$", "report:", "run folder:"))]) >= 2
+    assert [path for path in place.iterdir() if path.name != DEMO] == []
 
 
 @pytest.mark.slow
@@ -85,7 +106,9 @@ def test_a_section_works_as_it_stands(section: str, shared_environment: Environm
             (place / part["path"]).write_text(part["text"], encoding="utf-8")
         elif part["kind"] == "bash":
             for words in commands(part["text"]):
-                type_command(shared_environment, python, words, place)
+                printed = type_command(shared_environment, python, words, place)
+                if words[:2] == ["hpcbench", "demo"]:
+                    check_demo(printed, place)
         else:
             assert part["kind"] == "python"
             cells += part["text"]

@@ -41,10 +41,12 @@ def test_a_missing_slurm_is_no_skip_where_tests_decide_on_a_merge(
 
 def test_the_checks_end_with_a_line_where_slurm_cannot_be_installed(tmp_path: Path) -> None:
     """``.ci/run`` with a package manager that has nothing, for a root without Slurm."""
-    for name, script in {"id": "echo 0", "apt-get": "echo 'E: Unable to locate package' >&2; exit 100"}.items():
+    nothing = "echo 'E: Unable to locate package' >&2; exit 100"
+    programs = {"id": "echo 0", "apt-get": nothing, "python3.11": "exit 0", "pip": "exit 0"}
+    for name, script in programs.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
-    for name in ("dirname", "sh"):
+    for name in ("dirname", "mktemp", "rm", "sh"):
         (tmp_path / name).symlink_to(str(shutil.which(name)))
     done = subprocess.run(
         [str(shutil.which("bash")), str(ROOT / ".ci" / "run")], env={"PATH": str(tmp_path)}, capture_output=True,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import json
 import subprocess
+import tempfile
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hpcbench.cli.main import main
 from hpcbench.skeleton import LONGEST_NAME, render, write_package
 from staging.errors import InputError
 from tests.documented_commands import BLOCK, of_help, programs
+from tests.fork_server import forking_programs
 
 
 def test_files_are_those_of_an_application() -> None:
@@ -138,12 +140,17 @@ def test_the_commands_of_the_help_and_of_its_page_install_and_train_to_the_targe
 
 
 @pytest.fixture(scope="module")
-def package(shared_environment: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A package after the first commands of its page."""
+def package(shared_environment: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A package after the first commands of its page; those of the suite are forked."""
     written = write_package("my_waves", tmp_path_factory.mktemp("package"))
     first, _ = BLOCK.findall((written / "README.md").read_text(encoding="utf-8"))
-    type_commands(shared_environment, programs(first[1]), written)
-    return written
+    with (
+        tempfile.TemporaryDirectory(prefix="fork-") as folder,
+        forking_programs(Path(folder), shared_environment.python) as forking,
+    ):
+        shared_environment.program = forking / "python"
+        type_commands(shared_environment, programs(first[1]), written)
+        yield written
 
 
 @pytest.mark.slow
@@ -167,7 +174,7 @@ def test_the_reference_runs_on_the_page_of_the_package_work(shared_environment: 
     environment = shared_environment
     _, second = BLOCK.findall((package / "README.md").read_text(encoding="utf-8"))
     assert "for seed in 1 2 3 4 5;" in second[1]
-    loop = second[1].replace("1 2 3 4 5", "1 2").replace("hpcbench ", f"{environment.python} -m hpcbench ")
+    loop = second[1].replace("1 2 3 4 5", "1 2").replace("hpcbench ", f"{environment.program} -m hpcbench ")
     done = subprocess.run(["bash", "-ec", loop], cwd=package, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (package / "reference.html").exists()

@@ -17,7 +17,7 @@ from hpcbench.results.attempts import Attempts
 from tests.hpcbench.batch.executing import LIMIT_S, Machine
 
 pytestmark = pytest.mark.slow
-NAMES = ["b2-sgd-x1-seed1", "b4-sgd-x1-seed1"]
+NAMES = ["b4-sgd-x1-seed1", "b8-sgd-x1-seed1"]
 
 
 @pytest.fixture
@@ -48,9 +48,9 @@ def test_runs_packed_in_a_job_that_is_warned_are_continued_by_the_next_one(
     study = tmp_path / "study"
     job, runs = study / "jobs" / "0001", [study / "runs" / name for name in NAMES]
     words = ["study", "convergence", "cosmoflow", "--preset", "smoke", "--site", f"generic-{machine.kind}"]
-    words += ["--cores-per-rank", "1", "--runs-per-job", "2", "--batch-sizes", "2,4", "--optimizers", "sgd"]
+    words += ["--cores-per-rank", "1", "--runs-per-job", "2", "--batch-sizes", "4,8", "--optimizers", "sgd"]
     words += ["--seeds", "1", "--study-dir", str(study), "--data.root", str(small_cosmos)]
-    assert main([*words, "--train.target", "0.000001", "--train.max_epochs", "24"]) == 0
+    assert main([*words, "--train.target", "0.000001", "--train.max_epochs", "16"]) == 0
     # What the script's `timeout` does before the time limit: a signal to what the launcher runs.
     wait_until(lambda: any(epochs(run) > 1 for run in runs), machine, job)
     os.kill(int((job / ".lock").read_text().split()[1]), signal.SIGUSR1)
@@ -60,7 +60,7 @@ def test_runs_packed_in_a_job_that_is_warned_are_continued_by_the_next_one(
     attempts = [[each.cause for each in Attempts.read(run).attempts] for run in runs]
     assert ["signal", "epochs"] in attempts
     assert [causes[-1] for causes in attempts] == ["epochs", "epochs"]
-    assert [epochs(run) for run in runs] == [24, 24]
+    assert [epochs(run) for run in runs] == [16, 16]
     assert len(list((study / "jobs").iterdir())) == 1
     capsys.readouterr()
     assert main(["study", "status", str(study)]) == 0
@@ -69,4 +69,4 @@ def test_runs_packed_in_a_job_that_is_warned_are_continued_by_the_next_one(
     assert "node-hours used: " in shown
     assert "in 2 attempts of 1 job" in shown
     assert main(["study", "report", str(study)]) == 0
-    assert sorted(pd.read_csv(study / "results.csv").batch) == [2, 4]
+    assert sorted(pd.read_csv(study / "results.csv").batch) == [4, 8]

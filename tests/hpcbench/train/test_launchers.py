@@ -120,10 +120,15 @@ def test_every_launcher_trains_as_one_process_does(
     assert (record["ranks"], record["launched_by"]) == (2, SOURCES[name])
 
 
-@pytest.mark.parametrize("name", LAUNCHED)
 @pytest.mark.parametrize(
-    ("setting", "value", "code"),
-    [("train.target", "1e-9", 3), ("train.target", "1e9", 0), ("parallel.simulated_nodes", "5", 2)],
+    ("name", "setting", "value", "code"),
+    [
+        ("torchrun", "train.target", "1e9", 0),
+        *(
+            pytest.param("mpiexec", *each, marks=pytest.mark.mpi)
+            for each in (("train.target", "1e-9", 3), ("train.target", "1e9", 0), ("parallel.simulated_nodes", "5", 2))
+        ),
+    ],
 )
 def test_ranks_end_before_the_interpreter_is_torn_down(
     name: str, setting: str, value: str, code: int, cosmos: Path, tmp_path: Path, request: pytest.FixtureRequest
@@ -139,8 +144,7 @@ def test_ranks_end_before_the_interpreter_is_torn_down(
     words = [*words, "--train.local_batch_size", "4", f"--{setting}", value]
     done = subprocess.run([*before, str(program), *words], env={**os.environ, "OMP_NUM_THREADS": "1"},
                           capture_output=True, text=True, timeout=180, check=False)  # fmt: skip
-    # torchrun has a code of its own for ranks that fail.
-    assert done.returncode == code or (name == "torchrun" and bool(code) == bool(done.returncode)), done.stderr
+    assert done.returncode == code, done.stderr
     assert "torn down" not in done.stdout
 
 

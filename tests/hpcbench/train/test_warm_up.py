@@ -216,7 +216,8 @@ def test_nothing_of_a_new_application_is_compiled_while_the_clock_runs(
 def test_a_compiled_run_is_the_run_that_is_not(cosmos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
-    common = (*DRAWN, "--train.precision", "32-true")
+    batches = ("--train.local_batch_size", "8", "--data.validation_samples", "8")  # of one size: one to compile for
+    common = (*DRAWN, *batches, "--train.precision", "32-true")
     found = attempts(*(
         {"words": arguments(cosmos, tmp_path / name, *common, "--train.compile", name)} for name in ("true", "false")
     ))  # fmt: skip

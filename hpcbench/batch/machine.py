@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from hpcbench.batch.read_dataclass import from_values
 from hpcbench.config.bounds import within
+from hpcbench.config.read_dataclass import from_values
 from hpcbench.config.read_yaml import read_yaml
 from hpcbench.suggest import suggest, suggest_by_title
 from staging.errors import InputError

@@ -18,9 +18,9 @@ from typing import Literal
 
 from hpcbench import plugins
 from hpcbench.batch.machine import MACHINES, Machine, find_machine, the_file, titles_of, yaml_files
-from hpcbench.batch.read_dataclass import from_values
 from hpcbench.batch.shell_quoting import check_text, check_variables, time_s
 from hpcbench.config.bounds import within
+from hpcbench.config.read_dataclass import from_values
 from hpcbench.config.read_yaml import Tree, read_yaml
 from hpcbench.config.typed_values import typed
 from hpcbench.suggest import suggest_by_title

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from hpcbench.application import find_application
-from hpcbench.batch.read_dataclass import from_values
 from hpcbench.campaign.line_numbers import lines_of
 from hpcbench.campaign.rules import Campaign, Scenario
+from hpcbench.config.read_dataclass import from_values
 from hpcbench.config.read_yaml import Tree, read_yaml
 from hpcbench.config.resolve import config_class, known_keys
 from hpcbench.suggest import suggest

@@ -7,7 +7,7 @@ from functools import cache
 from math import ceil
 from pathlib import Path
 
-from hpcbench.batch.read_dataclass import from_values
+from hpcbench.config.read_dataclass import from_values
 from hpcbench.config.read_yaml import read_yaml
 from hpcbench.suggest import suggest
 from staging.errors import InputError

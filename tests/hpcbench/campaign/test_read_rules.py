@@ -103,7 +103,7 @@ def test_published_recipes_are_closed_ones(recipe: object) -> None:
         ("        kind: free", "        kind: bounded", "kind is bounded, but no low, high or choices say how"),
         ("  - name: ported", "  - name: baseline", "categories has an entry twice"),
         ("title: NERSC-10 DeepCAM", "titel: NERSC-10 DeepCAM", "line 2: unknown key 'titel'; did you mean 'title'?"),
-        ("    title: Time of 16 training epochs\n", "", "scenarios[0].lacks 'title'; add it"),
+        ("    title: Time of 16 training epochs\n", "", "scenarios[0] lacks 'title'; add it"),
         ("      global_size: 2048", "      global_size: 2048\n      local_size: 2",
          "batch has local_size and global_size"),
         ("      train.checkpoint_every: 0", "      train.checkpoint_evry: 0", "recipe: unknown setting"),

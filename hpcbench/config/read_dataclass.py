@@ -76,11 +76,11 @@ def value_of(value: Any, hint: Any, key: str, reading: Reading) -> Any:
         return made_of(
             typing.cast("type[Any]", hint), {} if value is None and not reading.is_json else value, f"{key}.", reading
         )
-    if origin is tuple and (dataclasses.is_dataclass(inner[0]) or reading.is_json):
+    if origin in (tuple, list) and (dataclasses.is_dataclass(inner[0]) or reading.is_json):
         if not isinstance(value, (list, tuple)):
             groups = " of groups of keys" if dataclasses.is_dataclass(inner[0]) else ""
             raise InputError(f"{key} ({shown(value)}) must be a list{groups}")
-        return tuple(value_of(each, inner[0], f"{key}[{place}]", reading) for place, each in enumerate(value))
+        return origin(value_of(each, inner[0], f"{key}[{place}]", reading) for place, each in enumerate(value))
     if origin in (Mapping, dict) and isinstance(value, Mapping) and reading.is_json:
         return {name: value_of(each, inner[1], f"{key}.{shown(name)}", reading) for name, each in value.items()}
     return exact(value, hint, key) if reading.is_json else typed(value, hint, key)

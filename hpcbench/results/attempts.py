@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hpcbench.config.read_dataclass import exact, from_json
 from hpcbench.results.run_folder import write_atomic
 from hpcbench.results.summary import finite
-from staging.bounds import shown
-from staging.errors import DataError
+from staging.errors import DataError, InputError
 from staging.formats.regular import read_text
 
 FILE = "attempts.json"
@@ -145,52 +145,26 @@ class Attempts:
             if values["schema"] != SCHEMA:
                 raise ValueError(f"schema {values['schema']}")
             return cls([_attempt(each) for each in values["attempts"]], [_row(each) for each in values["ranks"]])
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (InputError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             problem = f"is damaged ({' '.join(str(error).split())[:80]})"
             raise DataError(path, problem, "remove it to resume without the figures of earlier attempts") from error
 
 
-NUMBER = ("a number", lambda value: isinstance(value, int | float))
-WHOLE = ("a whole number", lambda value: isinstance(value, int))
-TEXT = ("a text", lambda value: isinstance(value, str))
-NUMBERS = ("numbers by name", lambda value: isinstance(value, dict) and all(map(NUMBER[1], value.values())))
-SAVES = (
-    "a list of checkpoints, with numbers by name",
-    lambda value: (
-        isinstance(value, list)
-        and all(NUMBERS[1](each) and {"step", "stall_s", "write_bytes"} <= {*each} for each in value)
-    ),
-)
-KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    **dict.fromkeys(("started", "ended", "wall_s", "energy_j"), NUMBER),
-    **dict.fromkeys(
-        ("first_step", "last_step", "world_size", "evaluations", "peak_memory_bytes", "energy_to_end"), WHOLE
-    ),
-    **dict.fromkeys(("cause", "energy_source", "energy_note"), TEXT),
-    **dict.fromkeys(("phases_s", "checkpoint"), NUMBERS),
-    "saves": SAVES,
-}
-"""What the fields of an attempt hold: in words, and whether a value is that."""
-
-
 def _attempt(values: Mapping[str, Any]) -> Attempt:
-    """An attempt as a file has it; keys of later versions are left out. Raises ``ValueError`` or ``TypeError``."""
-    found = Attempt(**{each.name: values[each.name] for each in fields(Attempt) if each.name in values})
-    for each in fields(Attempt):
-        value, (kind, is_that) = getattr(found, each.name), KINDS[each.name]
-        if not (is_that(value) or (value is None and each.default is None)):
-            raise ValueError(f"{each.name} {shown(value)} is not {kind}")
+    """An attempt as a file has it; keys of later versions are left out. Raises ``InputError`` or ``ValueError``."""
+    found = from_json(Attempt, values, "", of_any_version=True)
+    if not all({"step", "stall_s", "write_bytes"} <= {*each} for each in found.saves):
+        raise ValueError("saves lack step, stall_s or write_bytes")
     return found
 
 
 def _row(values: Mapping[str, Any]) -> Row:
-    """What a rank measured, as a file has it. Raises ``ValueError``, ``TypeError`` or ``KeyError``."""
+    """What a rank measured, as a file has it. Raises ``InputError``, ``ValueError``, ``TypeError`` or ``KeyError``."""
     row = dict(values)
-    if not WHOLE[1](row["rank"]):
-        raise ValueError(f"rank {shown(row['rank'])} is not {WHOLE[0]}")
+    exact(row["rank"], int, "rank")
     for name, value in row.items():
-        if name not in NO_NUMBERS and not (value is None or NUMBER[1](value)):
-            raise ValueError(f"{name} {shown(value)} of rank {row['rank']} is not {NUMBER[0]}")
+        if name not in NO_NUMBERS and value is not None:
+            exact(value, float, f"{name} of rank {row['rank']}")
     return row
 
 

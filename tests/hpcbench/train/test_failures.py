@@ -171,7 +171,7 @@ def test_attempts_that_took_no_finite_time(train: Train, tmp_path: Path, capsys:
     (known,) = json.loads(text := path.read_text())["attempts"]
     for value, problem in (
         ("NaN", "NaN is not a finite number"), ("-Infinity", "-Infinity is not a finite number"),
-        ("1e999", "1e999 is not a finite number"), ("null", "wall_s null is not a number"),
+        ("1e999", "1e999 is not a finite number"), ("null", "wall_s (null) must be a number"),
     ):  # fmt: skip
         path.write_text(text.replace(f'"wall_s": {known["wall_s"]!r}', f'"wall_s": {value}', 1))
         assert train(run, "--resume", "--train.max_epochs", "2") == 2

@@ -18,8 +18,8 @@ DESCRIPTION = """\
 The main job at the size of a laptop: for each application, simulate a dataset in the
 published format, stage it, train to the target, and write a report page.
 
-  hpcbench demo                       both applications, about five minutes on two cores
-  hpcbench demo --preset smoke        the same in seconds, to see that all works
+  hpcbench demo                       both applications, four to seven minutes on two cores
+  hpcbench demo --preset smoke        the same in a minute, to see that all works
   hpcbench demo --app cosmoflow       one application
 
 Datasets are kept in --out and used again; every call makes new run folders beside them.

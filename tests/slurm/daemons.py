@@ -116,6 +116,16 @@ class Slurm:
             process.kill()
             process.wait()
 
+    def kill_controller(self, job: str) -> None:
+        """Kill the controller once it has written down that a job runs, which it does some seconds after each change.
+
+        Killed before, it takes the job for one that waits when it is started again.
+        """
+        changed, state = time.time(), self.scratch / "state" / "job_state"
+        self.run("scontrol", "update", f"JobId={job}", "AdminComment=runs")
+        wait_for(lambda: state.exists() and state.stat().st_mtime > changed, "the controller does not save its state")
+        self.daemons["controller"].kill()
+
     def kill_node(self, name: str) -> None:
         """Let a node die: its daemon and all that runs on it are gone at once, and the controller knows that it is."""
         configuration = self.environ["SLURM_CONF"]

@@ -83,11 +83,11 @@ def test_a_controller_that_is_silent_while_a_job_is_submitted(repaired: Slurm, d
 @pytest.mark.usefixtures("mpiexec")
 def test_a_job_trains_on_while_the_controller_is_dead(repaired: Slurm, datasets: Path, tmp_path: Path) -> None:
     slurm, run = repaired, tmp_path / "runs" / "job"
-    more = ["--staging.path", "exchange", "--train.max_epochs", 12, *ENDLESS]
+    more = ["--staging.path", "exchange", "--train.max_epochs", 24, *ENDLESS]
     done = submit(slurm, "cosmoflow", datasets, run, *more, site="four-nodes", nodes=2)
     assert done.returncode == 0, done.stderr
     attempt_trains(run, 1)
-    slurm.daemons["controller"].kill()
+    slurm.kill_controller(job_id(run))
     found = told(slurm, run)
     assert " unknown " in found
     assert f"{run}: Slurm cannot be asked: squeue: " in found
@@ -98,7 +98,7 @@ def test_a_job_trains_on_while_the_controller_is_dead(repaired: Slurm, datasets:
     start_controller(slurm)
     assert " done" in ended(slurm, run), log(run)
     summary = RunFolder.open(run).read_summary()
-    assert (summary.status, summary.epochs, summary.resumed) == ("success", 12, 0), log(run)
+    assert (summary.status, summary.epochs, summary.resumed) == ("success", 24, 0), log(run)
     assert "attempt 2" not in log(run)
 
 

@@ -33,6 +33,6 @@ def record(kind: type[T], values: Any, path: Path, advice: str) -> T:
     number beyond its bounds.
     """
     try:
-        return from_json(kind, values, "", of_any_version=True)
+        return from_json(kind, values, "", ignore_unknown=True)
     except InputError as error:
         raise DataError(path, f"is damaged ({error})", advice) from None

@@ -26,7 +26,7 @@ class Reading:
 
     is_json: bool
     """Whether they must be of the types of the fields already; else they are converted."""
-    of_any_version: bool = False
+    ignore_unknown: bool = False
     """Whether keys that the dataclass does not have are left out, as another version's; else they are refused."""
 
 
@@ -39,9 +39,9 @@ def from_values(kind: type[T], values: Any, where: str) -> T:
     return made_of(kind, values, where, Reading(is_json=False))
 
 
-def from_json(kind: type[T], values: Any, where: str, *, of_any_version: bool = False) -> T:
+def from_json(kind: type[T], values: Any, where: str, *, ignore_unknown: bool = False) -> T:
     """A dataclass from the values of a JSON file, which must have the types of its fields; else as ``from_values``."""
-    return made_of(kind, values, where, Reading(True, of_any_version))
+    return made_of(kind, values, where, Reading(True, ignore_unknown))
 
 
 def made_of(kind: type[T], values: Any, where: str, reading: Reading) -> T:
@@ -49,7 +49,7 @@ def made_of(kind: type[T], values: Any, where: str, reading: Reading) -> T:
     if not isinstance(values, Mapping):
         raise InputError(f"{where.rstrip('.: ') or 'it'} must hold keys and values, not {shown(values)}")
     hints = typing.get_type_hints(kind)
-    for key in () if reading.of_any_version else values:
+    for key in () if reading.ignore_unknown else values:
         if key not in hints:
             raise InputError(f"{where}unknown key '{shown(key)}'; {suggest(key, list(hints))}")
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]
@@ -83,10 +83,10 @@ def value_of(value: Any, hint: Any, key: str, reading: Reading) -> Any:
         return origin(value_of(each, inner[0], f"{key}[{place}]", reading) for place, each in enumerate(value))
     if origin in (Mapping, dict) and isinstance(value, Mapping) and reading.is_json:
         return {name: value_of(each, inner[1], f"{key}.{shown(name)}", reading) for name, each in value.items()}
-    return exact(value, hint, key) if reading.is_json else typed(value, hint, key)
+    return check_type(value, hint, key) if reading.is_json else typed(value, hint, key)
 
 
-def exact(value: Any, hint: Any, key: str) -> Any:
+def check_type(value: Any, hint: Any, key: str) -> Any:
     """``value``, which must be what JSON has for the type ``hint``, and finite. Raises ``InputError``."""
     if hint is Any or (typing.get_origin(hint) is Literal and value in typing.get_args(hint)):
         return value

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpcbench.config.read_dataclass import exact, from_json
+from hpcbench.config.read_dataclass import check_type, from_json
 from hpcbench.results.run_folder import write_atomic
 from hpcbench.results.summary import finite
 from staging.errors import DataError, InputError
@@ -152,7 +152,7 @@ class Attempts:
 
 def _attempt(values: Mapping[str, Any]) -> Attempt:
     """An attempt as a file has it; keys of later versions are left out. Raises ``InputError`` or ``ValueError``."""
-    found = from_json(Attempt, values, "", of_any_version=True)
+    found = from_json(Attempt, values, "", ignore_unknown=True)
     if not all({"step", "stall_s", "write_bytes"} <= {*each} for each in found.saves):
         raise ValueError("saves lack step, stall_s or write_bytes")
     return found
@@ -161,10 +161,10 @@ def _attempt(values: Mapping[str, Any]) -> Attempt:
 def _row(values: Mapping[str, Any]) -> Row:
     """What a rank measured, as a file has it. Raises ``InputError``, ``ValueError``, ``TypeError`` or ``KeyError``."""
     row = dict(values)
-    exact(row["rank"], int, "rank")
+    check_type(row["rank"], int, "rank")
     for name, value in row.items():
         if name not in NO_NUMBERS and value is not None:
-            exact(value, float, f"{name} of rank {row['rank']}")
+            check_type(value, float, f"{name} of rank {row['rank']}")
     return row
 
 

@@ -77,7 +77,7 @@ def test_what_is_wrong_in_json_is_one_line(values: Any, said: str) -> None:
 
 def test_keys_of_another_version_are_left_out_where_that_is_asked_for() -> None:
     values = {"name": "a", "later": 1, "disks": [{"path": "b", "later": 2}]}
-    assert from_json(Machine, values, "", of_any_version=True) == Machine("a", disks=(Disk("b"),))
+    assert from_json(Machine, values, "", ignore_unknown=True) == Machine("a", disks=(Disk("b"),))
 
 
 def test_what_people_write_is_converted() -> None:

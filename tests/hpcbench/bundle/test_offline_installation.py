@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import venv
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -42,8 +41,7 @@ def bundle(unshare: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path
         if reason in done.stderr:
             pytest.skip(f"no bundle can be made here: {done.stderr.strip().splitlines()[-1]}")
     assert done.returncode == 0, done.stderr
-    with tarfile.open(folder / "hpcbench.tar.gz") as archive:
-        archive.extractall(folder, filter="data")
+    subprocess.run(["tar", "-xzf", "hpcbench.tar.gz"], cwd=folder, check=True)
     return next(folder.glob("hpcbench-ml-*/"))
 
 

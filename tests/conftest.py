@@ -130,6 +130,16 @@ def new_environment(folder: Path) -> Environment:
     return Environment(folder)
 
 
+@pytest.fixture(scope="module")
+def undrawn() -> Iterator[None]:
+    """Pages have all their words, and of each figure but the frame: drawing takes longer than a short run."""
+    from hpcbench.results import style
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(style, "svg", lambda figure, name: "<svg></svg>")
+        yield
+
+
 @pytest.fixture(scope="session")
 def forking_folder() -> Iterator[Path]:
     """The folder of programs whose processes are forked; see ``tests/fork_server``."""

@@ -20,6 +20,7 @@ from tests.hpcbench.study.scaling.test_read_results import write_run
 
 OPENED: list[str] = []
 FLAG: list[bool] = []
+OTHERS = sorted({*KINDS} - {"throughput"})
 
 
 def note(event: str, arguments: tuple[Any, ...]) -> None:
@@ -95,7 +96,7 @@ def real_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["throughput", *(pytest.param(kind, marks=pytest.mark.long) for kind in OTHERS)])
 def test_500_runs_are_no_trouble(tmp_path: Path, real_run: Path, kind: str) -> None:
     found = measure(1, tmp_path, real_run, [kind])
     assert {name.split(":")[0] for name in found} == {"status", "report"}

@@ -14,6 +14,7 @@ NOT_RUN = {
     "python -m tests.": "takes minutes to an hour; tests/staging runs a part of it",
     "python -m staging": "tests/staging/cli runs it",
     "hpcbench demo": "tests/docs/test_first_hour.py runs it with --preset smoke",
+    "hpcbench bundle hpcbench.tar.gz": "tests/hpcbench/bundle installs one",
     "hpcbench data split": "tests/hpcbench/cli/test_data.py cuts a universe",
     "hpcbench train cosmoflow --run-dir runs/mine --resume": "tests/hpcbench/train/test_interrupted.py",
     "hpcbench study report studies/strong --convergence ": "tests/hpcbench/study/scaling/test_joined.py",

@@ -14,7 +14,7 @@ from tests.docs.page_commands import BEFORE, CLUSTER, ON_A_CLUSTER, check_files,
 from tests.docs.walk import Walk
 from tests.documented_commands import Command
 
-pytestmark = pytest.mark.usefixtures("forked_processes")
+pytestmark = pytest.mark.usefixtures("forked_processes", "undrawn")
 
 
 @pytest.mark.slow

@@ -17,6 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).parent
+PAUSE = "HPCBENCH_TEST_PAUSE_S"
+"""The variable with the seconds for which training sleeps before each micro-batch.
+
+A run that trains until something happens to it takes the processor from other tests for as long.
+"""
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ import selectors
 import signal
 import socket
 import sys
+import time
 import types
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ import torch
 
 from hpcbench.results import style
 from hpcbench.train.huge_pages import use_huge_pages
+from hpcbench.train.training_step import TrainingStep
 from staging.ranks.process_exit import keep_exit_code, leave_at_exit
+from tests.fork_server import PAUSE
 from tests.fork_server.client import FORWARDED
 
 IMPORTED = ("hpcbench.train.run", "hpcbench.train.stage_only", "hpcbench.cli.main", "hpcbench.cli.train",
@@ -135,6 +138,7 @@ def main(descriptor: int) -> None:
     for name in IMPORTED:
         importlib.import_module(name)
     style.svg = lambda figure, name: "<svg></svg>"  # drawing takes longer than a short run
+    pause_before_each_batch()
     with socket.socket(fileno=descriptor) as listener:
         asked = Server(listener).serve()
     if asked is not None:
@@ -146,6 +150,17 @@ def main(descriptor: int) -> None:
                 keep_exit_code(end.code or 0)
             raise
         keep_exit_code(0)
+
+
+def pause_before_each_batch() -> None:
+    """Let training sleep before each micro-batch for the seconds of the variable ``PAUSE``, if it is set."""
+    accumulate = TrainingStep.accumulate
+
+    def paused(*args: Any, **kwargs: Any) -> None:
+        time.sleep(float(os.environ.get(PAUSE, "0")))
+        accumulate(*args, **kwargs)
+
+    TrainingStep.accumulate = paused  # type: ignore[method-assign]
 
 
 def run(words: list[str]) -> None:

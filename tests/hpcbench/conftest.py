@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 from hpcbench.cli.main import main
-from hpcbench.results import style
 from hpcbench.results.run_folder import RunFolder
 from hpcbench.results.summary import Summary
 
@@ -193,14 +192,6 @@ def build_run(tmp_path: Path) -> BuildRun:
         return build(tmp_path / name, **options)
 
     return make
-
-
-@pytest.fixture(scope="module")
-def undrawn() -> Iterator[None]:
-    """Pages of runs have all their words, and of each figure but the frame: drawing takes longer than a short run."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(style, "svg", lambda figure, name: "<svg></svg>")
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from hpcbench.cli.main import main
+from tests.fork_server import PAUSE
 from tests.slurm.daemons import Slurm, keep, search_path, start_slurm, wait_for
 
 SITE = """\
@@ -60,6 +61,12 @@ def repaired(slurm: Slurm) -> Iterator[Slurm]:
     """The same, for tests that stop daemons of it: whatever they leave, all nodes are idle for those that follow."""
     yield slurm
     slurm.repair()
+
+
+@pytest.fixture
+def slow_steps(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs sleep before each micro-batch, so that few steps last until something happens to them."""
+    monkeypatch.setitem(slurm.environ, PAUSE, "0.1")
 
 
 @pytest.fixture(scope="session")

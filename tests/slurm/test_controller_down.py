@@ -80,10 +80,10 @@ def test_a_controller_that_is_silent_while_a_job_is_submitted(repaired: Slurm, d
 
 
 @pytest.mark.mpi
-@pytest.mark.usefixtures("mpiexec")
+@pytest.mark.usefixtures("mpiexec", "slow_steps")
 def test_a_job_trains_on_while_the_controller_is_dead(repaired: Slurm, datasets: Path, tmp_path: Path) -> None:
     slurm, run = repaired, tmp_path / "runs" / "job"
-    more = ["--staging.path", "exchange", "--train.max_epochs", 24, *ENDLESS]
+    more = ["--staging.path", "exchange", "--train.max_epochs", 8, *ENDLESS]
     done = submit(slurm, "cosmoflow", datasets, run, *more, site="four-nodes", nodes=2)
     assert done.returncode == 0, done.stderr
     attempt_trains(run, 1)
@@ -98,7 +98,7 @@ def test_a_job_trains_on_while_the_controller_is_dead(repaired: Slurm, datasets:
     start_controller(slurm)
     assert " done" in ended(slurm, run), log(run)
     summary = RunFolder.open(run).read_summary()
-    assert (summary.status, summary.epochs, summary.resumed) == ("success", 24, 0), log(run)
+    assert (summary.status, summary.epochs, summary.resumed) == ("success", 8, 0), log(run)
     assert "attempt 2" not in log(run)
 
 

@@ -50,11 +50,11 @@ def test_a_job_stages_by_exchange_and_trains_to_the_target(
 
 
 @pytest.mark.mpi
-@pytest.mark.usefixtures("mpiexec", "sites")
+@pytest.mark.usefixtures("mpiexec", "sites", "slow_steps")
 def test_a_job_that_is_signalled_twice_comes_to_its_end(slurm: Any, datasets: Path, tmp_path: Path) -> None:
     """As documented, staged under MPI; test_time_limit.py waits for signals of Slurm's own."""
     run = tmp_path / "runs" / "job"
-    epochs = 14
+    epochs = 6
     more = ["--staging.path", "exchange", "--train.target", "null", "--train.max_epochs", epochs, "--warn-s", "30"]
     done = submit(slurm, "deepcam", datasets, run, *more, "--train.baselines", "false")
     assert done.returncode == 0, done.stderr
@@ -73,7 +73,7 @@ def test_a_job_that_is_signalled_twice_comes_to_its_end(slurm: Any, datasets: Pa
 
 
 @pytest.mark.mpi
-@pytest.mark.usefixtures("mpiexec", "sites")
+@pytest.mark.usefixtures("mpiexec", "sites", "slow_steps")
 def test_a_job_that_is_cancelled(slurm: Any, datasets: Path, tmp_path: Path) -> None:
     """Two ranks on each of two nodes, staged: it ends and does not come back; Slurm lets it remove nothing."""
     run = tmp_path / "run"

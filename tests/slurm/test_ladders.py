@@ -113,13 +113,14 @@ def test_a_ladder_of_instances(slurm: Slurm, datasets: Path, tmp_path: Path) -> 
     assert staged_files(tmp_path / "local") == []
 
 
+@pytest.mark.usefixtures("slow_steps")
 def test_instances_that_are_warned_continue_and_a_failed_one_has_its_repeat_made_again(
     slurm: Slurm, datasets: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "study"
     runs = [folder / "runs" / f"n0002-r1-i{number:03}" for number in (1, 2)]
     ladder = ["--site", "four-nodes", "--nodes", 2, "--instance-nodes", 1, "--ranks-per-node", 1]
-    ladder += ["--cores-per-rank", 1, "--repeats", 1, "--steps", 400, "--study-dir", folder]
+    ladder += ["--cores-per-rank", 1, "--repeats", 1, "--steps", 120, "--study-dir", folder]
     settings = ["--data.root", datasets / "cosmoflow", "--data.validation_samples", 4, "--train.local_batch_size", 8]
     study(slurm, "throughput", "cosmoflow", "--preset", "smoke", *ladder, *settings)
     job = folder / "jobs" / "0001"
@@ -132,7 +133,7 @@ def test_instances_that_are_warned_continue_and_a_failed_one_has_its_repeat_made
     kill_all(SLURM_JOB_ID=job_id(job), SLURMD_NODENAME=nodes_of(slurm, job_id(job))[1], SLURM_PROCID="0")
     wait_until(lambda: not queue_state(slurm, job_id(job)), job)
     assert f"{runs[1].name}: failed" in log(job)
-    assert RunFolder.open(runs[0]).read_summary().steps == 400
+    assert RunFolder.open(runs[0]).read_summary().steps == 120
     assert "1 done, 0 running, 0 waiting, 1 failed" in study(slurm, "status", folder).stdout
     assert staged_files(tmp_path / "local") == []
     study(slurm, "resume", folder, "--wait")

@@ -12,10 +12,10 @@ from tests.slurm.jobs import ENDLESS, attempt_trains, ended, job_id, log, nodes_
 
 pytestmark = [
     pytest.mark.slurm, pytest.mark.slow, pytest.mark.mpi,
-    pytest.mark.usefixtures("mpiexec", "sites", "forked_processes"),
+    pytest.mark.usefixtures("mpiexec", "sites", "forked_processes", "slow_steps"),
 ]  # fmt: skip
 
-EPOCHS = 10
+EPOCHS = 5
 
 
 @pytest.mark.parametrize("which", ["first", pytest.param("last", marks=pytest.mark.long)])

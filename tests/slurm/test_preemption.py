@@ -12,7 +12,7 @@ from tests.slurm.jobs import ENDLESS, attempt_trains, ended, log, queue_state, s
 
 pytestmark = [
     pytest.mark.slurm, pytest.mark.slow, pytest.mark.mpi,
-    pytest.mark.usefixtures("mpiexec", "sites", "forked_processes"),
+    pytest.mark.usefixtures("mpiexec", "sites", "forked_processes", "slow_steps"),
 ]  # fmt: skip
 
 
@@ -26,7 +26,7 @@ def urgent_job(slurm: Slurm, out: Path) -> str:
 
 @pytest.mark.parametrize(
     ("application", "partition", "epochs", "nodes", "ranks"),
-    [("cosmoflow", "grace", 12, 2, 2), ("deepcam", "no-grace", 4, 2, 2)],
+    [("cosmoflow", "grace", 5, 2, 2), ("deepcam", "no-grace", 3, 2, 2)],
 )
 def test_a_job_that_is_preempted_comes_back(
     slurm: Slurm, datasets: Path, tmp_path: Path, application: str, partition: str, epochs: int, nodes: int, ranks: int

@@ -19,7 +19,7 @@ from tests.slurm.jobs import attempt_trains, ended, job_id, log, staged_files, s
 
 pytestmark = [
     pytest.mark.slurm, pytest.mark.slow, pytest.mark.mpi,
-    pytest.mark.usefixtures("mpiexec", "sites", "forked_processes"),
+    pytest.mark.usefixtures("mpiexec", "sites", "forked_processes", "slow_steps"),
 ]  # fmt: skip
 
 WARN_S = 120

@@ -107,11 +107,12 @@ def test_a_kill_at_the_first_write_of_the_manifest_is_gone_on_from(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("strace")
+@pytest.mark.parametrize("calls", [1, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", ["new", "clean", "reshuffle"])
-def test_nothing_is_lost_by_kills_at_two_calls_of_each_kind(name: str, place: Path) -> None:
+def test_nothing_is_lost_by_kills_at_calls_of_each_kind(name: str, calls: int, place: Path) -> None:
     scenario = prepared(name, place)
     kinds, faults = Counter[str](), list[Any]()
-    for point, found in kills.kills(scenario, place, 2, Random(4)):
+    for point, found in kills.kills(scenario, place, calls, Random(4)):
         kinds[point.kind] += 1
         faults += [(point, fault) for fault in found]
     assert faults == []
@@ -119,7 +120,7 @@ def test_nothing_is_lost_by_kills_at_two_calls_of_each_kind(name: str, place: Pa
         "new": {"write", "create", "fsync", "mkdir"}, "clean": {"unlink", "rmdir"}, "reshuffle": {"rename", "write"},
     }  # fmt: skip
     assert {f"books: {kind}" for kind in needed[name]} <= set(kinds)
-    assert max(kinds.values()) == 2
+    assert max(kinds.values()) == calls
 
 
 # -- what would be found ----------------------------------------------------------------------------------------------

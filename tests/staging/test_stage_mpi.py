@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.params import slow_except
 from tests.staging.made_sources import MAKERS, ROWS, Files
 from tests.staging.processes import PROGRAMS, contents, ended, memory_folder, start
 
@@ -37,9 +36,9 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("size", "nodes"), slow_except([(2, [1, 2])], [
-    (1, [1]), (2, [1, 2]), (3, [2, 3]), (4, [2, 4]),
-]))  # fmt: skip
+@pytest.mark.parametrize(
+    ("size", "nodes"), [(1, [1]), (2, [1, 2]), (4, [2, 4]), pytest.param(3, [2, 3], marks=pytest.mark.long)]
+)
 def test_every_placement_path_and_transform(
     size: int, nodes: list[int], expected: tuple[Path, dict[str, Files]], tmp_path: Path, mpiexec: str
 ) -> None:

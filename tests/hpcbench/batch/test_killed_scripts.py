@@ -146,7 +146,8 @@ def test_a_script_killed_at_a_random_instant(machine: Machine, tmp_path: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kills", [6, pytest.param(13, marks=pytest.mark.long)])
 @pytest.mark.parametrize("machine", list(COMMANDS), indirect=True)
-def test_scripts_killed_at_random_instants(machine: Machine, tmp_path: Path) -> None:
-    """Of all schedulers together at more than 50."""
-    kill_and_finish(machine, tmp_path, kills=13, at_once=4)
+def test_scripts_killed_at_random_instants(machine: Machine, kills: int, tmp_path: Path) -> None:
+    """With ``--long``, of all schedulers together at more than 50."""
+    kill_and_finish(machine, tmp_path, kills, at_once=4)

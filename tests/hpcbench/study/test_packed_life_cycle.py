@@ -41,7 +41,9 @@ def epochs(run: Path) -> int:
     return max(0, path.read_text().count("\n") - 1) if path.exists() else 0
 
 
-@pytest.mark.parametrize("machine", ["pbs", "lsf", "flux"], indirect=True)
+@pytest.mark.parametrize(
+    "machine", ["pbs", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("lsf", "flux"))], indirect=True
+)
 def test_runs_packed_in_a_job_that_is_warned_are_continued_by_the_next_one(
     machine: Machine, small_cosmos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
